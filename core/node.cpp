@@ -1,0 +1,235 @@
+#include "core/node.h"
+
+#include <array>
+#include <mutex>
+#include <vector>
+
+#include "core/error.h"
+
+#define XXH_INLINE_ALL
+#include <xxhash.h>
+
+namespace lazuli {
+namespace {
+
+// The table of live nodes, in shards so that threads seldom meet. It holds no counts: a node that reaches count 0 takes
+// itself out. A lookup may meet a node whose count has just reached 0; it is then taken for absent, and its slot is
+// replaced by the new node, which is why removal compares pointers.
+struct Shard {
+  std::mutex mutex;
+  std::vector<const Node*> slots;  // open addressing, power of two; kTomb marks a removed one
+  size_t used = 0, live = 0;
+};
+constexpr size_t kShards = 64;
+const Node* const kTomb = reinterpret_cast<const Node*>(uintptr_t{8});
+
+std::array<Shard, kShards>& shards() {
+  static auto* table = new std::array<Shard, kShards>;  // outlives every static Tensor
+  return *table;
+}
+Shard& shard_of(const Hash128& h) { return shards()[h.high % kShards]; }
+
+bool equal(const Node& n, const NodeInit& init, const Hash128& hash) {
+  return n.hash == hash && n.op == init.op && n.dtype == init.dtype && n.tracked == init.tracked &&
+         n.src.size() == init.src.size() &&
+         std::equal(n.src.begin(), n.src.end(), init.src.begin(), NodeEqual());
+}
+
+struct HashState {
+  XXH3_state_t state;
+  HashState() { XXH3_128bits_reset(&state); }
+  void add(const void* data, size_t size) { XXH3_128bits_update(&state, data, size); }
+  template <typename T>
+  void add(const T& v) {
+    add(&v, sizeof v);
+  }
+};
+
+Hash128 hash_of(const NodeInit& init) {
+  HashState h;
+  const uint64_t head = static_cast<uint64_t>(init.op) | static_cast<uint64_t>(init.dtype) << 8 |
+                        static_cast<uint64_t>(init.tracked) << 16 | init.arg.index() << 24 |
+                        static_cast<uint64_t>(init.shape.size()) << 32;
+  h.add(head);
+  h.add(init.shape.data(), init.shape.size() * sizeof(int64_t));
+  std::visit(
+      [&](const auto& arg) {
+        using A = std::decay_t<decltype(arg)>;
+        if constexpr (std::is_same_v<A, int64_t> || std::is_same_v<A, ScalarBits>) {
+          h.add(arg);
+        } else if constexpr (std::is_same_v<A, Ints>) {
+          h.add(arg.data(), arg.size() * sizeof(int64_t));
+        } else if constexpr (std::is_same_v<A, VarArg>) {
+          h.add(arg.serial);
+          h.add(arg.extent);
+        } else if constexpr (!std::is_same_v<A, std::monostate>) {
+          h.add(arg.get());
+        }
+      },
+      init.arg);
+  for (const NodeRef& s : init.src) h.add(s->hash);
+  const XXH128_hash_t r = XXH3_128bits_digest(&h.state);
+  return {r.low64, r.high64};
+}
+
+void grow(Shard& s) {
+  std::vector<const Node*> old = std::move(s.slots);
+  s.slots.assign(std::max<size_t>(64, s.live * 4), nullptr);
+  size_t size = 1;
+  while (size < s.slots.size()) size *= 2;
+  s.slots.assign(size, nullptr);
+  s.used = s.live;
+  for (const Node* n : old) {
+    if (!n || n == kTomb) continue;
+    size_t i = n->hash.low & (size - 1);
+    while (s.slots[i]) i = (i + 1) & (size - 1);
+    s.slots[i] = n;
+  }
+}
+
+void remove(const Node* n) {
+  Shard& s = shard_of(n->hash);
+  std::lock_guard lock(s.mutex);
+  const size_t mask = s.slots.size() - 1;
+  for (size_t i = n->hash.low & mask; s.slots[i]; i = (i + 1) & mask) {
+    if (s.slots[i] == n) {
+      s.slots[i] = kTomb;
+      s.live--;
+      return;
+    }
+  }
+}
+
+// Takes a reference unless the count is 0 already (its owner is about to free it).
+bool try_share(const Node* n) {
+  uint32_t c = n->count.load(std::memory_order_relaxed);
+  while (c != 0) {
+    if (n->count.compare_exchange_weak(c, c + 1, std::memory_order_acq_rel)) return true;
+  }
+  return false;
+}
+
+std::atomic<uint64_t> node_serial{1};
+std::atomic<int64_t> serial{1};
+
+// Frees a node whose count reached 0, and whatever that sets free, by a work list in place of recursion. The list is
+// local to the outermost call, so that static tensors may still be freed when the thread's own objects are gone.
+void free_node(const Node* n) {
+  thread_local std::vector<const Node*>* pending = nullptr;
+  if (pending) {
+    pending->push_back(n);
+    return;
+  }
+  std::vector<const Node*> list{n};
+  pending = &list;
+  while (!list.empty()) {
+    const Node* dead = list.back();
+    list.pop_back();
+    remove(dead);
+    delete dead;  // its sources' counts may reach 0: they join the list
+  }
+  pending = nullptr;
+}
+
+}  // namespace
+
+NodeRef::NodeRef(const Node* n) : node_(n) {
+  if (n) n->count.fetch_add(1, std::memory_order_relaxed);
+}
+
+NodeRef::~NodeRef() {
+  if (node_ && node_->count.fetch_sub(1, std::memory_order_acq_rel) == 1) free_node(node_);
+}
+
+NodeRef adopt(const Node* n) {
+  NodeRef r;
+  r.node_ = n;
+  return r;
+}
+
+NodeRef make(NodeInit init) {
+  ensure(info(init.op).arity < 0 || static_cast<size_t>(info(init.op).arity) == init.src.size(),
+         "a node has another number of sources than its op's row says");
+  if (!has(init.op, kKernelOnly)) {
+    for (const NodeRef& s : init.src) init.tracked |= s->tracked && init.op != Op::Detach;
+  }
+  const Hash128 hash = hash_of(init);
+  Shard& s = shard_of(hash);
+  std::lock_guard lock(s.mutex);
+  if (s.used * 4 >= s.slots.size() * 3) grow(s);
+  const size_t mask = s.slots.size() - 1;
+  size_t free_slot = SIZE_MAX, i = hash.low & mask;
+  for (; s.slots[i]; i = (i + 1) & mask) {
+    const Node* n = s.slots[i];
+    if (n == kTomb) {
+      if (free_slot == SIZE_MAX) free_slot = i;
+    } else if (n->hash == hash && equal(*n, init, hash)) {
+      if (try_share(n)) return adopt(n);
+      free_slot = i;  // dying: its slot is taken over
+      s.live--;
+      break;
+    }
+  }
+  if (free_slot == SIZE_MAX) {
+    free_slot = i;
+    s.used++;
+  }
+  auto* n = new Node{};
+  n->op = init.op;
+  n->dtype = init.dtype;
+  n->tracked = init.tracked;
+  n->shape = std::move(init.shape);
+  n->arg = std::move(init.arg);
+  n->src = std::move(init.src);
+  n->hash = hash;
+  n->lo = init.lo;
+  n->hi = init.hi;
+  n->serial = node_serial.fetch_add(1, std::memory_order_relaxed);
+  n->count.store(1, std::memory_order_relaxed);
+  s.slots[free_slot] = n;
+  s.live++;
+  return adopt(n);
+}
+
+NodeRef with_src(const NodeRef& n, Sources src) {
+  if (std::equal(n->src.begin(), n->src.end(), src.begin(), src.end(), NodeEqual())) return n;
+  return make({.op = n->op,
+               .dtype = n->dtype,
+               .shape = n->shape,
+               .arg = n->arg,
+               .src = std::move(src),
+               .lo = n->lo,
+               .hi = n->hi});
+}
+
+int64_t next_serial() { return serial.fetch_add(1, std::memory_order_relaxed); }
+
+size_t live_nodes() {
+  size_t n = 0;
+  for (Shard& s : shards()) {
+    std::lock_guard lock(s.mutex);
+    n += s.live;
+  }
+  return n;
+}
+
+namespace {
+std::mutex& storage_mutex(const Node* n) {
+  static std::array<std::mutex, 64> mutexes;
+  return mutexes[(reinterpret_cast<uintptr_t>(n) >> 7) % mutexes.size()];
+}
+}  // namespace
+
+std::shared_ptr<Storage> Node::storage() const {
+  if (!realised()) return nullptr;
+  std::lock_guard lock(storage_mutex(this));
+  return storage_;
+}
+
+void Node::set_storage(std::shared_ptr<Storage> storage) const {
+  std::lock_guard lock(storage_mutex(this));
+  storage_ = std::move(storage);
+  realised_.store(storage_ != nullptr, std::memory_order_release);
+}
+
+}  // namespace lazuli

@@ -1,0 +1,135 @@
+// The one immutable node. The tensor graph and the kernels are made of it, so there is one printer, one walker and one
+// matcher. Nodes are interned: equal nodes are the same object, equality is a pointer compare, and a memo is a map on
+// pointers. They are counted, shared between threads, and freed without recursion, so a graph may be a million deep.
+#pragma once
+
+#include <atomic>
+#include <memory>
+#include <string>
+#include <utility>
+#include <variant>
+
+#include "core/op.h"
+#include "core/scalar.h"
+#include "core/shape.h"
+#include "core/storage.h"
+
+namespace lazuli {
+
+struct Node;
+
+/// Counted pointer to a node; null only when default-constructed.
+class NodeRef {
+ public:
+  NodeRef() = default;
+  NodeRef(const Node* n);  // shares
+  NodeRef(const NodeRef& o) : NodeRef(o.node_) {}
+  NodeRef(NodeRef&& o) noexcept : node_(std::exchange(o.node_, nullptr)) {}
+  NodeRef& operator=(NodeRef o) noexcept {
+    std::swap(node_, o.node_);
+    return *this;
+  }
+  ~NodeRef();
+
+  const Node* get() const { return node_; }
+  const Node* operator->() const { return node_; }
+  const Node& operator*() const { return *node_; }
+  explicit operator bool() const { return node_ != nullptr; }
+  operator const Node*() const { return node_; }
+
+ private:
+  friend NodeRef adopt(const Node* n);
+  const Node* node_ = nullptr;
+};
+
+struct Hash128 {
+  uint64_t low = 0, high = 0;
+  friend bool operator==(const Hash128&, const Hash128&) = default;
+};
+
+/// An argument with its own meaning, compared by identity (a user's function, say).
+class Attribute {
+ public:
+  virtual ~Attribute() = default;
+  virtual std::string text() const = 0;
+};
+
+/// The value of a Const: bits of one element of the node's dtype.
+struct ScalarBits {
+  uint64_t bits = 0;
+  friend bool operator==(const ScalarBits&, const ScalarBits&) = default;
+};
+
+/// What a Var is: unique by serial; values lie in [0, extent).
+struct VarArg {
+  int64_t serial = 0;
+  int64_t extent = 1;
+  std::string name;
+  friend bool operator==(const VarArg& a, const VarArg& b) { return a.serial == b.serial; }
+};
+
+using Arg = std::variant<std::monostate, int64_t, ScalarBits, Ints, VarArg, std::shared_ptr<const Attribute>>;
+using Sources = SmallVector<NodeRef, 3>;
+
+/// {op, dtype, arg, src} and what follows from them. Made by make() alone.
+struct Node {
+  Op op;
+  DType dtype;
+  bool tracked = false;  // depends on a tensor whose gradient is wanted: its history outlives realize()
+  Shape shape;           // of the tensor; () inside kernels
+  Arg arg;
+  Sources src;
+  Hash128 hash;            // structural: op, dtype, shape, arg, sources
+  int64_t lo = INT64_MIN;  // interval of an integer value in a kernel, from its construction
+  int64_t hi = INT64_MAX;
+  uint64_t serial = 0;     // order of construction
+
+  int64_t numel() const { return lazuli::numel(shape); }
+  int64_t rank() const { return static_cast<int64_t>(shape.size()); }
+  const Ints& ints() const { return std::get<Ints>(arg); }
+  int64_t integer() const { return std::get<int64_t>(arg); }
+
+  /// The realised value, if there is one. Set once, by a device, from any thread; scheduling then treats the node as a leaf.
+  std::shared_ptr<Storage> storage() const;
+  void set_storage(std::shared_ptr<Storage> storage) const;
+  bool realised() const { return realised_.load(std::memory_order_acquire); }
+
+  mutable std::atomic<uint32_t> count{0};
+
+ private:
+  mutable std::atomic<bool> realised_{false};
+  mutable std::shared_ptr<Storage> storage_;
+};
+
+/// What make() interns; `lo` and `hi` matter for kernel-level integers alone.
+struct NodeInit {
+  Op op;
+  DType dtype;
+  Shape shape = {};
+  Arg arg = {};
+  Sources src = {};
+  bool tracked = false;
+  int64_t lo = INT64_MIN, hi = INT64_MAX;
+};
+
+/// The only door to a node: returns the node equal to `init` if one is alive, else a new one. No checks beyond arity;
+/// core/graph.h has the checked builders. Thread-safe.
+NodeRef make(NodeInit init);
+
+/// `n` itself if `src` are its sources already, else the same op and arg over `src`.
+NodeRef with_src(const NodeRef& n, Sources src);
+
+/// A serial number never handed out before in this process: for Fresh, Buffer, Var and Checkpoint.
+int64_t next_serial();
+
+/// Number of nodes alive in the process: for tests of leaks.
+size_t live_nodes();
+
+struct NodeHash {
+  size_t operator()(const NodeRef& n) const { return std::hash<const Node*>()(n.get()); }
+};
+struct NodeEqual {
+  bool operator()(const NodeRef& a, const NodeRef& b) const { return a.get() == b.get(); }
+};
+
+}  // namespace lazuli

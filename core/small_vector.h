@@ -1,0 +1,134 @@
+// A vector whose first N elements live inside the object: shapes, arguments and sources are short.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <cstring>
+#include <initializer_list>
+#include <iterator>
+#include <memory>
+#include <new>
+#include <span>
+#include <type_traits>
+#include <utility>
+
+namespace lazuli {
+
+template <typename T, uint32_t N>
+class SmallVector {
+  static_assert(std::is_nothrow_move_constructible_v<T>);
+
+ public:
+  using value_type = T;
+  SmallVector() = default;
+  explicit SmallVector(size_t n, const T& value = T()) { resize(n, value); }
+  SmallVector(std::initializer_list<T> list) { append(list.begin(), list.end()); }
+  SmallVector(std::span<const T> list) { append(list.begin(), list.end()); }
+  template <std::input_iterator It>
+  SmallVector(It first, It last) {
+    append(first, last);
+  }
+  SmallVector(const SmallVector& o) { append(o.begin(), o.end()); }
+  SmallVector(SmallVector&& o) noexcept { steal(o); }
+  SmallVector& operator=(const SmallVector& o) {
+    if (this != &o) {
+      clear();
+      append(o.begin(), o.end());
+    }
+    return *this;
+  }
+  SmallVector& operator=(SmallVector&& o) noexcept {
+    if (this != &o) {
+      release();
+      steal(o);
+    }
+    return *this;
+  }
+  ~SmallVector() { release(); }
+
+  T* data() { return heap_ ? heap_ : inline_data(); }
+  const T* data() const { return heap_ ? heap_ : inline_data(); }
+  size_t size() const { return size_; }
+  bool empty() const { return size_ == 0; }
+  T* begin() { return data(); }
+  T* end() { return data() + size_; }
+  const T* begin() const { return data(); }
+  const T* end() const { return data() + size_; }
+  T& operator[](size_t i) { return data()[i]; }
+  const T& operator[](size_t i) const { return data()[i]; }
+  T& back() { return data()[size_ - 1]; }
+  const T& back() const { return data()[size_ - 1]; }
+  T& front() { return data()[0]; }
+  const T& front() const { return data()[0]; }
+
+  void reserve(size_t n) {
+    if (n <= capacity_) return;
+    const auto capacity = static_cast<uint32_t>(std::max<size_t>(n, 2 * size_t{capacity_}));
+    T* grown = static_cast<T*>(::operator new(capacity * sizeof(T), std::align_val_t{alignof(T)}));
+    std::uninitialized_move(begin(), end(), grown);
+    std::destroy(begin(), end());
+    if (heap_) ::operator delete(heap_, std::align_val_t{alignof(T)});
+    heap_ = grown;
+    capacity_ = capacity;
+  }
+  void push_back(T value) {
+    reserve(size_t{size_} + 1);
+    new (data() + size_) T(std::move(value));
+    size_++;
+  }
+  void pop_back() { std::destroy_at(data() + --size_); }
+  void resize(size_t n, const T& value = T()) {
+    while (size_ > n) pop_back();
+    reserve(n);
+    while (size_ < n) push_back(value);
+  }
+  void clear() { resize(0); }
+  template <typename It>
+  void append(It first, It last) {
+    for (; first != last; ++first) push_back(*first);
+  }
+  T* insert(T* at, T value) {
+    const auto i = at - begin();
+    push_back(std::move(value));
+    std::rotate(begin() + i, end() - 1, end());
+    return begin() + i;
+  }
+  T* erase(T* at) {
+    std::move(at + 1, end(), at);
+    pop_back();
+    return at;
+  }
+  operator std::span<const T>() const { return {data(), size_}; }
+
+  friend bool operator==(const SmallVector& a, const SmallVector& b) {
+    return std::equal(a.begin(), a.end(), b.begin(), b.end());
+  }
+
+ private:
+  T* inline_data() { return std::launder(reinterpret_cast<T*>(inline_)); }
+  const T* inline_data() const { return std::launder(reinterpret_cast<const T*>(inline_)); }
+  void release() {
+    std::destroy(begin(), end());
+    if (heap_) ::operator delete(heap_, std::align_val_t{alignof(T)});
+    heap_ = nullptr;
+    size_ = 0;
+    capacity_ = N;
+  }
+  void steal(SmallVector& o) noexcept {
+    if (o.heap_) {
+      heap_ = std::exchange(o.heap_, nullptr);
+      capacity_ = std::exchange(o.capacity_, N);
+      size_ = std::exchange(o.size_, 0);
+    } else {
+      std::uninitialized_move(o.begin(), o.end(), inline_data());
+      size_ = o.size_;
+      o.clear();
+    }
+  }
+
+  T* heap_ = nullptr;
+  uint32_t size_ = 0, capacity_ = N;
+  alignas(T) unsigned char inline_[N * sizeof(T)];
+};
+
+}  // namespace lazuli
