@@ -1,0 +1,68 @@
+#include "core/lazy_buffer.h"
+
+#include <atomic>
+#include <cstdlib>
+
+#include "core/error.h"
+
+namespace lazuli {
+namespace {
+
+std::atomic<Realizer> realizer{nullptr};
+std::atomic<StorageMaker> storage_maker{nullptr};
+
+class HeapStorage final : public Storage {
+ public:
+  explicit HeapStorage(size_t bytes) : bytes_(bytes) {
+    data_ = std::aligned_alloc(64, (bytes + 63) / 64 * 64 + 64);
+    if (!data_) device_error("memory: {} bytes cannot be had", bytes);
+  }
+  ~HeapStorage() override { std::free(data_); }
+  void* data() override { return data_; }
+  size_t bytes() const override { return bytes_; }
+
+ private:
+  void* data_ = nullptr;
+  size_t bytes_;
+};
+
+}  // namespace
+
+NodeRef LazyBuffer::node() const {
+  std::lock_guard lock(mutex_);
+  return node_;
+}
+
+void LazyBuffer::rebind(NodeRef node) {
+  {
+    std::lock_guard lock(mutex_);
+    std::swap(node_, node);
+  }  // the old node, and all that it alone held, is freed outside the lock
+}
+
+std::shared_ptr<LazyBuffer> LazyBuffer::grad() const {
+  std::lock_guard lock(mutex_);
+  return grad_;
+}
+
+void LazyBuffer::set_grad(std::shared_ptr<LazyBuffer> grad) {
+  std::lock_guard lock(mutex_);
+  std::swap(grad_, grad);
+}
+
+void set_realizer(Realizer r) { realizer = r; }
+
+void realize_nodes(std::span<const NodeRef> nodes) {
+  const Realizer r = realizer;
+  require(r != nullptr, "realize: no runtime is linked in; include <lazuli/lazuli.h> and link lazuli::lazuli");
+  r(nodes);
+}
+
+void set_storage_maker(StorageMaker maker) { storage_maker = maker; }
+
+std::shared_ptr<Storage> make_storage(size_t bytes) {
+  if (const StorageMaker m = storage_maker) return m(bytes);
+  return std::make_shared<HeapStorage>(bytes);
+}
+
+}  // namespace lazuli

@@ -1,0 +1,46 @@
+// The handle between what a user holds and the graph: which node a tensor stands for right now, and what autograd keeps
+// beside it. Copies of a Tensor share one LazyBuffer, so an in-place operation is seen by all of them.
+#pragma once
+
+#include <memory>
+#include <mutex>
+#include <span>
+
+#include "core/node.h"
+
+namespace lazuli {
+
+class LazyBuffer {
+ public:
+  explicit LazyBuffer(NodeRef node) : node_(std::move(node)) {}
+
+  /// The node that makes the value; a leaf once realised, unless a gradient may still be asked through it.
+  NodeRef node() const;
+  /// Rebinds to another node of the same shape and dtype: in-place operations and realisation.
+  void rebind(NodeRef node);
+
+  bool requires_grad() const { return requires_grad_; }
+  void set_requires_grad(bool on) { requires_grad_ = on; }
+  std::shared_ptr<LazyBuffer> grad() const;
+  void set_grad(std::shared_ptr<LazyBuffer> grad);
+
+ private:
+  mutable std::mutex mutex_;
+  NodeRef node_;
+  std::shared_ptr<LazyBuffer> grad_;
+  bool requires_grad_ = false;
+};
+
+/// Computes the values of these nodes and attaches their storage. Registered by the runtime, because the graph does not
+/// know how it is run.
+using Realizer = void (*)(std::span<const NodeRef> nodes);
+void set_realizer(Realizer realizer);
+/// Calls it; UserError if no runtime is linked in.
+void realize_nodes(std::span<const NodeRef> nodes);
+
+/// Storage of `bytes` on the host, 64-byte aligned, from the same registered runtime (or the heap without one).
+using StorageMaker = std::shared_ptr<Storage> (*)(size_t bytes);
+void set_storage_maker(StorageMaker maker);
+std::shared_ptr<Storage> make_storage(size_t bytes);
+
+}  // namespace lazuli

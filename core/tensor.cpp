@@ -1,0 +1,105 @@
+#include "core/tensor.h"
+
+#include <cstring>
+
+namespace lazuli {
+
+Tensor::Tensor() : Tensor(constant(Scalar(0.0), DType::F32)) {}
+
+Tensor Tensor::from_bytes(const void* data, size_t bytes, Shape shape, DType dtype) {
+  check_shape("from", shape);
+  const size_t need = static_cast<size_t>(lazuli::numel(shape)) * static_cast<size_t>(size_of(dtype));
+  if (need != bytes) {
+    user_error("from: shape {} of {} needs {} bytes, but {} were given", to_string(shape), name(dtype),
+               need, bytes);
+  }
+  std::shared_ptr<Storage> storage = make_storage(bytes);
+  if (bytes) std::memcpy(storage->data(), data, bytes);
+  return from_storage(std::move(storage), std::move(shape), dtype);
+}
+
+Tensor Tensor::from_storage(std::shared_ptr<Storage> storage, Shape shape, DType dtype) {
+  return Tensor(lazuli::buffer(dtype, std::move(shape), std::move(storage)));
+}
+
+int64_t Tensor::size(int64_t axis) const {
+  const NodeRef n = node();
+  return n->shape[static_cast<size_t>(check_axis("size", axis, n->rank()))];
+}
+
+namespace {
+
+// A realised value keeps its history only if a gradient may still be asked through it.
+void forget_history(const Tensor& t) {
+  const NodeRef n = t.node();
+  if (!n->tracked && n->realised() && n->op != Op::Buffer) {
+    t.buffer()->rebind(buffer(n->dtype, n->shape, n->storage()));
+  }
+}
+
+}  // namespace
+
+void realize(std::span<const Tensor> tensors) {
+  std::vector<NodeRef> nodes;
+  for (const Tensor& t : tensors) {
+    NodeRef n = t.node();
+    if (!n->realised()) nodes.push_back(std::move(n));
+  }
+  if (!nodes.empty()) realize_nodes(nodes);
+  nodes.clear();
+  for (const Tensor& t : tensors) forget_history(t);
+}
+
+const Tensor& Tensor::realize() const {
+  lazuli::realize(std::span<const Tensor>(this, 1));
+  return *this;
+}
+
+const void* Tensor::data() const {
+  realize();
+  return node()->storage()->data();
+}
+
+Tensor& Tensor::requires_grad_(bool on) {
+  if (on && !is_float(dtype())) {
+    user_error("requires_grad_: only floating point tensors have gradients, not {}", name(dtype()));
+  }
+  if (on != requires_grad()) {
+    // A leaf of its own: realised, unmerged, and marked, so that what follows knows to keep its history.
+    realize();
+    const NodeRef n = node();
+    buffer_->rebind(lazuli::buffer(n->dtype, n->shape, n->storage(), on));
+    buffer_->set_requires_grad(on);
+  }
+  return *this;
+}
+
+std::optional<Tensor> Tensor::grad() const {
+  std::shared_ptr<LazyBuffer> g = buffer_->grad();
+  if (!g) return std::nullopt;
+  return Tensor(std::move(g));
+}
+
+void Tensor::set_grad(const std::optional<Tensor>& grad) {
+  buffer_->set_grad(grad ? grad->buffer() : nullptr);
+}
+
+namespace detail {
+
+Scalar element(const void* data, DType dtype, int64_t i) {
+  uint64_t bits = 0;
+  const auto size = static_cast<size_t>(size_of(dtype));
+  std::memcpy(&bits, static_cast<const char*>(data) + static_cast<size_t>(i) * size, size);
+  return from_bits(bits, dtype);
+}
+
+void require_one_element(const Tensor& t) {
+  if (t.numel() != 1) {
+    user_error("item: a tensor of shape {} has {} elements, not one; index it or reduce it first",
+               to_string(t.shape()), t.numel());
+  }
+}
+
+}  // namespace detail
+
+}  // namespace lazuli

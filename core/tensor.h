@@ -1,0 +1,142 @@
+// Tensor: what a user holds. A cheap value that shares one LazyBuffer; operations only build the graph, and values are
+// computed when asked for (realize, item, printing, data). Names, argument order, defaults and results are PyTorch's. The operations are
+// free functions (core/ops.h); the methods here are what needs the handle itself, and one-line spellings of common operations.
+#pragma once
+
+#include <initializer_list>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "core/error.h"
+#include "core/graph.h"
+#include "core/lazy_buffer.h"
+
+namespace lazuli {
+
+class Tensor;
+
+/// Either a tensor or a number, as the operand of a binary operation; numbers promote weakly.
+class TensorOrScalar;
+
+class Tensor {
+ public:
+  /// A rank-0 f32 zero.
+  Tensor();
+  explicit Tensor(NodeRef node) : buffer_(std::make_shared<LazyBuffer>(std::move(node))) {}
+  explicit Tensor(std::shared_ptr<LazyBuffer> buffer) : buffer_(std::move(buffer)) {}
+  /// A copy of `values` (row-major) as an array of `shape`; UserError if the counts differ.
+  template <typename T>
+  static Tensor from(std::span<const T> values, Shape shape);
+  template <typename T>
+  static Tensor from(std::initializer_list<T> values, Shape shape) {
+    return from(std::span<const T>(values.begin(), values.size()), std::move(shape));
+  }
+  template <typename T>
+  static Tensor from(const std::vector<T>& values, Shape shape) {
+    return from(std::span<const T>(values), std::move(shape));
+  }
+  /// A copy of raw row-major elements; `bytes` must be what shape and dtype need.
+  static Tensor from_bytes(const void* data, size_t bytes, Shape shape, DType dtype);
+  /// The array is `storage` itself, not a copy.
+  static Tensor from_storage(std::shared_ptr<Storage> storage, Shape shape, DType dtype);
+
+  NodeRef node() const { return buffer_->node(); }
+  const std::shared_ptr<LazyBuffer>& buffer() const { return buffer_; }
+
+  Shape shape() const { return node()->shape; }
+  DType dtype() const { return node()->dtype; }
+  int64_t dim() const { return node()->rank(); }
+  /// Size of one axis; negative counts from the end.
+  int64_t size(int64_t axis) const;
+  int64_t numel() const { return node()->numel(); }
+  int64_t nbytes() const { return numel() * size_of(dtype()); }
+
+  /// Computes the value now, if it is not there yet. Returns *this.
+  const Tensor& realize() const;
+  bool realised() const { return node()->realised(); }
+  /// The value of a one-element tensor, converted to T; UserError for any other number of elements.
+  template <typename T = double>
+  T item() const;
+  /// All elements in row-major order, converted to T.
+  template <typename T = float>
+  std::vector<T> to_vector() const;
+  /// Realises and returns the row-major elements. Valid as long as a tensor holds the value.
+  const void* data() const;
+  /// As NumPy prints an array; realises.
+  std::string str() const;
+
+  /// Marks a leaf whose gradient backward() collects; its descendants keep their history over realize().
+  Tensor& requires_grad_(bool on = true);
+  bool requires_grad() const { return buffer_->requires_grad(); }
+  /// What backward() has added up; an empty optional before the first.
+  std::optional<Tensor> grad() const;
+  void set_grad(const std::optional<Tensor>& grad);
+
+  /// Rebinds this handle, and all copies of it, to the value of `other`, broadcast and converted to this shape and dtype. Tensors computed
+  /// before keep the old value: graphs are values, so no order of reads and writes can go wrong.
+  Tensor& assign_(const Tensor& other);
+
+#include "core/tensor_methods.inc"
+
+ private:
+  std::shared_ptr<LazyBuffer> buffer_;
+};
+
+/// Computes all of them together, so that they share kernels.
+void realize(std::span<const Tensor> tensors);
+template <typename... T>
+void realize(const Tensor& first, const T&... rest) {
+  const Tensor all[] = {first, rest...};
+  realize(std::span<const Tensor>(all));
+}
+
+// ---- implementation of the templates
+
+template <typename T>
+constexpr DType dtype_of() {
+  if constexpr (std::is_same_v<T, bool>) return DType::Bool;
+  else if constexpr (std::is_same_v<T, float>) return DType::F32;
+  else if constexpr (std::is_same_v<T, double>) return DType::F64;
+  else if constexpr (std::is_integral_v<T> && std::is_signed_v<T>)
+    return sizeof(T) == 1 ? DType::I8 : sizeof(T) == 2 ? DType::I16 : sizeof(T) == 4 ? DType::I32 : DType::I64;
+  else
+    return sizeof(T) == 1 ? DType::U8 : sizeof(T) == 2 ? DType::U16 : sizeof(T) == 4 ? DType::U32 : DType::U64;
+}
+
+template <typename T>
+Tensor Tensor::from(std::span<const T> values, Shape shape) {
+  return from_bytes(values.data(), values.size() * sizeof(T), std::move(shape), dtype_of<T>());
+}
+
+namespace detail {
+/// Element i of the realised array at `data`.
+Scalar element(const void* data, DType dtype, int64_t i);
+void require_one_element(const Tensor& t);
+}  // namespace detail
+
+template <typename T>
+T Tensor::item() const {
+  detail::require_one_element(*this);
+  const Scalar s = detail::element(data(), dtype(), 0);
+  if constexpr (std::is_floating_point_v<T>) return static_cast<T>(s.as_double());
+  else return static_cast<T>(s.as_int());
+}
+
+template <typename T>
+std::vector<T> Tensor::to_vector() const {
+  const Tensor keep = realize();
+  const void* p = keep.data();
+  std::vector<T> out;
+  out.reserve(static_cast<size_t>(numel()));
+  for (int64_t i = 0; i < numel(); i++) {
+    const Scalar s = detail::element(p, dtype(), i);
+    out.push_back(std::is_floating_point_v<T> ? static_cast<T>(s.as_double())
+                                              : static_cast<T>(s.as_int()));
+  }
+  return out;
+}
+
+}  // namespace lazuli

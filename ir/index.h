@@ -1,0 +1,51 @@
+// Algebra of the integers that index: one canonical n-ary sum (Lin), division and remainder by constants folded through
+// intervals. Equal indices are equal pointers; common subexpressions, strides and footprints are then one-line queries.
+#pragma once
+
+#include <functional>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "core/node.h"
+
+namespace lazuli {
+
+using Substitution = std::unordered_map<NodeRef, NodeRef, NodeHash, NodeEqual>;
+
+NodeRef index_const(int64_t v);
+/// a + factor * b
+NodeRef index_add(const NodeRef& a, const NodeRef& b, int64_t factor = 1);
+NodeRef index_mul(const NodeRef& a, int64_t factor);
+/// Floor division and remainder by a positive constant.
+std::pair<NodeRef, NodeRef> index_divmod(const NodeRef& a, int64_t divisor);
+/// a < b and so on as Bool nodes, folded to constants where the intervals decide.
+NodeRef index_less(const NodeRef& a, const NodeRef& b);
+NodeRef index_equal(const NodeRef& a, const NodeRef& b);
+NodeRef logical_and(const NodeRef& a, const NodeRef& b);
+
+/// c0 + sum of coefficient * atom, atoms in a fixed order.
+struct LinearForm {
+  int64_t constant = 0;
+  std::vector<std::pair<NodeRef, int64_t>> terms;
+  int64_t coefficient(const Node* atom) const;
+};
+LinearForm linear_form(const NodeRef& n);
+NodeRef from_linear(LinearForm form);
+
+/// Replaces nodes; rebuilds index nodes canonically and folds what becomes constant. Iterative.
+NodeRef substitute(const NodeRef& n, const Substitution& map);
+NodeRef substitute(const NodeRef& n, const Substitution& map, Substitution& memo);
+
+/// Kernel-level elementwise node (shape ()), folding a select with a constant condition and the like.
+NodeRef scalar_op(Op op, DType dtype, Sources src);
+NodeRef scalar_const(const Scalar& v, DType dtype);
+
+/// Calls f on every node below `n`, sources first, each once.
+void visit(const NodeRef& n, const std::function<void(const NodeRef&)>& f);
+bool uses(const NodeRef& n, const Node* what);
+
+/// As infix text: "256*i + j", "(i + 3) // 4".
+std::string index_text(const NodeRef& n);
+
+}  // namespace lazuli

@@ -1,0 +1,54 @@
+// What the graph-level scheduler hands to the runtime: kernels and library steps in order, over slots of memory.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "core/node.h"
+#include "ir/kernel.h"
+#include "ir/target.h"
+
+namespace lazuli {
+
+/// One array that a plan reads or writes.
+struct PlanSlot {
+  enum class Role : uint8_t { Input, Output, Temporary };
+  Role role = Role::Temporary;
+  DType dtype = DType::F32;
+  Shape shape;
+  NodeRef node;  // the node whose value it holds
+};
+
+/// One step. A kernel's argument i is slot arguments[i]. A library step runs the op of `node` (Scatter, Scan or ArgSort) with
+/// its sources in arguments[0..n-1] and its result in the last.
+struct PlanStep {
+  std::shared_ptr<Kernel> kernel;  // null: a library step
+  NodeRef node;
+  std::vector<int> arguments;
+  std::vector<NodeRef> members;    // graph nodes computed here, for explain
+};
+
+/// One decision of the scheduler: which node, what was decided, and why, with numbers.
+struct Decision {
+  int node = -1;  // number of the node in print_graph of the simplified roots
+  int step = -1;
+  std::string text;
+};
+
+struct Plan {
+  std::vector<PlanSlot> slots;
+  std::vector<PlanStep> steps;
+  std::vector<Decision> decisions;
+  std::vector<NodeRef> roots;  // simplified: what the plan computes, in the caller's order
+  std::vector<int> outputs;    // slot of each root; an Input slot if the root was realised already
+};
+
+/// Simplifies, partitions into kernels and builds their algorithms. `roots` are tensor-level nodes; realised nodes below
+/// them are leaves.
+Plan make_plan(std::span<const NodeRef> roots, const Target& target);
+
+/// The partition as text: every kernel, its nodes, and the reasons.
+std::string print_plan(const Plan& plan);
+
+}  // namespace lazuli

@@ -1,0 +1,102 @@
+// The loop program: typed scalar and vector operations in SSA form inside nested counted loops. It is what lowering
+// makes, what the interpreter runs and what a dialect of codegen prints. There is no control-flow graph: a block is a list of
+// instructions; a Loop holds a body and carries values (phis); an If holds a body.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "core/dtype.h"
+#include "core/op.h"
+
+namespace lazuli {
+
+/// A value of the program: an instruction's result (id >= 0) or a constant.
+struct Operand {
+  enum class Kind : uint8_t { None, Value, Constant, Iota, Begin, End, GroupId, ItemId };
+  Kind kind = Kind::None;
+  DType dtype = DType::I64;
+  bool pointer = false;
+  int lanes = 1;
+  int id = -1;        // Value: the instruction; GroupId, ItemId: the dimension
+  uint64_t bits = 0;  // Constant: the element's bits; Iota over Bool: how many leading lanes are true
+  int level = 0;      // number of open loops where it is defined
+};
+
+enum class Code : uint8_t {
+  Op,           // an elementwise op of core/op.h on args; Cast and Bitcast too
+  Splat,        // args[0] in all lanes
+  Insert,       // args[0] with lane `imm` = args[1]
+  Extract,      // lane `imm` of args[0]
+  Shuffle,      // exchanges blocks of `imm` lanes between args[0] and args[1]; `flag` picks the second result
+  Pointer,      // address of element args[0] of memory `memory`
+  Load,         // element(s) at pointer args[0] + imm; masked by `mask` leading lanes, or by the Bool args[1]
+  Store,        // args[1] to args[0] + imm; masked likewise (Bool args[2]); `flag`: non-temporal
+  LaneReduce,   // lanes of args[0] combined by `op` in a fixed tree
+  Any,          // Bool scalar: is any lane of the Bool vector args[0] true
+  Call,         // external helper `name` on scalar args
+  Loop,         // for dst in begin..end (at least one iteration unless `flag`): body, carrying phis
+  If,           // if args[0] (Bool scalar): body; phis: dst = next if taken, else init
+  Barrier,      // of a work-group
+  GroupReduce,  // args[0] of all items combined by `op`
+};
+
+struct Phi {
+  Operand dst, init, next;
+};
+
+struct Instruction {
+  Code code = Code::Op;
+  lazuli::Op op = lazuli::Op::Count_;
+  Operand dst;
+  std::vector<Operand> args;
+  int64_t imm = 0;
+  int memory = -1;     // Pointer: argument slot, or Program::kScratch, kShared, kLocal
+  int mask = 0;        // Load, Store: only the first `mask` lanes; 0: all
+  bool flag = false;
+  Operand begin, end;  // Loop
+  std::vector<Phi> phis;
+  std::vector<Instruction> body;
+  std::string name;    // Loop: of its variable; Call: of the helper
+};
+
+/// One root nest: a function over [begin, end) of its parallel loop, and one for a ragged last iteration.
+struct Phase {
+  std::string name;
+  std::vector<Instruction> body, tail;
+  bool has_tail = false;
+  int64_t count = 1;                   // iterations of the parallel loop that `body` may be given
+  std::vector<int64_t> groups, items;  // GPU: sizes of the work-group and work-item dimensions
+};
+
+struct MemoryArgument {
+  std::string name;
+  DType dtype = DType::F32;
+  int64_t size = 0;
+  bool output = false;
+};
+
+struct Program {
+  static constexpr int kScratch = -2, kShared = -3, kLocal = -4;
+  std::string name;
+  std::vector<MemoryArgument> arguments;
+  std::vector<Phase> phases;  // with a barrier between
+  int lanes = 8;
+  int64_t scratch_bytes = 0, shared_bytes = 0, local_bytes = 0;
+  int values = 0;  // ids are below this
+};
+
+/// Scratch, shared and local memory hold values of several dtypes: the Pointer's dst.dtype is the element type, and args[0]
+/// counts elements of that type from the start of the memory.
+std::string print_program(const Program& program);
+
+/// Throws InternalError naming the instruction and the rule unless every value is defined before its use in an enclosing
+/// block, dtypes and lanes agree with the op's row, and memory exists.
+void verify_program(const Program& program);
+
+/// Runs it, slowly: arguments are pointers to dense arrays. Scratch starts as NaN. Every access is checked against the memory's size.
+/// `workers` splits each phase's parallel loop, to test that results do not depend on it.
+void interpret_program(const Program& program, std::vector<void*> arguments, int workers = 1);
+
+}  // namespace lazuli

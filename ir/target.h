@@ -1,0 +1,26 @@
+// What the compiler needs to know of a machine, as plain numbers. The runtime fills one in for the host; tests and dumps
+// make their own. Only this decides between schedules, so the same shape and target always give the same bits.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+namespace lazuli {
+
+struct Target {
+  std::string cpu = "x86-64-v3";        // LLVM's name of the CPU
+  std::string triple = "x86_64-unknown-linux-gnu";
+  std::string features;                 // LLVM feature string, "" for what the name implies
+  int lanes = 8;                        // f32 elements of a vector register
+  int vector_registers = 16;
+  bool has_fma = true;
+  int64_t l1 = 32 << 10, l2 = 512 << 10, l3 = 32 << 20;  // bytes; l1 and l2 of one core
+  int cores = 2;                        // for predicted times and parallel grain alone, never for what changes bits
+  double fma_per_second = 50e9;         // vector lanes times FMAs per second of one core, for predicted times
+  double bandwidth = 20e9;              // bytes per second of one core from memory
+};
+
+/// The fixed target of goldens: the same text on every machine. Known: x86-64-v2, x86-64-v3, x86-64-v4, aarch64 ("generic").
+Target named_target(const std::string& name);
+
+}  // namespace lazuli
