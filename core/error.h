@@ -3,7 +3,7 @@
 // the authors of lazuli (a broken invariant). Message form: `op: what is wrong, with the values; the way out`.
 #pragma once
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <source_location>
 #include <stdexcept>

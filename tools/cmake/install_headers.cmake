@@ -1,5 +1,6 @@
 # Installs the umbrella header as lazuli/lazuli.h and every header that it reaches, found by following the includes:
 # what users cannot reach from it is private and stays behind.
+cmake_minimum_required(VERSION 3.25)
 file(INSTALL "${source_dir}/nn/lazuli.h" DESTINATION "${include_dir}")
 set(pending nn/lazuli.h)
 set(seen)
