@@ -1,5 +1,7 @@
 #include "tools/notation/lexer.h"
 
+#include <fmt/format.h>
+
 #include <array>
 #include <charconv>
 #include <cstdlib>

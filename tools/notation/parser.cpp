@@ -1,5 +1,7 @@
 #include "tools/notation/parser.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <array>
 #include <cmath>

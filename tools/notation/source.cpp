@@ -1,5 +1,7 @@
 #include "tools/notation/source.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 
 #include "core/error.h"
