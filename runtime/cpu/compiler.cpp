@@ -1,0 +1,256 @@
+#include "runtime/cpu/compiler.h"
+
+#include <dlfcn.h>
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <cstring>
+#include <filesystem>
+#include <utility>
+
+#include "core/error.h"
+#include "runtime/cpu/llvm/api.h"
+
+#if defined(__x86_64__)
+// The compiler's support library; only their addresses are taken here.
+extern "C" {
+void __extendhfsf2();
+void __truncsfhf2();
+void __truncdfhf2();
+}
+#endif
+
+namespace lazuli {
+namespace {
+
+using llvm_api::Output;
+using llvm_api::Recipe;
+using llvm_api::Reply;
+using llvm_api::Request;
+using llvm_api::Status;
+using llvm_api::Table;
+
+std::filesystem::path folder_of_executable() {
+  std::array<char, 4096> path;
+  const ssize_t size = readlink("/proc/self/exe", path.data(), path.size());
+  return std::filesystem::path(std::string(path.data(), size > 0 ? size : 0)).parent_path();
+}
+
+std::vector<std::string> module_paths() {
+  const std::filesystem::path module = LAZULI_LLVM_MODULE;
+  const std::filesystem::path executable = folder_of_executable();
+  std::vector<std::string> paths;
+  for (const std::filesystem::path& folder :
+       {executable, executable / LAZULI_LLVM_FROM_BIN, std::filesystem::path(LAZULI_LLVM_BUILD_DIR),
+        std::filesystem::path(LAZULI_LLVM_INSTALL_DIR)}) {
+    const std::string path = (folder / module).lexically_normal().string();
+    if (std::find(paths.begin(), paths.end(), path) == paths.end()) paths.push_back(path);
+  }
+  return paths;
+}
+
+// Never closed: LLVM keeps thread-local state whose destructors run when threads end.
+const Table& open_module() {
+  const std::vector<std::string> paths = module_paths();
+  for (const std::string& path : paths) {
+    if (access(path.c_str(), F_OK) != 0) continue;
+    void* module = dlopen(path.c_str(), RTLD_LAZY | RTLD_LOCAL | RTLD_NODELETE);
+    if (module == nullptr) device_error("cpu: the LLVM module does not open: {}", dlerror());
+    auto entry = reinterpret_cast<llvm_api::Entry>(dlsym(module, llvm_api::kEntryName));
+    if (entry == nullptr || entry()->abi != llvm_api::kAbi) {
+      device_error("cpu: {} is of another version of lazuli; rebuild or reinstall it", path);
+    }
+    return *entry();
+  }
+  device_error(
+      "cpu: the LLVM module {} was not found; build lazuli with LAZULI_LLVM=ON, or use the device "
+      "'reference' (looked for {})",
+      LAZULI_LLVM_MODULE, fmt::join(paths, ", "));
+}
+
+const Table& llvm() {
+  static const Table& table = open_module();
+  return table;
+}
+
+class OwnedReply {
+ public:
+  explicit OwnedReply(const Table& table) : table_(table) {}
+  ~OwnedReply() { table_.release(&reply_); }
+  OwnedReply(const OwnedReply&) = delete;
+  OwnedReply& operator=(const OwnedReply&) = delete;
+
+  Reply* fill() { return &reply_; }
+  std::string_view text() const { return {reply_.data, reply_.size}; }
+
+  void check() const {
+    if (reply_.data == nullptr) device_error("cpu: no memory for LLVM's answer");
+    switch (reply_.status) {
+      case Status::kOk:
+        return;
+      case Status::kUnknownTarget:
+        user_error("target: {}", text());
+      case Status::kBadText:
+        internal_error(fmt::format("LLVM does not accept a kernel's text: {}", text()));
+      case Status::kFailed:
+        internal_error(fmt::format("LLVM cannot compile a kernel: {}", text()));
+    }
+    internal_error("the LLVM module gave an unknown status");
+  }
+
+ private:
+  const Table& table_;
+  Reply reply_ = {};
+};
+
+std::unique_ptr<OwnedReply> run(std::string_view text, const CompileOptions& options,
+                                Output output) {
+  const std::string zero_ended(text);
+  const Request request = {
+      .text = zero_ended.c_str(),
+      .text_size = zero_ended.size(),
+      .triple = options.triple.c_str(),
+      .cpu = options.cpu.c_str(),
+      .features = options.features.c_str(),
+      .recipe = options.full_pipeline ? Recipe::kFull : Recipe::kFast,
+      .output = output,
+      .verify = options.verify,
+  };
+  const Table& table = llvm();
+  auto reply = std::make_unique<OwnedReply>(table);
+  table.run(&request, reply->fill());
+  reply->check();
+  return reply;
+}
+
+std::vector<std::string> lines(std::string_view text) {
+  std::vector<std::string> rows;
+  while (!text.empty()) {
+    const size_t end = std::min(text.find('\n'), text.size());
+    rows.emplace_back(text.substr(0, end));
+    text.remove_prefix(std::min(end + 1, text.size()));
+  }
+  return rows;
+}
+
+template <typename Function>
+const void* address_of(Function* function) {
+  return reinterpret_cast<const void*>(function);
+}
+
+// LLVM turns an intrinsic that a CPU lacks (sin, fma, roundeven) into a call of the C function;
+// codegen calls others by name for slow paths.
+std::vector<HostSymbol> make_host_symbols() {
+  std::vector<HostSymbol> symbols;
+#define LAZULI_UNARY(name)                                                         \
+  symbols.push_back({#name, address_of(static_cast<double (*)(double)>(::name))}); \
+  symbols.push_back({#name "f", address_of(static_cast<float (*)(float)>(::name##f))});
+#define LAZULI_BINARY(name)                                                                \
+  symbols.push_back({#name, address_of(static_cast<double (*)(double, double)>(::name))}); \
+  symbols.push_back({#name "f", address_of(static_cast<float (*)(float, float)>(::name##f))});
+  // clang-format off
+  LAZULI_UNARY(acos) LAZULI_UNARY(acosh) LAZULI_UNARY(asin) LAZULI_UNARY(asinh) LAZULI_UNARY(atan)
+  LAZULI_UNARY(atanh) LAZULI_UNARY(cbrt) LAZULI_UNARY(ceil) LAZULI_UNARY(cos) LAZULI_UNARY(cosh)
+  LAZULI_UNARY(erf) LAZULI_UNARY(erfc) LAZULI_UNARY(exp) LAZULI_UNARY(exp2) LAZULI_UNARY(exp10)
+  LAZULI_UNARY(expm1) LAZULI_UNARY(fabs) LAZULI_UNARY(floor) LAZULI_UNARY(lgamma) LAZULI_UNARY(log)
+  LAZULI_UNARY(log10) LAZULI_UNARY(log1p) LAZULI_UNARY(log2) LAZULI_UNARY(nearbyint)
+  LAZULI_UNARY(rint) LAZULI_UNARY(round) LAZULI_UNARY(roundeven) LAZULI_UNARY(sin)
+  LAZULI_UNARY(sinh) LAZULI_UNARY(sqrt) LAZULI_UNARY(tan) LAZULI_UNARY(tanh) LAZULI_UNARY(tgamma)
+  LAZULI_UNARY(trunc)
+  LAZULI_BINARY(atan2) LAZULI_BINARY(copysign) LAZULI_BINARY(fmax) LAZULI_BINARY(fmin)
+  LAZULI_BINARY(fmod) LAZULI_BINARY(hypot) LAZULI_BINARY(nextafter) LAZULI_BINARY(pow)
+  LAZULI_BINARY(remainder)
+  // clang-format on
+#undef LAZULI_UNARY
+#undef LAZULI_BINARY
+                                                      const auto add = [&](std::string_view name,
+                                                                           const void* address) {
+                                                        symbols.push_back({name, address});
+                                                      };
+  add("fma", address_of(static_cast<double (*)(double, double, double)>(::fma)));
+  add("fmaf", address_of(static_cast<float (*)(float, float, float)>(::fmaf)));
+  add("ldexp", address_of(static_cast<double (*)(double, int)>(::ldexp)));
+  add("ldexpf", address_of(static_cast<float (*)(float, int)>(::ldexpf)));
+  add("memcpy", address_of(static_cast<void* (*)(void*, const void*, size_t)>(::memcpy)));
+  add("memmove", address_of(static_cast<void* (*)(void*, const void*, size_t)>(::memmove)));
+  add("memset", address_of(static_cast<void* (*)(void*, int, size_t)>(::memset)));
+#if defined(__x86_64__)
+  add("__extendhfsf2", address_of(__extendhfsf2));
+  add("__truncsfhf2", address_of(__truncsfhf2));
+  add("__truncdfhf2", address_of(__truncdfhf2));
+#endif
+  return symbols;
+}
+
+}  // namespace
+
+const std::vector<HostSymbol>& default_host_symbols() {
+  static const std::vector<HostSymbol> symbols = make_host_symbols();
+  return symbols;
+}
+
+CompiledModule::CompiledModule(Image image, const std::vector<HostSymbol>& symbols)
+    : image_(std::move(image)), code_(image_, [&](std::string_view name) -> const void* {
+        for (const HostSymbol& symbol : symbols) {
+          if (symbol.name == name) return symbol.address;
+        }
+        return nullptr;
+      }) {}
+
+void* CompiledModule::symbol(std::string_view name) const {
+  for (const Image::Symbol& symbol : image_.symbols) {
+    if (symbol.name == name) {
+      return const_cast<std::byte*>(code_.base()) + symbol.offset;
+    }
+  }
+  internal_error(fmt::format("a compiled module has no function '{}'", name));
+}
+
+Image compile_image(std::string_view text, const CompileOptions& options) {
+  const auto object = run(text, options, Output::kObject);
+  return link_object(std::as_bytes(std::span(object->text())));
+}
+
+std::shared_ptr<const CompiledModule> compile(std::string_view text, const CompileOptions& options,
+                                              const std::vector<HostSymbol>& symbols) {
+  return std::make_shared<const CompiledModule>(compile_image(text, options), symbols);
+}
+
+std::string assembly(std::string_view text, const CompileOptions& options) {
+  return std::string(run(text, options, Output::kAssembly)->text());
+}
+
+void verify_llvm(std::string_view text, const CompileOptions& options) {
+  CompileOptions with_verifier = options;
+  with_verifier.verify = true;
+  run(text, with_verifier, Output::kNothing);
+}
+
+const LlvmHost& llvm_host() {
+  static const LlvmHost host = [] {
+    OwnedReply reply(llvm());
+    llvm().host(reply.fill());
+    reply.check();
+    std::vector<std::string> rows = lines(reply.text());
+    rows.resize(3);
+    return LlvmHost{rows[0], rows[1], rows[2]};
+  }();
+  return host;
+}
+
+std::vector<std::string> llvm_cpus(const std::string& triple) {
+  OwnedReply reply(llvm());
+  llvm().cpus(triple.c_str(), reply.fill());
+  reply.check();
+  return lines(reply.text());
+}
+
+std::string llvm_version() {
+  return llvm().version;
+}
+
+}  // namespace lazuli
