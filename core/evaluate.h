@@ -1,0 +1,26 @@
+// The documented meaning of every elementwise op on one element, as code: constant folding, the reference device and the
+// evaluators of kernels and programs all call this, and every device must agree with it.
+#pragma once
+
+#include <cstdint>
+#include <span>
+
+#include "core/dtype.h"
+#include "core/op.h"
+
+namespace lazuli {
+
+/// The bits of `op` applied to elements given by their bits (in the low bytes). `dtype` is that of the result, `src` that of the value
+/// sources (of a Where: of its two branches; its condition is Bool). Beyond what core/graph.h says of `elementwise`:
+/// - f16 and bf16 are computed in f32 and rounded; f32 functions are computed in f64 and rounded once;
+/// - arithmetic on Bool is done on 0 and 1, and the result is `!= 0`;
+/// - Sign of either zero is +0; Max takes +0 for the larger zero, Min -0 for the smaller;
+/// - casts between integers or f64 and the 16-bit floats go through f32.
+uint64_t evaluate(Op op, DType dtype, std::span<const uint64_t> bits, DType src);
+
+/// The elementwise op that a reduction repeats: Add for ReduceAdd, and so on.
+Op combiner(Op reduce);
+/// What a reduction of nothing gives: 0, 1, the lowest, the highest number of `dtype` (infinities for floats).
+uint64_t reduce_identity(Op reduce, DType dtype);
+
+}  // namespace lazuli
