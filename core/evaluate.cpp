@@ -111,17 +111,8 @@ double unary(Op op, double x) {
   }
 }
 
-double maximum(double a, double b) {
-  if (std::isnan(a) || std::isnan(b)) return std::numeric_limits<double>::quiet_NaN();
-  if (a == b) return std::signbit(a) ? b : a;
-  return a > b ? a : b;
-}
-
-double minimum(double a, double b) {
-  if (std::isnan(a) || std::isnan(b)) return std::numeric_limits<double>::quiet_NaN();
-  if (a == b) return std::signbit(a) ? a : b;
-  return a < b ? a : b;
-}
+double maximum(double a, double b) { return std::isnan(a) || a > b ? a : b; }
+double minimum(double a, double b) { return std::isnan(a) || a < b ? a : b; }
 
 // The sum, product and quotient of two f32 in f64, rounded once more to f32, are those of f32: 53 bits are at least
 // twice 24 and two (Figueroa, "When is double rounding innocuous?").
@@ -274,6 +265,15 @@ uint64_t reduce_identity(Op reduce, DType t) {
     }
     default: internal_error("reduce_identity: not a reduction");
   }
+}
+
+bool sorts_before(uint64_t a, uint64_t b, DType dtype) {
+  const Scalar x = from_bits(a, dtype), y = from_bits(b, dtype);
+  if (is_float(dtype)) {
+    if (std::isnan(x.as_double())) return false;
+    return std::isnan(y.as_double()) || x.as_double() < y.as_double();
+  }
+  return dtype == DType::U64 ? a < b : x.as_int() < y.as_int();
 }
 
 }  // namespace lazuli

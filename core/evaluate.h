@@ -14,7 +14,7 @@ namespace lazuli {
 /// sources (of a Where: of its two branches; its condition is Bool). Beyond what core/graph.h says of `elementwise`:
 /// - f16 and bf16 are computed in f32 and rounded; f32 functions are computed in f64 and rounded once;
 /// - arithmetic on Bool is done on 0 and 1, and the result is `!= 0`;
-/// - Sign of either zero is +0; Max takes +0 for the larger zero, Min -0 for the smaller;
+/// - Sign of either zero is +0; Max and Min of two zeros give one of them, of either sign (here the second);
 /// - casts between integers or f64 and the 16-bit floats go through f32.
 uint64_t evaluate(Op op, DType dtype, std::span<const uint64_t> bits, DType src);
 
@@ -22,5 +22,8 @@ uint64_t evaluate(Op op, DType dtype, std::span<const uint64_t> bits, DType src)
 Op combiner(Op reduce);
 /// What a reduction of nothing gives: 0, 1, the lowest, the highest number of `dtype` (infinities for floats).
 uint64_t reduce_identity(Op reduce, DType dtype);
+
+/// Whether an element sorts before another: numbers in order, NaN after everything, the two zeros equal.
+bool sorts_before(uint64_t a, uint64_t b, DType dtype);
 
 }  // namespace lazuli

@@ -36,7 +36,7 @@ enum class Code : uint8_t {
   LaneReduce,   // lanes of args[0] combined by `op` in a fixed tree
   Any,          // Bool scalar: is any lane of the Bool vector args[0] true
   Call,         // external helper `name` on scalar args
-  Loop,         // for dst in begin..end (at least one iteration unless `flag`): body, carrying phis
+  Loop,         // for dst in begin..end, at least one iteration: body, carrying phis; afterwards `next` is the value
   If,           // if args[0] (Bool scalar): body; phis: dst = next if taken, else init
   Barrier,      // of a work-group
   GroupReduce,  // args[0] of all items combined by `op`

@@ -1,0 +1,264 @@
+// The program interpreter: the meaning of ir/program.h, element by element, with every access checked.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <map>
+
+#include "core/error.h"
+#include "core/evaluate.h"
+#include "core/scalar.h"
+#include "ir/program.h"
+
+namespace lazuli {
+namespace {
+
+using OpKind = lazuli::Op;
+
+// One block of memory, and which of its bytes have been written (scratch starts undefined).
+struct Memory {
+  std::string name;
+  char* data = nullptr;
+  int64_t bytes = 0;
+};
+
+struct Slot {
+  std::vector<uint64_t> lanes;  // element bits; a pointer: byte offset
+  int memory = 0;               // pointers: index into Interpreter::memories_
+};
+
+class Interpreter {
+ public:
+  Interpreter(const Program& p, const std::vector<void*>& arguments, int workers)
+      : program_(p), workers_(workers), slots_(static_cast<size_t>(p.values)) {
+    if (arguments.size() != p.arguments.size()) {
+      internal_error(fmt::format("interpret {}: {} arguments were given, the program has {}", p.name,
+                                 arguments.size(), p.arguments.size()));
+    }
+    for (size_t i = 0; i < arguments.size(); i++) {
+      const MemoryArgument& a = p.arguments[i];
+      memories_[static_cast<int>(i)] = {a.name, static_cast<char*>(arguments[i]), a.size * size_of(a.dtype)};
+    }
+    own(Program::kShared, "shared", p.shared_bytes);
+  }
+
+  void run() {
+    for (const Phase& phase : program_.phases) {
+      if (!phase.groups.empty()) internal_error("interpret: programs with work-groups are not interpreted");
+      for (int w = 0; w < workers_; w++) {
+        const int64_t begin = phase.count * w / workers_, end = phase.count * (w + 1) / workers_;
+        if (begin == end) continue;
+        enter(phase.body, begin, end);
+      }
+      if (phase.has_tail) enter(phase.tail, 0, 1);
+    }
+  }
+
+ private:
+  void own(int id, const char* what, int64_t bytes) {
+    // All bits set is NaN in every float type, and an absurd integer.
+    auto& storage = owned_[id];
+    storage.assign(static_cast<size_t>(bytes), '\xff');
+    memories_[id] = {what, storage.data(), bytes};
+  }
+
+  void enter(const std::vector<Instruction>& body, int64_t begin, int64_t end) {
+    own(Program::kScratch, "scratch", program_.scratch_bytes);
+    own(Program::kLocal, "local", program_.local_bytes);
+    begin_ = begin;
+    end_ = end;
+    block(body);
+  }
+
+  [[noreturn]] void fail(const std::string& what) const {
+    internal_error(fmt::format("interpret {}: {}", program_.name, what));
+  }
+
+  std::vector<uint64_t> value(const Operand& v) const {
+    const auto lanes = static_cast<size_t>(v.lanes);
+    switch (v.kind) {
+      case Operand::Kind::Value: return slots_[static_cast<size_t>(v.id)].lanes;
+      case Operand::Kind::Constant: return std::vector<uint64_t>(lanes, v.bits);
+      case Operand::Kind::Iota: {
+        std::vector<uint64_t> r(lanes);
+        for (size_t i = 0; i < lanes; i++) {
+          r[i] = v.dtype == DType::Bool ? i < v.bits : to_bits(Scalar(static_cast<int64_t>(i)), v.dtype);
+        }
+        return r;
+      }
+      case Operand::Kind::Begin: return {static_cast<uint64_t>(begin_)};
+      case Operand::Kind::End: return {static_cast<uint64_t>(end_)};
+      default: fail("an operand of a kind that has no value here");
+    }
+  }
+
+  Slot& slot(const Operand& v) { return slots_[static_cast<size_t>(v.id)]; }
+  void set(const Operand& v, std::vector<uint64_t> lanes) { slot(v).lanes = std::move(lanes); }
+
+  char* address(const Operand& pointer, int64_t element, const char* verb) {
+    const Slot& p = slot(pointer);
+    const Memory& m = memories_.at(p.memory);
+    const int64_t size = size_of(pointer.dtype);
+    const int64_t at = static_cast<int64_t>(p.lanes[0]) + element * size;
+    if (at < 0 || at + size > m.bytes) {
+      fail(fmt::format("{} of element {} of {}, which has {}", verb, at / size, m.name, m.bytes / size));
+    }
+    return m.data + at;
+  }
+
+  bool masked_out(const Instruction& i, size_t mask_arg, size_t lane) const {
+    if (i.mask) return lane >= static_cast<size_t>(i.mask);
+    if (i.args.size() <= mask_arg) return false;
+    const auto mask = value(i.args[mask_arg]);
+    return !mask[mask.size() == 1 ? 0 : lane];
+  }
+
+  void load(const Instruction& i) {
+    std::vector<uint64_t> r(static_cast<size_t>(i.dst.lanes), 0);
+    for (size_t lane = 0; lane < r.size(); lane++) {
+      if (masked_out(i, 1, lane)) continue;
+      std::memcpy(&r[lane], address(i.args[0], i.imm + static_cast<int64_t>(lane), "load"),
+                  static_cast<size_t>(size_of(i.dst.dtype)));
+    }
+    set(i.dst, std::move(r));
+  }
+
+  void store(const Instruction& i) {
+    const auto v = value(i.args[1]);
+    for (size_t lane = 0; lane < v.size(); lane++) {
+      if (masked_out(i, 2, lane)) continue;
+      std::memcpy(address(i.args[0], i.imm + static_cast<int64_t>(lane), "store"), &v[lane],
+                  static_cast<size_t>(size_of(i.args[1].dtype)));
+    }
+  }
+
+  uint64_t combine(OpKind op, DType t, uint64_t a, uint64_t b) const {
+    const uint64_t args[] = {a, b};
+    return evaluate(op, t, args, t);
+  }
+
+  void elementwise(const Instruction& i) {
+    std::vector<std::vector<uint64_t>> args;
+    for (const Operand& a : i.args) args.push_back(value(a));
+    std::vector<uint64_t> r(static_cast<size_t>(i.dst.lanes)), one(args.size());
+    for (size_t lane = 0; lane < r.size(); lane++) {
+      for (size_t k = 0; k < args.size(); k++) one[k] = args[k][lane];
+      r[lane] = evaluate(i.op, i.dst.dtype, one, i.args.back().dtype);
+    }
+    set(i.dst, std::move(r));
+  }
+
+  void exchange(const Instruction& i) {
+    const auto a = value(i.args[0]), b = value(i.args[1]);
+    const auto block = static_cast<size_t>(i.imm);
+    std::vector<uint64_t> r(a.size());
+    for (size_t q = 0; q < r.size(); q++) {
+      const bool high = (q & block) != 0;
+      if (i.flag) r[q] = high ? b[q] : a[q + block];
+      else r[q] = high ? b[q - block] : a[q];
+    }
+    set(i.dst, std::move(r));
+  }
+
+  void across(const Instruction& i) {
+    auto v = value(i.args[0]);
+    for (size_t half = v.size() / 2; half; half /= 2) {
+      for (size_t q = 0; q < half; q++) v[q] = combine(i.op, i.dst.dtype, v[q], v[q + half]);
+    }
+    set(i.dst, {v[0]});
+  }
+
+  void loop(const Instruction& i) {
+    const auto begin = static_cast<int64_t>(value(i.begin)[0]), end = static_cast<int64_t>(value(i.end)[0]);
+    if (begin >= end) fail(fmt::format("loop {} runs from {} to {}", i.name, begin, end));
+    for (const Phi& p : i.phis) slot(p.dst) = whole(p.init);
+    for (int64_t k = begin; k < end; k++) {
+      set(i.dst, {static_cast<uint64_t>(k)});
+      block(i.body);
+      std::vector<Slot> next;
+      for (const Phi& p : i.phis) next.push_back(whole(p.next));
+      for (size_t q = 0; q < next.size() && k + 1 < end; q++) slot(i.phis[q].dst) = next[q];
+      // After the loop the value of a phi is its `next`, also where that is another phi's result.
+      for (size_t q = 0; q < next.size() && k + 1 == end; q++) {
+        if (i.phis[q].next.kind == Operand::Kind::Value) slot(i.phis[q].next) = next[q];
+      }
+    }
+  }
+
+  Slot whole(const Operand& v) {
+    return v.kind == Operand::Kind::Value ? slot(v) : Slot{value(v), 0};
+  }
+
+  void branch(const Instruction& i) {
+    const bool taken = value(i.args[0])[0] != 0;
+    if (taken) block(i.body);
+    std::vector<Slot> r;
+    for (const Phi& p : i.phis) r.push_back(whole(taken ? p.next : p.init));
+    for (size_t q = 0; q < r.size(); q++) slot(i.phis[q].dst) = r[q];
+  }
+
+  void call(const Instruction& i) {
+    const auto x = from_bits(value(i.args[0])[0], i.args[0].dtype).as_double();
+    const std::map<std::string, double (*)(double)> known = {
+        {"sin", [](double v) { return std::sin(v); }}, {"cos", [](double v) { return std::cos(v); }},
+        {"tan", [](double v) { return std::tan(v); }}, {"exp", [](double v) { return std::exp(v); }},
+        {"log", [](double v) { return std::log(v); }}};
+    std::string base = i.name;
+    if (!base.empty() && base.back() == 'f' && !known.count(base)) base.pop_back();
+    const auto it = known.find(base);
+    if (it == known.end()) fail("no helper " + i.name);
+    set(i.dst, {to_bits(Scalar(it->second(x)), i.dst.dtype)});
+  }
+
+  void block(const std::vector<Instruction>& body) {
+    for (const Instruction& i : body) step(i);
+  }
+
+  void step(const Instruction& i) {
+    switch (i.code) {
+      case Code::Op: return elementwise(i);
+      case Code::Splat: return set(i.dst, std::vector<uint64_t>(static_cast<size_t>(i.dst.lanes), value(i.args[0])[0]));
+      case Code::Insert: {
+        auto v = value(i.args[0]);
+        v[static_cast<size_t>(i.imm)] = value(i.args[1])[0];
+        return set(i.dst, std::move(v));
+      }
+      case Code::Extract: return set(i.dst, {value(i.args[0])[static_cast<size_t>(i.imm)]});
+      case Code::Shuffle: return exchange(i);
+      case Code::Pointer: {
+        Slot& s = slot(i.dst);
+        s.memory = i.memory;
+        s.lanes = {static_cast<uint64_t>(static_cast<int64_t>(value(i.args[0])[0]) * size_of(i.dst.dtype))};
+        return;
+      }
+      case Code::Load: return load(i);
+      case Code::Store: return store(i);
+      case Code::LaneReduce: return across(i);
+      case Code::Any: {
+        const auto v = value(i.args[0]);
+        return set(i.dst, {std::any_of(v.begin(), v.end(), [](uint64_t b) { return b != 0; })});
+      }
+      case Code::Call: return call(i);
+      case Code::Loop: return loop(i);
+      case Code::If: return branch(i);
+      case Code::Barrier: return;
+      case Code::GroupReduce: fail("a reduction over work-items");
+    }
+  }
+
+  const Program& program_;
+  int workers_;
+  std::vector<Slot> slots_;
+  std::map<int, Memory> memories_;
+  std::map<int, std::vector<char>> owned_;
+  int64_t begin_ = 0, end_ = 0;
+};
+
+}  // namespace
+
+void interpret_program(const Program& program, std::vector<void*> arguments, int workers) {
+  Interpreter(program, arguments, workers).run();
+}
+
+}  // namespace lazuli
