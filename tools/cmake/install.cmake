@@ -22,5 +22,6 @@ write_basic_package_version_file(lazuli-config-version.cmake COMPATIBILITY SameM
 install(FILES ${PROJECT_BINARY_DIR}/lazuli-config.cmake
               ${PROJECT_BINARY_DIR}/lazuli-config-version.cmake DESTINATION ${package_dir})
 
+file(RELATIVE_PATH LAZULI_PREFIX_FROM_PC /prefix/${CMAKE_INSTALL_LIBDIR}/pkgconfig /prefix)
 configure_file(tools/cmake/lazuli.pc.in lazuli.pc @ONLY)
 install(FILES ${PROJECT_BINARY_DIR}/lazuli.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)
