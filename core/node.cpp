@@ -184,6 +184,9 @@ NodeRef make(NodeInit init) {
   n->hash = hash;
   n->lo = init.lo;
   n->hi = init.hi;
+  if (n->op == Op::Const && is_integral(n->dtype) && n->dtype != DType::U64) {
+    n->lo = n->hi = from_bits(std::get<ScalarBits>(n->arg).bits, n->dtype).as_int();
+  }
   n->serial = node_serial.fetch_add(1, std::memory_order_relaxed);
   n->count.store(1, std::memory_order_relaxed);
   s.slots[free_slot] = n;

@@ -1,0 +1,451 @@
+#include "ir/index.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <unordered_set>
+
+#include "core/error.h"
+
+namespace lazuli {
+namespace {
+
+// Bounds saturate at the ends of int64; an end that is reached means "not known".
+__extension__ typedef __int128 Wide;
+
+struct Interval {
+  int64_t lo = INT64_MIN, hi = INT64_MAX;
+  bool bounded() const { return lo > INT64_MIN && hi < INT64_MAX; }
+};
+
+int64_t saturate(Wide v) {
+  return static_cast<int64_t>(std::clamp<Wide>(v, Wide{INT64_MIN}, Wide{INT64_MAX}));
+}
+
+int64_t floor_div(int64_t a, int64_t d) { return a / d - (a % d < 0); }
+int64_t floor_mod(int64_t a, int64_t d) { return a - floor_div(a, d) * d; }
+
+Interval interval_of(const LinearForm& form) {
+  Wide lo = form.constant, hi = form.constant;
+  bool low_known = true, high_known = true;
+  for (const auto& [atom, c] : form.terms) {
+    const bool below = c > 0 ? atom->lo > INT64_MIN : atom->hi < INT64_MAX;
+    const bool above = c > 0 ? atom->hi < INT64_MAX : atom->lo > INT64_MIN;
+    low_known &= below;
+    high_known &= above;
+    lo += Wide{c} * (c > 0 ? atom->lo : atom->hi);
+    hi += Wide{c} * (c > 0 ? atom->hi : atom->lo);
+  }
+  return {low_known ? saturate(lo) : INT64_MIN, high_known ? saturate(hi) : INT64_MAX};
+}
+
+// The values that an integer dtype can hold, as far as int64 can say.
+Interval interval_of(DType t) {
+  if (t == DType::Bool) return {0, 1};
+  if (!is_int(t) || size_of(t) == 8) return t == DType::U64 ? Interval{0, INT64_MAX} : Interval{};
+  const int bits = 8 * size_of(t);
+  if (!is_signed(t)) return {0, (int64_t{1} << bits) - 1};
+  return {-(int64_t{1} << (bits - 1)), (int64_t{1} << (bits - 1)) - 1};
+}
+
+Interval interval_of(Op op, DType dtype, const Sources& src) {
+  const Interval all = dtype == DType::U64 ? Interval{} : interval_of(dtype);
+  const auto of = [&](size_t i) { return Interval{src[i]->lo, src[i]->hi}; };
+  Interval r = all;
+  switch (op) {
+    case Op::Cast:
+      if (is_integral(src[0]->dtype) && src[0]->dtype != DType::U64) r = of(0);
+      break;
+    case Op::Where: r = {std::min(of(1).lo, of(2).lo), std::max(of(1).hi, of(2).hi)}; break;
+    case Op::Max: r = {std::max(of(0).lo, of(1).lo), std::max(of(0).hi, of(1).hi)}; break;
+    case Op::Min: r = {std::min(of(0).lo, of(1).lo), std::min(of(0).hi, of(1).hi)}; break;
+    default: break;
+  }
+  // A cast that may wrap says nothing.
+  return r.lo >= all.lo && r.hi <= all.hi ? r : all;
+}
+
+bool is_const(const NodeRef& n) { return n->op == Op::Const; }
+int64_t const_value(const NodeRef& n) {
+  return from_bits(std::get<ScalarBits>(n->arg).bits, n->dtype).as_int();
+}
+NodeRef bool_const(bool v) { return scalar_const(Scalar(v), DType::Bool); }
+
+bool before(const std::pair<NodeRef, int64_t>& a, const std::pair<NodeRef, int64_t>& b) {
+  return a.first->serial < b.first->serial;
+}
+
+NodeRef division_node(Op op, const NodeRef& a, int64_t d) {
+  Interval r;
+  if (op == Op::FMod) {
+    r = {0, d - 1};
+  } else {
+    r = {a->lo == INT64_MIN ? INT64_MIN : floor_div(a->lo, d),
+         a->hi == INT64_MAX ? INT64_MAX : floor_div(a->hi, d)};
+  }
+  return make({.op = op, .dtype = DType::I64, .arg = d, .src = {a}, .lo = r.lo, .hi = r.hi});
+}
+
+// c*(x mod d) + c*d*(x div d) is c*x; x div d may stand as y div (g*d) where x is y div g.
+bool join_division(LinearForm& form) {
+  for (size_t m = 0; m < form.terms.size(); m++) {
+    const auto [mod, c] = form.terms[m];
+    if (mod->op != Op::FMod) continue;
+    const int64_t d = mod->integer();
+    const NodeRef x = mod->src[0];
+    for (size_t q = 0; q < form.terms.size(); q++) {
+      const auto& [div, e] = form.terms[q];
+      if (div->op != Op::FDiv || e != c * d) continue;
+      const bool same = div->src[0].get() == x.get() && div->integer() == d;
+      const bool nested = x->op == Op::FDiv && div->src[0].get() == x->src[0].get() &&
+                          div->integer() == d * x->integer();
+      if (!same && !nested) continue;
+      form.terms.erase(form.terms.begin() + static_cast<ptrdiff_t>(std::max(m, q)));
+      form.terms.erase(form.terms.begin() + static_cast<ptrdiff_t>(std::min(m, q)));
+      const LinearForm inner = linear_form(x);
+      form.constant += c * inner.constant;
+      for (const auto& [atom, k] : inner.terms) form.terms.emplace_back(atom, c * k);
+      return true;
+    }
+  }
+  return false;
+}
+
+void normalise(LinearForm& form) {
+  do {
+    std::sort(form.terms.begin(), form.terms.end(), before);
+    size_t n = 0;
+    for (size_t i = 0; i < form.terms.size(); i++) {
+      if (n > 0 && form.terms[n - 1].first.get() == form.terms[i].first.get()) {
+        form.terms[n - 1].second += form.terms[i].second;
+      } else {
+        if (n != i) form.terms[n] = form.terms[i];
+        n++;
+      }
+      if (form.terms[n - 1].second == 0) n--;
+    }
+    form.terms.resize(n);
+  } while (join_division(form));
+}
+
+// Integer arithmetic of the algorithm becomes a canonical sum where no result can wrap.
+NodeRef fold_integer(Op op, const Sources& s) {
+  const auto bounded = [](const NodeRef& n) {
+    return Interval{n->lo, n->hi}.bounded() ? n : NodeRef();
+  };
+  switch (op) {
+    case Op::Add: return bounded(index_add(s[0], s[1]));
+    case Op::Sub: return bounded(index_add(s[0], s[1], -1));
+    case Op::Neg: return bounded(index_mul(s[0], -1));
+    case Op::Mul:
+      if (is_const(s[1])) return bounded(index_mul(s[0], const_value(s[1])));
+      if (is_const(s[0])) return bounded(index_mul(s[1], const_value(s[0])));
+      return {};
+    case Op::IDiv:
+    case Op::Rem: {
+      if (!is_const(s[1]) || const_value(s[1]) <= 0 || s[0]->lo < 0) return {};
+      const auto [q, r] = index_divmod(s[0], const_value(s[1]));
+      return op == Op::IDiv ? q : r;
+    }
+    case Op::Max:
+      if (s[0]->lo >= s[1]->hi) return s[0];
+      return s[1]->lo >= s[0]->hi ? s[1] : NodeRef();
+    case Op::Min:
+      if (s[0]->hi <= s[1]->lo) return s[0];
+      return s[1]->hi <= s[0]->lo ? s[1] : NodeRef();
+    default: return {};
+  }
+}
+
+NodeRef fold_compare(Op op, const Sources& s) {
+  const auto negate = [](const NodeRef& n) {
+    return is_const(n) ? bool_const(const_value(n) == 0) : NodeRef();
+  };
+  switch (op) {
+    case Op::Lt: return index_less(s[0], s[1]);
+    case Op::Eq: return index_equal(s[0], s[1]);
+    case Op::Le: return negate(index_less(s[1], s[0]));
+    case Op::Ne: return negate(index_equal(s[0], s[1]));
+    default: return {};
+  }
+}
+
+NodeRef rebuild(const NodeRef& n, Sources src) {
+  switch (n->op) {
+    case Op::Lin: {
+      const Ints& c = n->ints();
+      LinearForm form;
+      form.constant = c[0];
+      for (size_t i = 0; i < src.size(); i++) {
+        const LinearForm part = linear_form(src[i]);
+        form.constant += c[i + 1] * part.constant;
+        for (const auto& [atom, k] : part.terms) form.terms.emplace_back(atom, c[i + 1] * k);
+      }
+      return from_linear(std::move(form));
+    }
+    case Op::FDiv: return index_divmod(src[0], n->integer()).first;
+    case Op::FMod: return index_divmod(src[0], n->integer()).second;
+    case Op::Load:
+      if (src.size() == 2 && is_const(src[1])) {
+        if (const_value(src[1]) == 0) return scalar_const(Scalar(0), n->dtype);
+        src.pop_back();
+      }
+      return with_src(n, std::move(src));
+    case Op::Read: return with_src(n, std::move(src));
+    default: return scalar_op(n->op, n->dtype, std::move(src));
+  }
+}
+
+}  // namespace
+
+NodeRef index_const(int64_t v) { return scalar_const(Scalar(v), DType::I64); }
+
+NodeRef index_add(const NodeRef& a, const NodeRef& b, int64_t factor) {
+  LinearForm x = linear_form(a);
+  const LinearForm y = linear_form(b);
+  x.constant += factor * y.constant;
+  for (const auto& [atom, c] : y.terms) x.terms.emplace_back(atom, factor * c);
+  return from_linear(std::move(x));
+}
+
+NodeRef index_mul(const NodeRef& a, int64_t factor) {
+  LinearForm x = linear_form(a);
+  x.constant *= factor;
+  for (auto& term : x.terms) term.second *= factor;
+  return from_linear(std::move(x));
+}
+
+std::pair<NodeRef, NodeRef> index_divmod(const NodeRef& a, int64_t d) {
+  ensure(d > 0, "an index is divided by a number that is not positive");
+  if (d == 1) return {a, index_const(0)};
+  const LinearForm x = linear_form(a);
+  LinearForm quotient, rest;
+  quotient.constant = floor_div(x.constant, d);
+  rest.constant = floor_mod(x.constant, d);
+  for (const auto& [atom, c] : x.terms) {
+    if (c % d == 0) {
+      quotient.terms.emplace_back(atom, c / d);
+    } else {
+      rest.terms.emplace_back(atom, c);
+    }
+  }
+  const NodeRef q = from_linear(quotient);
+  NodeRef r = from_linear(rest);
+  if (r->lo >= 0 && r->hi < d) return {q, r};
+  // r = g*A + B with g | d and 0 <= B < g: divide A by d/g.
+  for (const auto& term : rest.terms) {
+    const int64_t g = std::abs(term.second);
+    if (g <= 1 || d % g != 0) continue;
+    LinearForm upper, lower;
+    upper.constant = floor_div(rest.constant, g);
+    lower.constant = floor_mod(rest.constant, g);
+    for (const auto& [atom, c] : rest.terms) {
+      if (c % g == 0) {
+        upper.terms.emplace_back(atom, c / g);
+      } else {
+        lower.terms.emplace_back(atom, c);
+      }
+    }
+    const NodeRef b = from_linear(lower);
+    if (b->lo < 0 || b->hi >= g) continue;
+    const auto [q2, r2] = index_divmod(from_linear(upper), d / g);
+    return {index_add(q, q2), index_add(b, r2, g)};
+  }
+  // Numerators are kept non-negative where the interval allows, so that truncation is the floor.
+  int64_t shift = 0;
+  if (r->lo < 0 && r->lo > INT64_MIN / 2) {
+    shift = -floor_div(r->lo, d);
+    r = index_add(r, index_const(shift * d));
+    if (r->hi < d) return {index_add(q, index_const(-shift)), r};
+  }
+  NodeRef div = r->op == Op::FDiv ? division_node(Op::FDiv, r->src[0], r->integer() * d)
+                                  : division_node(Op::FDiv, r, d);
+  NodeRef mod = r->op == Op::FMod && r->integer() % d == 0 ? division_node(Op::FMod, r->src[0], d)
+                                                           : division_node(Op::FMod, r, d);
+  return {index_add(index_add(q, div), index_const(-shift)), mod};
+}
+
+NodeRef index_less(const NodeRef& a, const NodeRef& b) {
+  const NodeRef d = index_add(b, a, -1);
+  if (d->lo > 0) return bool_const(true);
+  if (d->hi <= 0) return bool_const(false);
+  return make({.op = Op::Lt, .dtype = DType::Bool, .src = {a, b}, .lo = 0, .hi = 1});
+}
+
+NodeRef index_equal(const NodeRef& a, const NodeRef& b) {
+  const NodeRef d = index_add(b, a, -1);
+  if (d->lo > 0 || d->hi < 0) return bool_const(false);
+  if (is_const(d)) return bool_const(true);
+  return make({.op = Op::Eq, .dtype = DType::Bool, .src = {a, b}, .lo = 0, .hi = 1});
+}
+
+NodeRef logical_and(const NodeRef& a, const NodeRef& b) {
+  return scalar_op(Op::And, DType::Bool, {a, b});
+}
+
+int64_t LinearForm::coefficient(const Node* atom) const {
+  for (const auto& [a, c] : terms) {
+    if (a.get() == atom) return c;
+  }
+  return 0;
+}
+
+LinearForm linear_form(const NodeRef& n) {
+  LinearForm form;
+  if (is_const(n)) {
+    form.constant = const_value(n);
+  } else if (n->op == Op::Lin) {
+    const Ints& c = n->ints();
+    form.constant = c[0];
+    for (size_t i = 0; i < n->src.size(); i++) form.terms.emplace_back(n->src[i], c[i + 1]);
+  } else {
+    form.terms.emplace_back(n, 1);
+  }
+  return form;
+}
+
+NodeRef from_linear(LinearForm form) {
+  normalise(form);
+  if (form.terms.empty()) return index_const(form.constant);
+  if (form.terms.size() == 1 && form.constant == 0 && form.terms[0].second == 1) {
+    return form.terms[0].first;
+  }
+  const Interval range = interval_of(form);
+  Ints c{form.constant};
+  Sources src;
+  for (auto& [atom, k] : form.terms) {
+    c.push_back(k);
+    src.push_back(atom);
+  }
+  return make({.op = Op::Lin,
+               .dtype = DType::I64,
+               .arg = std::move(c),
+               .src = std::move(src),
+               .lo = range.lo,
+               .hi = range.hi});
+}
+
+NodeRef substitute(const NodeRef& n, const Substitution& map) {
+  Substitution memo;
+  return substitute(n, map, memo);
+}
+
+NodeRef substitute(const NodeRef& root, const Substitution& map, Substitution& memo) {
+  const auto known = [&](const NodeRef& n) -> NodeRef {
+    if (const auto it = map.find(n); it != map.end()) return it->second;
+    if (n->src.empty()) return n;
+    const auto it = memo.find(n);
+    return it == memo.end() ? NodeRef() : it->second;
+  };
+  if (NodeRef r = known(root)) return r;
+  std::vector<NodeRef> stack{root};
+  while (!stack.empty()) {
+    const NodeRef n = stack.back();
+    if (known(n)) {
+      stack.pop_back();
+      continue;
+    }
+    Sources src;
+    bool ready = true, same = true;
+    for (const NodeRef& s : n->src) {
+      NodeRef r = known(s);
+      if (!r) {
+        ready = false;
+        stack.push_back(s);
+        continue;
+      }
+      same &= r.get() == s.get();
+      src.push_back(std::move(r));
+    }
+    if (!ready) continue;
+    memo[n] = same ? n : rebuild(n, std::move(src));
+    stack.pop_back();
+  }
+  return known(root);
+}
+
+NodeRef scalar_op(Op op, DType dtype, Sources src) {
+  if (op == Op::Where && is_const(src[0])) return const_value(src[0]) ? src[1] : src[2];
+  if (op == Op::Cast && src[0]->dtype == dtype) return src[0];
+  if (dtype == DType::Bool && (op == Op::And || op == Op::Or)) {
+    const bool absorbing = op == Op::Or;
+    for (size_t i = 0; i < 2; i++) {
+      if (is_const(src[i])) return (const_value(src[i]) != 0) == absorbing ? src[i] : src[1 - i];
+    }
+    if (src[0].get() == src[1].get()) return src[0];
+  }
+  if (dtype == DType::Bool && op == Op::Not && is_const(src[0])) {
+    return bool_const(const_value(src[0]) == 0);
+  }
+  const bool index = !src.empty() && src[0]->dtype == DType::I64 && op != Op::Cast && op != Op::Bitcast;
+  if (index && dtype == DType::I64) {
+    if (NodeRef r = fold_integer(op, src)) return r;
+  } else if (index && dtype == DType::Bool) {
+    if (NodeRef r = fold_compare(op, src)) return r;
+  }
+  const Interval range = is_integral(dtype) ? interval_of(op, dtype, src) : Interval{};
+  return make({.op = op, .dtype = dtype, .src = std::move(src), .lo = range.lo, .hi = range.hi});
+}
+
+NodeRef scalar_const(const Scalar& v, DType dtype) {
+  return make({.op = Op::Const, .dtype = dtype, .arg = ScalarBits{to_bits(v, dtype)}});
+}
+
+void visit(const NodeRef& root, const std::function<void(const NodeRef&)>& f) {
+  std::unordered_set<const Node*> entered;
+  std::vector<std::pair<NodeRef, size_t>> stack{{root, 0}};
+  entered.insert(root.get());
+  while (!stack.empty()) {
+    auto& [n, next] = stack.back();
+    if (next < n->src.size()) {
+      const NodeRef s = n->src[next++];
+      if (entered.insert(s.get()).second) stack.emplace_back(s, 0);
+    } else {
+      const NodeRef done = n;
+      stack.pop_back();
+      f(done);
+    }
+  }
+}
+
+bool uses(const NodeRef& n, const Node* what) {
+  bool found = false;
+  visit(n, [&](const NodeRef& x) { found |= x.get() == what; });
+  return found;
+}
+
+std::string index_text(const NodeRef& n) {
+  const auto atom = [](const NodeRef& x) {
+    const std::string t = index_text(x);
+    return x->op == Op::Lin ? "(" + t + ")" : t;
+  };
+  switch (n->op) {
+    case Op::Const: return std::to_string(const_value(n));
+    case Op::Var: return std::get<VarArg>(n->arg).name;
+    case Op::FDiv: return fmt::format("{} // {}", atom(n->src[0]), n->integer());
+    case Op::FMod: return fmt::format("{} % {}", atom(n->src[0]), n->integer());
+    case Op::Lin: {
+      const Ints& c = n->ints();
+      std::string r;
+      for (size_t i = 0; i < n->src.size(); i++) {
+        const int64_t k = c[i + 1];
+        if (i > 0) r += k < 0 ? " - " : " + ";
+        else if (k < 0) r += "-";
+        if (k != 1 && k != -1) r += fmt::format("{}*", k < 0 ? -k : k);
+        const bool division = n->src[i]->op == Op::FDiv || n->src[i]->op == Op::FMod;
+        r += division ? "(" + index_text(n->src[i]) + ")" : atom(n->src[i]);
+      }
+      if (c[0] != 0) r += fmt::format(" {} {}", c[0] < 0 ? "-" : "+", c[0] < 0 ? -c[0] : c[0]);
+      return r;
+    }
+    default: {
+      std::string r(name(n->op));
+      if (n->op == Op::Load || n->op == Op::Read) r += std::to_string(n->integer());
+      r += "(";
+      for (size_t i = 0; i < n->src.size(); i++) r += (i ? ", " : "") + index_text(n->src[i]);
+      return r + ")";
+    }
+  }
+}
+
+}  // namespace lazuli
