@@ -22,8 +22,12 @@ int64_t saturate(Wide v) {
   return static_cast<int64_t>(std::clamp<Wide>(v, Wide{INT64_MIN}, Wide{INT64_MAX}));
 }
 
-int64_t floor_div(int64_t a, int64_t d) { return a / d - (a % d < 0); }
-int64_t floor_mod(int64_t a, int64_t d) { return a - floor_div(a, d) * d; }
+int64_t floor_div(int64_t a, int64_t d) {
+  return a / d - (a % d < 0);
+}
+int64_t floor_mod(int64_t a, int64_t d) {
+  return a - floor_div(a, d) * d;
+}
 
 Interval interval_of(const LinearForm& form) {
   Wide lo = form.constant, hi = form.constant;
@@ -42,34 +46,46 @@ Interval interval_of(const LinearForm& form) {
 // The values that an integer dtype can hold, as far as int64 can say.
 Interval interval_of(DType t) {
   if (t == DType::Bool) return {0, 1};
-  if (!is_int(t) || size_of(t) == 8) return t == DType::U64 ? Interval{0, INT64_MAX} : Interval{};
+  if (!is_int(t) || size_of(t) == 8) return {};
   const int bits = 8 * size_of(t);
   if (!is_signed(t)) return {0, (int64_t{1} << bits) - 1};
   return {-(int64_t{1} << (bits - 1)), (int64_t{1} << (bits - 1)) - 1};
 }
 
 Interval interval_of(Op op, DType dtype, const Sources& src) {
-  const Interval all = dtype == DType::U64 ? Interval{} : interval_of(dtype);
+  const auto [lowest, highest] = dtype_interval(dtype);
+  const Interval all{lowest, highest};
   const auto of = [&](size_t i) { return Interval{src[i]->lo, src[i]->hi}; };
   Interval r = all;
   switch (op) {
     case Op::Cast:
       if (is_integral(src[0]->dtype) && src[0]->dtype != DType::U64) r = of(0);
       break;
-    case Op::Where: r = {std::min(of(1).lo, of(2).lo), std::max(of(1).hi, of(2).hi)}; break;
-    case Op::Max: r = {std::max(of(0).lo, of(1).lo), std::max(of(0).hi, of(1).hi)}; break;
-    case Op::Min: r = {std::min(of(0).lo, of(1).lo), std::min(of(0).hi, of(1).hi)}; break;
-    default: break;
+    case Op::Where:
+      r = {std::min(of(1).lo, of(2).lo), std::max(of(1).hi, of(2).hi)};
+      break;
+    case Op::Max:
+      r = {std::max(of(0).lo, of(1).lo), std::max(of(0).hi, of(1).hi)};
+      break;
+    case Op::Min:
+      r = {std::min(of(0).lo, of(1).lo), std::min(of(0).hi, of(1).hi)};
+      break;
+    default:
+      break;
   }
   // A cast that may wrap says nothing.
   return r.lo >= all.lo && r.hi <= all.hi ? r : all;
 }
 
-bool is_const(const NodeRef& n) { return n->op == Op::Const; }
+bool is_const(const NodeRef& n) {
+  return n->op == Op::Const;
+}
 int64_t const_value(const NodeRef& n) {
   return from_bits(std::get<ScalarBits>(n->arg).bits, n->dtype).as_int();
 }
-NodeRef bool_const(bool v) { return scalar_const(Scalar(v), DType::Bool); }
+NodeRef bool_const(bool v) {
+  return scalar_const(Scalar(v), DType::Bool);
+}
 
 bool before(const std::pair<NodeRef, int64_t>& a, const std::pair<NodeRef, int64_t>& b) {
   return a.first->serial < b.first->serial;
@@ -134,9 +150,12 @@ NodeRef fold_integer(Op op, const Sources& s) {
     return Interval{n->lo, n->hi}.bounded() ? n : NodeRef();
   };
   switch (op) {
-    case Op::Add: return bounded(index_add(s[0], s[1]));
-    case Op::Sub: return bounded(index_add(s[0], s[1], -1));
-    case Op::Neg: return bounded(index_mul(s[0], -1));
+    case Op::Add:
+      return bounded(index_add(s[0], s[1]));
+    case Op::Sub:
+      return bounded(index_add(s[0], s[1], -1));
+    case Op::Neg:
+      return bounded(index_mul(s[0], -1));
     case Op::Mul:
       if (is_const(s[1])) return bounded(index_mul(s[0], const_value(s[1])));
       if (is_const(s[0])) return bounded(index_mul(s[1], const_value(s[0])));
@@ -153,7 +172,8 @@ NodeRef fold_integer(Op op, const Sources& s) {
     case Op::Min:
       if (s[0]->hi <= s[1]->lo) return s[0];
       return s[1]->hi <= s[0]->lo ? s[1] : NodeRef();
-    default: return {};
+    default:
+      return {};
   }
 }
 
@@ -162,11 +182,16 @@ NodeRef fold_compare(Op op, const Sources& s) {
     return is_const(n) ? bool_const(const_value(n) == 0) : NodeRef();
   };
   switch (op) {
-    case Op::Lt: return index_less(s[0], s[1]);
-    case Op::Eq: return index_equal(s[0], s[1]);
-    case Op::Le: return negate(index_less(s[1], s[0]));
-    case Op::Ne: return negate(index_equal(s[0], s[1]));
-    default: return {};
+    case Op::Lt:
+      return index_less(s[0], s[1]);
+    case Op::Eq:
+      return index_equal(s[0], s[1]);
+    case Op::Le:
+      return negate(index_less(s[1], s[0]));
+    case Op::Ne:
+      return negate(index_equal(s[0], s[1]));
+    default:
+      return {};
   }
 }
 
@@ -183,22 +208,28 @@ NodeRef rebuild(const NodeRef& n, Sources src) {
       }
       return from_linear(std::move(form));
     }
-    case Op::FDiv: return index_divmod(src[0], n->integer()).first;
-    case Op::FMod: return index_divmod(src[0], n->integer()).second;
+    case Op::FDiv:
+      return index_divmod(src[0], n->integer()).first;
+    case Op::FMod:
+      return index_divmod(src[0], n->integer()).second;
     case Op::Load:
       if (src.size() == 2 && is_const(src[1])) {
         if (const_value(src[1]) == 0) return scalar_const(Scalar(0), n->dtype);
         src.pop_back();
       }
       return with_src(n, std::move(src));
-    case Op::Read: return with_src(n, std::move(src));
-    default: return scalar_op(n->op, n->dtype, std::move(src));
+    case Op::Read:
+      return with_src(n, std::move(src));
+    default:
+      return scalar_op(n->op, n->dtype, std::move(src));
   }
 }
 
 }  // namespace
 
-NodeRef index_const(int64_t v) { return scalar_const(Scalar(v), DType::I64); }
+NodeRef index_const(int64_t v) {
+  return scalar_const(Scalar(v), DType::I64);
+}
 
 NodeRef index_add(const NodeRef& a, const NodeRef& b, int64_t factor) {
   LinearForm x = linear_form(a);
@@ -377,7 +408,8 @@ NodeRef scalar_op(Op op, DType dtype, Sources src) {
   if (dtype == DType::Bool && op == Op::Not && is_const(src[0])) {
     return bool_const(const_value(src[0]) == 0);
   }
-  const bool index = !src.empty() && src[0]->dtype == DType::I64 && op != Op::Cast && op != Op::Bitcast;
+  const bool index =
+      !src.empty() && src[0]->dtype == DType::I64 && op != Op::Cast && op != Op::Bitcast;
   if (index && dtype == DType::I64) {
     if (NodeRef r = fold_integer(op, src)) return r;
   } else if (index && dtype == DType::Bool) {
@@ -389,6 +421,12 @@ NodeRef scalar_op(Op op, DType dtype, Sources src) {
 
 NodeRef scalar_const(const Scalar& v, DType dtype) {
   return make({.op = Op::Const, .dtype = dtype, .arg = ScalarBits{to_bits(v, dtype)}});
+}
+
+std::pair<int64_t, int64_t> dtype_interval(DType dtype) {
+  if (dtype == DType::U64 || !is_integral(dtype)) return {INT64_MIN, INT64_MAX};
+  const Interval r = interval_of(dtype);
+  return {r.lo, r.hi};
 }
 
 void visit(const NodeRef& root, const std::function<void(const NodeRef&)>& f) {
@@ -420,17 +458,23 @@ std::string index_text(const NodeRef& n) {
     return x->op == Op::Lin ? "(" + t + ")" : t;
   };
   switch (n->op) {
-    case Op::Const: return std::to_string(const_value(n));
-    case Op::Var: return std::get<VarArg>(n->arg).name;
-    case Op::FDiv: return fmt::format("{} // {}", atom(n->src[0]), n->integer());
-    case Op::FMod: return fmt::format("{} % {}", atom(n->src[0]), n->integer());
+    case Op::Const:
+      return std::to_string(const_value(n));
+    case Op::Var:
+      return std::get<VarArg>(n->arg).name;
+    case Op::FDiv:
+      return fmt::format("{} // {}", atom(n->src[0]), n->integer());
+    case Op::FMod:
+      return fmt::format("{} % {}", atom(n->src[0]), n->integer());
     case Op::Lin: {
       const Ints& c = n->ints();
       std::string r;
       for (size_t i = 0; i < n->src.size(); i++) {
         const int64_t k = c[i + 1];
-        if (i > 0) r += k < 0 ? " - " : " + ";
-        else if (k < 0) r += "-";
+        if (i > 0)
+          r += k < 0 ? " - " : " + ";
+        else if (k < 0)
+          r += "-";
         if (k != 1 && k != -1) r += fmt::format("{}*", k < 0 ? -k : k);
         const bool division = n->src[i]->op == Op::FDiv || n->src[i]->op == Op::FMod;
         r += division ? "(" + index_text(n->src[i]) + ")" : atom(n->src[i]);

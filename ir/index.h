@@ -41,6 +41,9 @@ NodeRef substitute(const NodeRef& n, const Substitution& map, Substitution& memo
 NodeRef scalar_op(Op op, DType dtype, Sources src);
 NodeRef scalar_const(const Scalar& v, DType dtype);
 
+/// The values that a kernel-level integer of this dtype can have, as far as int64 can say.
+std::pair<int64_t, int64_t> dtype_interval(DType dtype);
+
 /// Calls f on every node below `n`, sources first, each once.
 void visit(const NodeRef& n, const std::function<void(const NodeRef&)>& f);
 bool uses(const NodeRef& n, const Node* what);

@@ -1,0 +1,388 @@
+#include "ir/kernel.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <set>
+#include <unordered_map>
+
+#include "core/error.h"
+#include "ir/index.h"
+
+namespace lazuli {
+namespace {
+
+int64_t extent_of(const NodeRef& axis) {
+  return std::get<VarArg>(axis->arg).extent;
+}
+const std::string& name_of(const NodeRef& axis) {
+  return std::get<VarArg>(axis->arg).name;
+}
+
+// `wanted`, or with a number behind it where `taken` holds it already.
+template <typename Taken>
+std::string unique_name(const std::string& wanted, const Taken& taken) {
+  std::string r = wanted;
+  for (int i = 2; taken(r); i++) r = fmt::format("{}_{}", wanted, i);
+  return r;
+}
+
+// Names axes for printing: a later axis with the name of an earlier one gets a number.
+class AxisNames {
+ public:
+  const std::string& operator()(const NodeRef& axis) {
+    auto& name = names_[axis.get()];
+    if (name.empty()) {
+      name = unique_name(name_of(axis), [&](const std::string& n) { return taken_.count(n) > 0; });
+      taken_.insert(name);
+    }
+    return name;
+  }
+
+ private:
+  std::unordered_map<const Node*, std::string> names_;
+  std::set<std::string> taken_;
+};
+
+// Prints the expression of one value. Nodes used more than once, and long ones, get a line of their
+// own, so that the text is linear in the number of nodes.
+class ExpressionPrinter {
+ public:
+  ExpressionPrinter(const Kernel& kernel, AxisNames& axes, std::string& out)
+      : kernel_(kernel), axes_(axes), out_(out) {}
+
+  std::string print(const NodeRef& root) {
+    std::unordered_map<const Node*, int> uses;
+    visit(root, [&](const NodeRef& n) {
+      for (const NodeRef& s : n->src) uses[s.get()]++;
+    });
+    visit(root, [&](const NodeRef& n) {
+      if (text_.count(n.get())) return;
+      std::string t = one(*n);
+      const bool leaf = n->src.empty() || n->op == Op::Lin;
+      if (n.get() != root.get() && !leaf && (uses[n.get()] > 1 || t.size() > 72)) {
+        out_ += fmt::format("    t{} = {}\n", temporaries_, t);
+        t = fmt::format("t{}", temporaries_++);
+      }
+      text_[n.get()] = std::move(t);
+    });
+    return text_[root.get()];
+  }
+
+ private:
+  const std::string& of(const NodeRef& n) const { return text_.at(n.get()); }
+  std::string list(const Node& n) const {
+    std::string r;
+    for (const NodeRef& s : n.src) r += (r.empty() ? "" : ", ") + of(s);
+    return r;
+  }
+  std::string sum(const Node& n) const {
+    const Ints& c = n.ints();
+    std::string r;
+    for (size_t i = 0; i < n.src.size(); i++) {
+      const int64_t k = c[i + 1];
+      if (i > 0) {
+        r += k < 0 ? " - " : " + ";
+      } else if (k < 0) {
+        r += "-";
+      }
+      if (k != 1 && k != -1) r += fmt::format("{}*", k < 0 ? -k : k);
+      r += of(n.src[i]);
+    }
+    if (c[0] != 0) r += fmt::format(" {} {}", c[0] < 0 ? "-" : "+", c[0] < 0 ? -c[0] : c[0]);
+    return r;
+  }
+  std::string one(const Node& n) {
+    switch (n.op) {
+      case Op::Const: {
+        const Scalar v = from_bits(std::get<ScalarBits>(n.arg).bits, n.dtype);
+        if (n.dtype == DType::I64) return std::to_string(v.as_int());
+        if (n.dtype == DType::Bool) return v.as_int() ? "true" : "false";
+        if (!v.is_float()) return fmt::format("{}:{}", v.as_int(), name(n.dtype));
+        return n.dtype == DType::F32 ? fmt::format("{}f", static_cast<float>(v.as_double()))
+                                     : fmt::format("{}:{}", v.as_double(), name(n.dtype));
+      }
+      case Op::Var:
+        return axes_(NodeRef(&n));
+      case Op::Lin:
+        return sum(n);
+      case Op::FDiv:
+        return fmt::format("(({}) // {})", of(n.src[0]), n.integer());
+      case Op::FMod:
+        return fmt::format("(({}) % {})", of(n.src[0]), n.integer());
+      case Op::Load: {
+        const auto& a = kernel_.arguments[static_cast<size_t>(n.integer())];
+        const std::string valid = n.src.size() > 1 ? " if " + of(n.src[1]) : "";
+        return fmt::format("{}[{}{}]", a.name, of(n.src[0]), valid);
+      }
+      case Op::Read:
+        return fmt::format("{}({})", kernel_.find_value(static_cast<int>(n.integer())).second->name,
+                           list(n));
+      case Op::Cast:
+      case Op::Bitcast:
+        return fmt::format("{}.{}({})", name(n.op), name(n.dtype), list(n));
+      default:
+        return fmt::format("{}({})", name(n.op), list(n));
+    }
+  }
+
+  const Kernel& kernel_;
+  AxisNames& axes_;
+  std::string& out_;
+  std::unordered_map<const Node*, std::string> text_;
+  int temporaries_ = 0;
+};
+
+void verify_expression(const Kernel& kernel, const Stage& stage, const Value& value,
+                       const std::set<int>& known) {
+  const auto where = [&] { return fmt::format("kernel {}: value {}", kernel.name, value.name); };
+  visit(value.expr, [&](const NodeRef& n) {
+    require(n->shape.empty(), "{}: the {} in its expression has shape {}; expressions are scalar",
+            where(), name(n->op), to_string(n->shape));
+    if (n->op == Op::Var) {
+      const bool own = std::any_of(stage.axes.begin(), stage.axes.end(),
+                                   [&](const NodeRef& a) { return a.get() == n.get(); });
+      require(own, "{}: uses axis {}, which stage {} does not have; add it to the stage's axes",
+              where(), name_of(n), stage.name);
+    } else if (n->op == Op::Load) {
+      const int64_t slot = n->integer();
+      const auto count = static_cast<int64_t>(kernel.arguments.size());
+      require(slot >= 0 && slot < count, "{}: loads argument {} of {}", where(), slot, count);
+      const KernelArgument& a = kernel.arguments[static_cast<size_t>(slot)];
+      require(a.dtype == n->dtype, "{}: loads {} as {}, but it holds {}", where(), a.name,
+              name(n->dtype), name(a.dtype));
+      require(!a.output, "{}: loads {}, an output of the kernel; read the value instead", where(),
+              a.name);
+      require(n->src.size() < 3 && n->src[0]->dtype == DType::I64,
+              "{}: a load takes an i64 index and a mask", where());
+      require(n->src.size() < 2 || n->src[1]->dtype == DType::Bool,
+              "{}: the mask of a load is {}, not bool", where(), name(n->src.back()->dtype));
+    } else if (n->op == Op::Read) {
+      const int id = static_cast<int>(n->integer());
+      require(known.count(id) > 0, "{}: reads value {}, which no earlier stage makes", where(), id);
+      const auto [owner, read] = kernel.find_value(id);
+      require(read->dims.size() == n->src.size(), "{}: reads {} with {} coordinates; it has {}",
+              where(), read->name, n->src.size(), read->dims.size());
+      require(read->expr->dtype == n->dtype, "{}: reads {} as {}, but it is {}", where(),
+              read->name, name(n->dtype), name(read->expr->dtype));
+      require(owner != &stage || !read->reduces(),
+              "{}: reads the reduced value {} of its own stage; put it in a later stage", where(),
+              read->name);
+    } else {
+      const bool index = n->op == Op::Lin || n->op == Op::FDiv || n->op == Op::FMod;
+      require(index || n->op == Op::Const || is_elementwise(n->op),
+              "{}: {} cannot stand in a kernel's expression", where(), name(n->op));
+    }
+  });
+}
+
+}  // namespace
+
+bool Stage::keeps(const Value& v, int axis) const {
+  const Node* a = axes[static_cast<size_t>(axis)];
+  return std::any_of(v.dims.begin(), v.dims.end(), [&](const NodeRef& d) { return d.get() == a; });
+}
+
+int Kernel::add_argument(std::string arg_name, DType dtype, int64_t size, bool output) {
+  arguments.push_back({std::move(arg_name), dtype, size, output});
+  return static_cast<int>(arguments.size()) - 1;
+}
+
+Stage* Kernel::add_stage(std::string stage_name, std::vector<NodeRef> axes) {
+  auto stage = std::make_unique<Stage>();
+  stage->name = unique_name(stage_name, [&](const std::string& n) {
+    return std::any_of(stages.begin(), stages.end(), [&](const auto& s) { return s->name == n; });
+  });
+  stage->axes = std::move(axes);
+  for (size_t a = 0; a < stage->axes.size(); a++) {
+    Loop loop;
+    loop.name = unique_name(name_of(stage->axes[a]), [&](const std::string& n) {
+      return std::any_of(stage->loops.begin(), stage->loops.end(),
+                         [&](const Loop& l) { return l.name == n; });
+    });
+    loop.axis = static_cast<int>(a);
+    loop.extent = extent_of(stage->axes[a]);
+    stage->loops.push_back(std::move(loop));
+  }
+  stages.push_back(std::move(stage));
+  return stages.back().get();
+}
+
+int Kernel::add_value(Stage* stage, std::string value_name, NodeRef expr, std::vector<NodeRef> dims,
+                      Op reduce, int slot) {
+  Value v;
+  v.id = value_count++;
+  v.name = unique_name(value_name, [&](const std::string& n) {
+    return std::any_of(stages.begin(), stages.end(), [&](const auto& s) {
+      return std::any_of(s->values.begin(), s->values.end(),
+                         [&](const Value& o) { return o.name == n; });
+    });
+  });
+  v.expr = std::move(expr);
+  v.dims = std::move(dims);
+  v.reduce = reduce;
+  v.slot = slot;
+  if (slot >= 0) v.scope = Scope::Argument;
+  stage->values.push_back(std::move(v));
+  return stage->values.back().id;
+}
+
+Stage* Kernel::find_stage(const std::string& stage_name) const {
+  for (const auto& s : stages) {
+    if (s->name == stage_name) return s.get();
+  }
+  user_error("kernel {}: there is no stage '{}'", name, stage_name);
+}
+
+std::pair<Stage*, Value*> Kernel::find_value(int id) const {
+  for (const auto& s : stages) {
+    for (Value& v : s->values) {
+      if (v.id == id) return {s.get(), &v};
+    }
+  }
+  internal_error(fmt::format("kernel {} has no value {}", name, id));
+}
+
+Value* Kernel::find_value(const std::string& value_name) const {
+  for (const auto& s : stages) {
+    for (Value& v : s->values) {
+      if (v.name == value_name) return &v;
+    }
+  }
+  user_error("kernel {}: there is no value '{}'", name, value_name);
+}
+
+NodeRef axis(std::string name, int64_t extent) {
+  ensure(extent > 0, "an axis of a kernel has at least one element");
+  return make({.op = Op::Var,
+               .dtype = DType::I64,
+               .arg = VarArg{next_serial(), extent, std::move(name)},
+               .lo = 0,
+               .hi = extent - 1});
+}
+
+NodeRef load(int slot, DType dtype, const NodeRef& flat, const NodeRef& valid) {
+  Sources src{flat};
+  if (valid) {
+    if (valid->op == Op::Const) {
+      if (std::get<ScalarBits>(valid->arg).bits == 0) return scalar_const(Scalar(0), dtype);
+    } else {
+      src.push_back(valid);
+    }
+  }
+  const auto [lo, hi] = dtype_interval(dtype);
+  return make({.op = Op::Load,
+               .dtype = dtype,
+               .arg = static_cast<int64_t>(slot),
+               .src = std::move(src),
+               .lo = lo,
+               .hi = hi});
+}
+
+NodeRef read(int value, DType dtype, std::vector<NodeRef> index) {
+  const auto [lo, hi] = dtype_interval(dtype);
+  return make({.op = Op::Read,
+               .dtype = dtype,
+               .arg = static_cast<int64_t>(value),
+               .src = Sources(index.begin(), index.end()),
+               .lo = lo,
+               .hi = hi});
+}
+
+std::string print_algorithm(const Kernel& kernel) {
+  AxisNames axes;
+  std::string out = fmt::format("kernel {}\n", kernel.name);
+  for (size_t i = 0; i < kernel.arguments.size(); i++) {
+    const KernelArgument& a = kernel.arguments[i];
+    out += fmt::format("  {} {}: {}[{}]\n", a.output ? "output" : "input", a.name, name(a.dtype),
+                       a.size);
+  }
+  for (const auto& s : kernel.stages) {
+    out += fmt::format("  stage {}", s->name);
+    for (size_t i = 0; i < s->axes.size(); i++) {
+      out += fmt::format(" {}:{}", axes(s->axes[i]), extent_of(s->axes[i]));
+      const auto limit = s->limit.find(static_cast<int>(i));
+      if (limit != s->limit.end()) {
+        out += " < " + ExpressionPrinter(kernel, axes, out).print(limit->second);
+      }
+    }
+    out += "\n";
+    for (const Value& v : s->values) {
+      std::string dims, lines;
+      for (const NodeRef& d : v.dims) dims += (dims.empty() ? "" : ", ") + axes(d);
+      const std::string text = ExpressionPrinter(kernel, axes, lines).print(v.expr);
+      out += lines;
+      out += fmt::format(
+          "    {}({}){} = ", v.name, dims,
+          v.slot < 0 ? "" : " -> " + kernel.arguments[static_cast<size_t>(v.slot)].name);
+      if (v.reduces()) {
+        out += std::string(name(v.reduce)) + "{";
+        for (size_t a = 0, n = 0; a < s->axes.size(); a++) {
+          if (!s->keeps(v, static_cast<int>(a))) out += (n++ ? ", " : "") + axes(s->axes[a]);
+        }
+        out += "} ";
+      }
+      out += text + "\n";
+    }
+  }
+  return out;
+}
+
+void verify_algorithm(const Kernel& kernel) {
+  std::set<int> known;
+  for (const auto& s : kernel.stages) {
+    require(!s->values.empty(), "kernel {}: stage {} computes nothing", kernel.name, s->name);
+    for (const NodeRef& a : s->axes) {
+      require(a->op == Op::Var, "kernel {}: an axis of stage {} is a {}", kernel.name, s->name,
+              name(a->op));
+    }
+    for (const Value& v : s->values) {
+      const auto where = [&] { return fmt::format("kernel {}: value {}", kernel.name, v.name); };
+      require(v.expr != nullptr, "{}: has no expression", where());
+      std::set<const Node*> kept;
+      for (const NodeRef& d : v.dims) {
+        const bool own = std::any_of(s->axes.begin(), s->axes.end(),
+                                     [&](const NodeRef& a) { return a.get() == d.get(); });
+        require(own, "{}: a dimension is no axis of stage {}", where(), s->name);
+        require(kept.insert(d.get()).second, "{}: keeps axis {} twice", where(), name_of(d));
+      }
+      require(v.reduces() || kept.size() == s->axes.size(),
+              "{}: keeps {} of {} axes but has no reduction", where(), kept.size(), s->axes.size());
+      require(!v.reduces() || is_reduce(v.reduce), "{}: {} is not a reduction", where(),
+              name(v.reduce));
+      verify_expression(kernel, *s, v, known);
+      if (v.slot >= 0) {
+        require(v.slot < static_cast<int>(kernel.arguments.size()), "{}: there is no argument {}",
+                where(), v.slot);
+        const KernelArgument& a = kernel.arguments[static_cast<size_t>(v.slot)];
+        require(a.output, "{}: is stored to {}, which is no output", where(), a.name);
+        require(a.dtype == v.expr->dtype, "{}: is {} but {} holds {}", where(), name(v.expr->dtype),
+                a.name, name(a.dtype));
+        int64_t size = 1;
+        for (const NodeRef& d : v.dims) size *= extent_of(d);
+        require(size == a.size, "{}: has {} elements but {} has {}", where(), size, a.name, a.size);
+      }
+      known.insert(v.id);
+    }
+  }
+}
+
+Kernel clone(const Kernel& kernel) {
+  Kernel copy;
+  copy.name = kernel.name;
+  copy.arguments = kernel.arguments;
+  copy.schedule = kernel.schedule;
+  copy.reasons = kernel.reasons;
+  copy.value_count = kernel.value_count;
+  std::unordered_map<const Stage*, Stage*> twin;
+  for (const auto& s : kernel.stages) {
+    copy.stages.push_back(std::make_unique<Stage>(*s));
+    twin[s.get()] = copy.stages.back().get();
+  }
+  for (const auto& s : copy.stages) {
+    if (s->at) s->at = twin.at(s->at);
+  }
+  return copy;
+}
+
+}  // namespace lazuli
