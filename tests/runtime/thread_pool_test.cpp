@@ -1,0 +1,206 @@
+// The thread pool: every step once, stable worker numbers, exceptions, nesting, several callers and
+// pools, fork.
+#include "runtime/thread_pool.h"
+
+#include <doctest/doctest.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cfenv>
+#include <chrono>
+#include <cstdint>
+#include <limits>
+#include <numeric>
+#include <stdexcept>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "core/error.h"
+
+using namespace lazuli;
+
+TEST_SUITE("runtime") {
+  TEST_CASE("every step is done once, in chunks that start at multiples of the grain") {
+    for (int threads : {1, 2, 4, 7}) {
+      ThreadPool pool(threads);
+      CHECK(pool.size() == threads);
+      for (int64_t count : {0, 1, 2, 63, 64, 65, 1000}) {
+        for (int64_t grain : {1, 7, 64, 5000}) {
+          std::vector<int> done(count);
+          std::atomic<int> misplaced = 0;
+          pool.parallel_for(10, 10 + count, grain, [&](int64_t begin, int64_t end, int worker) {
+            misplaced += (begin - 10) % grain != 0 || end - begin > grain || end <= begin;
+            misplaced += worker < 0 || worker >= threads;
+            for (int64_t i = begin; i < end; ++i) ++done[i - 10];
+          });
+          CHECK(done == std::vector<int>(count, 1));
+          CHECK(misplaced == 0);
+        }
+      }
+    }
+  }
+
+  TEST_CASE("ranges at the ends of the integers do not overflow") {
+    ThreadPool pool(3);
+    constexpr int64_t lowest = std::numeric_limits<int64_t>::min();
+    constexpr int64_t highest = std::numeric_limits<int64_t>::max();
+    std::atomic<int> chunks = 0;
+    std::atomic<uint64_t> steps = 0;
+    pool.parallel_for(lowest, highest, highest, [&](int64_t begin, int64_t end, int) {
+      ++chunks;
+      steps += uint64_t(end) - uint64_t(begin);
+    });
+    CHECK(chunks == 3);
+    CHECK(steps == std::numeric_limits<uint64_t>::max());
+    pool.parallel_for(highest - 10, highest, 3, [&](int64_t, int64_t, int) { ++chunks; });
+    CHECK(chunks == 7);
+    pool.parallel_for(5, 3, 1, [&](int64_t, int64_t, int) { ++chunks; });
+    CHECK(chunks == 7);
+  }
+
+  TEST_CASE("scratch kept by worker number is never shared by two chunks at once") {
+    ThreadPool pool(4);
+    std::vector<std::atomic<int>> inside(4);
+    std::vector<std::thread::id> owner(4);
+    std::atomic<int> clashes = 0;
+    for (int round = 0; round < 200; ++round) {
+      pool.parallel_for(0, 40, 1, [&](int64_t, int64_t, int worker) {
+        clashes += inside[worker].fetch_add(1) != 0;
+        if (owner[worker] == std::thread::id()) owner[worker] = std::this_thread::get_id();
+        clashes += owner[worker] != std::this_thread::get_id();
+        inside[worker].fetch_sub(1);
+      });
+    }
+    CHECK(clashes == 0);
+    CHECK(owner[0] == std::this_thread::get_id());
+  }
+
+  TEST_CASE("results of chunks are visible to the caller and to the next launch") {
+    ThreadPool pool(4);
+    std::vector<int64_t> values(256, 1);
+    for (int round = 0; round < 300; ++round) {
+      pool.parallel_for(0, 256, 16, [&](int64_t begin, int64_t end, int) {
+        for (int64_t i = begin; i < end; ++i) values[i] += round % 3;
+      });
+      std::rotate(values.begin(), values.begin() + 16, values.end());
+    }
+    CHECK(std::accumulate(values.begin(), values.end(), int64_t{0}) == 256 * 301);
+  }
+
+  TEST_CASE("an exception of a chunk reaches the caller and the pool stays usable") {
+    ThreadPool pool(4);
+    for (int round = 0; round < 50; ++round) {
+      for (int64_t bad : {0, 57, 99}) {
+        CHECK_THROWS_WITH_AS(pool.parallel_for(0, 100, 1,
+                                               [&](int64_t begin, int64_t, int) {
+                                                 if (begin == bad) throw UserError("chunk failed");
+                                               }),
+                             "chunk failed", UserError);
+      }
+      std::atomic<int> count = 0;
+      pool.parallel_for(0, 100, 1, [&](int64_t, int64_t, int) { ++count; });
+      CHECK(count == 100);
+    }
+  }
+
+  TEST_CASE("a call from inside a chunk runs on the same thread under the same worker number") {
+    ThreadPool pool(4);
+    ThreadPool other(2);
+    std::atomic<int> wrong = 0;
+    std::atomic<int> inner_steps = 0;
+    pool.parallel_for(0, 32, 1, [&](int64_t, int64_t, int worker) {
+      const auto thread = std::this_thread::get_id();
+      pool.parallel_for(0, 10, 2, [&](int64_t begin, int64_t end, int inner) {
+        wrong += inner != worker || thread != std::this_thread::get_id();
+        inner_steps += int(end - begin);
+      });
+      other.parallel_for(0, 10, 2, [&](int64_t, int64_t, int inner) {
+        wrong += inner != 0 || thread != std::this_thread::get_id();
+      });
+    });
+    CHECK(wrong == 0);
+    CHECK(inner_steps == 320);
+  }
+
+  TEST_CASE("several threads may call one pool, and two pools work side by side") {
+    ThreadPool pool(3);
+    ThreadPool other(2);
+    std::atomic<int64_t> sum = 0;
+    std::vector<std::thread> callers;
+    for (int c = 0; c < 4; ++c) {
+      callers.emplace_back([&, c] {
+        ThreadPool& mine = c % 2 == 0 ? pool : other;
+        for (int round = 0; round < 100; ++round) {
+          mine.parallel_for(0, 50, 3, [&](int64_t begin, int64_t end, int) { sum += end - begin; });
+        }
+      });
+    }
+    for (std::thread& caller : callers) caller.join();
+    CHECK(sum == 4 * 100 * 50);
+  }
+
+  TEST_CASE("workers that fell asleep come back") {
+    ThreadPool pool(4);
+    for (int round = 0; round < 5; ++round) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(2));
+      std::atomic<int> together = 0;
+      // Each chunk waits for the other three, so it ends only if all four threads take part.
+      pool.parallel_for(0, 4, 1, [&](int64_t, int64_t, int) {
+        ++together;
+        while (together < 4) std::this_thread::yield();
+      });
+      CHECK(together == 4);
+    }
+  }
+
+  TEST_CASE("all threads compute in the default float mode, and the caller's mode comes back") {
+    ThreadPool pool(4);
+    std::fesetround(FE_UPWARD);
+    std::atomic<int> wrong = 0;
+    pool.parallel_for(0, 64, 1, [&](int64_t, int64_t, int) {
+      volatile float one = 1.0f;
+      wrong += one + 1e-9f != 1.0f;
+    });
+    const int mode = std::fegetround();
+    std::fesetround(FE_TONEAREST);
+    CHECK(wrong == 0);
+    CHECK(mode == FE_UPWARD);
+  }
+
+  TEST_CASE("a number of threads out of range is refused") {
+    CHECK_THROWS_WITH_AS(ThreadPool(0),
+                         "thread pool: 0 is no number of threads; give an integer from 1 to 1024",
+                         UserError);
+    CHECK_THROWS_AS(ThreadPool(1025), UserError);
+  }
+
+#if !defined(__SANITIZE_THREAD__)
+  TEST_CASE("a forked child computes on its one thread, or with a pool of its own") {
+    ThreadPool pool(4);
+    std::atomic<int> before = 0;
+    pool.parallel_for(0, 100, 1, [&](int64_t, int64_t, int) { ++before; });
+    const pid_t child = fork();
+    REQUIRE(child >= 0);
+    if (child == 0) {
+      int count = 0;
+      pool.parallel_for(0, 100, 1, [&](int64_t, int64_t, int worker) { count += worker == 0; });
+      std::atomic<int> own_count = 0;
+      {
+        ThreadPool own(3);
+        own.parallel_for(0, 100, 1, [&](int64_t, int64_t, int) { ++own_count; });
+      }
+      pool.~ThreadPool();
+      _exit(count == 100 && own_count == 100 ? 0 : 1);
+    }
+    int status = -1;
+    waitpid(child, &status, 0);
+    CHECK(WIFEXITED(status));
+    CHECK(WEXITSTATUS(status) == 0);
+    pool.parallel_for(0, 100, 1, [&](int64_t, int64_t, int) { ++before; });
+    CHECK(before == 200);
+  }
+#endif
+}
