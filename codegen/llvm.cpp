@@ -1,0 +1,619 @@
+#include "codegen/llvm.h"
+
+#include <fmt/format.h>
+
+#include <bit>
+#include <cstring>
+#include <set>
+
+#include "core/error.h"
+#include "core/scalar.h"
+
+namespace lazuli {
+namespace {
+
+using OpKind = lazuli::Op;
+
+// How an op is spelled for signed and unsigned integers, floats and Bool (i1). A name that starts with '@' is an intrinsic,
+// overloaded by the operand type; empty: not spelled by one instruction.
+struct Spelling {
+  OpKind op;
+  std::string_view sint, uint, flt, boolean;
+};
+constexpr Spelling kSpelling[] = {
+    {OpKind::Add, "add", "add", "fadd", "or"},
+    {OpKind::Sub, "sub", "sub", "fsub", "xor"},
+    {OpKind::Mul, "mul", "mul", "fmul", "and"},
+    {OpKind::Div, "", "", "fdiv", ""},
+    {OpKind::IDiv, "sdiv", "udiv", "", "and"},
+    {OpKind::Rem, "srem", "urem", "frem", ""},
+    {OpKind::Max, "@llvm.smax", "@llvm.umax", "", "or"},
+    {OpKind::Min, "@llvm.smin", "@llvm.umin", "", "and"},
+    {OpKind::And, "and", "and", "", "and"},
+    {OpKind::Or, "or", "or", "", "or"},
+    {OpKind::Xor, "xor", "xor", "", "xor"},
+    {OpKind::Shl, "shl", "shl", "", ""},
+    {OpKind::Shr, "ashr", "lshr", "", ""},
+    {OpKind::Abs, "", "", "@llvm.fabs", ""},
+    {OpKind::Neg, "", "", "fneg", ""},
+    {OpKind::Sqrt, "", "", "@llvm.sqrt", ""},
+    {OpKind::Trunc, "", "", "@llvm.trunc", ""},
+    {OpKind::Floor, "", "", "@llvm.floor", ""},
+    {OpKind::Ceil, "", "", "@llvm.ceil", ""},
+    {OpKind::Round, "", "", "@llvm.roundeven", ""},
+    {OpKind::Fma, "", "", "@llvm.fma", ""},
+    {OpKind::Lt, "icmp slt", "icmp ult", "fcmp olt", "icmp ult"},
+    {OpKind::Le, "icmp sle", "icmp ule", "fcmp ole", "icmp ule"},
+    {OpKind::Eq, "icmp eq", "icmp eq", "fcmp oeq", "icmp eq"},
+    {OpKind::Ne, "icmp ne", "icmp ne", "fcmp une", "icmp ne"},
+};
+
+// Functions of the C library for what no arithmetic expansion covers; f32 adds an `f`.
+struct LibraryCall {
+  OpKind op;
+  std::string_view name;
+};
+constexpr LibraryCall kLibrary[] = {
+    {OpKind::Exp, "exp"},     {OpKind::Exp2, "exp2"},   {OpKind::Expm1, "expm1"}, {OpKind::Log, "log"},
+    {OpKind::Log2, "log2"},   {OpKind::Log10, "log10"}, {OpKind::Log1p, "log1p"}, {OpKind::Sin, "sin"},
+    {OpKind::Cos, "cos"},     {OpKind::Tan, "tan"},     {OpKind::Asin, "asin"},   {OpKind::Acos, "acos"},
+    {OpKind::Atan, "atan"},   {OpKind::Sinh, "sinh"},   {OpKind::Cosh, "cosh"},   {OpKind::Tanh, "tanh"},
+    {OpKind::Asinh, "asinh"}, {OpKind::Acosh, "acosh"}, {OpKind::Atanh, "atanh"}, {OpKind::Erf, "erf"},
+    {OpKind::Erfc, "erfc"},   {OpKind::Lgamma, "lgamma"}, {OpKind::Pow, "pow"},   {OpKind::Atan2, "atan2"},
+};
+
+const Spelling* spelling(OpKind op) {
+  for (const Spelling& row : kSpelling) {
+    if (row.op == op) return &row;
+  }
+  return nullptr;
+}
+
+// bf16 is carried as its bits: LLVM would round it through library calls.
+std::string_view element_type(DType t) {
+  constexpr std::string_view kNames[] = {"i1",  "i8",  "i16", "i32",  "i64", "i8",    "i16",
+                                         "i32", "i64", "half", "i16", "float", "double"};
+  return kNames[static_cast<size_t>(t)];
+}
+std::string_view memory_type(DType t) { return t == DType::Bool ? "i8" : element_type(t); }
+
+std::string vector_of(std::string_view element, int lanes) {
+  return lanes > 1 ? fmt::format("<{} x {}>", lanes, element) : std::string(element);
+}
+std::string type_of(DType t, int lanes) { return vector_of(element_type(t), lanes); }
+std::string type_of(const Operand& v) { return v.pointer ? "ptr" : type_of(v.dtype, v.lanes); }
+
+// "v8f32", "i64": how the name of an intrinsic spells an operand type.
+std::string mangled(DType t, int lanes) {
+  constexpr std::string_view kNames[] = {"i1",  "i8",  "i16", "i32", "i64", "i8",  "i16",
+                                         "i32", "i64", "f16", "i16", "f32", "f64"};
+  const std::string_view e = kNames[static_cast<size_t>(t)];
+  return lanes > 1 ? fmt::format("v{}{}", lanes, e) : std::string(e);
+}
+
+std::string float_bits(double v) {
+  return fmt::format("0x{:016X}", std::bit_cast<uint64_t>(v));
+}
+
+std::string literal(uint64_t bits, DType t) {
+  switch (t) {
+    case DType::Bool: return bits ? "1" : "0";
+    case DType::F16: return fmt::format("0xH{:04X}", bits & 0xffff);
+    case DType::BF16: return fmt::format("{}", bits & 0xffff);
+    case DType::F32: {
+      const auto f = std::bit_cast<float>(static_cast<uint32_t>(bits));
+      if (f != f) {  // a signalling NaN would be quietened by the conversion: keep the payload's place
+        const uint64_t b = bits & 0xffffffff;
+        const uint64_t d = (b >> 31) << 63 | uint64_t{0x7ff} << 52 | (b & 0x7fffff) << 29;
+        return fmt::format("0x{:016X}", d);
+      }
+      return float_bits(static_cast<double>(f));
+    }
+    case DType::F64: return fmt::format("0x{:016X}", bits);
+    default: return fmt::format("{}", from_bits(bits, t).as_int());
+  }
+}
+
+class Emitter {
+ public:
+  Emitter(const Program& p, const Target& t) : program_(p), target_(t) {}
+
+  std::string module(const std::string& name) {
+    for (size_t i = 0; i < program_.phases.size(); i++) {
+      const Phase& phase = program_.phases[i];
+      function(phase_function(name, i, false), phase.body);
+      if (phase.has_tail) function(phase_function(name, i, true), phase.tail);
+    }
+    std::string head;
+    for (const std::string& d : declarations_) head += "declare " + d + "\n";
+    return std::move(out_) + head + attributes() + "!0 = !{i32 1}\n";
+  }
+
+ private:
+  std::string attributes() const {
+    const int bits = target_.lanes * 32;
+    return fmt::format(
+        "attributes #0 = {{ nounwind \"frame-pointer\"=\"none\" \"min-legal-vector-width\"=\"{0}\" "
+        "\"prefer-vector-width\"=\"{0}\" }}\n",
+        bits);
+  }
+
+  // ---- text
+  template <typename... Args>
+  void line(fmt::format_string<Args...> text, Args&&... args) {
+    out_ += "  ";
+    fmt::format_to(std::back_inserter(out_), text, std::forward<Args>(args)...);
+    out_ += '\n';
+  }
+  std::string temporary() { return fmt::format("%t{}", temporaries_++); }
+  void declare(const std::string& text) { declarations_.insert(text); }
+
+  std::string ref(const Operand& v) const {
+    switch (v.kind) {
+      case Operand::Kind::Value: return fmt::format("%v{}", v.id);
+      case Operand::Kind::Begin: return "%begin";
+      case Operand::Kind::End: return "%end";
+      case Operand::Kind::Constant: return splat_text(literal(v.bits, v.dtype), v.dtype, v.lanes);
+      case Operand::Kind::Iota: {
+        std::string s;
+        for (int q = 0; q < v.lanes; q++) {
+          const uint64_t bits = v.dtype == DType::Bool ? static_cast<uint64_t>(q) < v.bits
+                                                       : to_bits(Scalar(q), v.dtype);
+          s += fmt::format("{}{} {}", q ? ", " : "", element_type(v.dtype), literal(bits, v.dtype));
+        }
+        return v.lanes > 1 ? "<" + s + ">" : literal(0, v.dtype);
+      }
+      default: internal_error("llvm: an operand that a CPU program cannot have");
+    }
+  }
+  static std::string splat_text(const std::string& text, DType t, int lanes) {
+    return lanes > 1 ? fmt::format("splat ({} {})", element_type(t), text) : text;
+  }
+  static std::string constant(double v, DType t, int lanes) {
+    return splat_text(literal(to_bits(Scalar(v), t), t), t, lanes);
+  }
+  std::string typed(const Operand& v) const { return type_of(v) + " " + ref(v); }
+
+  // ---- elementwise
+  struct Elementwise {
+    std::string dst;
+    OpKind op;
+    DType in, out;
+    int lanes;
+    std::vector<std::string> args;
+  };
+
+  void intrinsic(const Elementwise& e, std::string_view stem) {
+    const std::string type = type_of(e.in, e.lanes);
+    const std::string fn = fmt::format("{}.{}", stem, mangled(e.in, e.lanes));
+    std::string params, args;
+    for (const std::string& a : e.args) {
+      params += (params.empty() ? "" : ", ") + type;
+      args += fmt::format("{}{} {}", args.empty() ? "" : ", ", type, a);
+    }
+    declare(fmt::format("{} {}({})", type, fn, params));
+    line("{} = call {} {}({})", e.dst, type, fn, args);
+  }
+
+  // One call of the C library a lane.
+  void library(const Elementwise& e, std::string_view stem) {
+    ensure(e.in == DType::F32 || e.in == DType::F64, "llvm: a library function of another type than f32 or f64");
+    const std::string fn = fmt::format("@{}{}", stem, e.in == DType::F32 ? "f" : "");
+    const std::string_view t = element_type(e.in);
+    declare(fmt::format("{} {}({}{})", t, fn, t, e.args.size() == 2 ? fmt::format(", {}", t) : ""));
+    auto call = [&](const std::string& dst, const std::vector<std::string>& a) {
+      std::string list;
+      for (const std::string& s : a) list += fmt::format("{}{} {}", list.empty() ? "" : ", ", t, s);
+      line("{} = call {} {}({})", dst, t, fn, list);
+    };
+    if (e.lanes == 1) return call(e.dst, e.args);
+    std::string so_far = "poison";
+    const std::string type = type_of(e.in, e.lanes);
+    for (int q = 0; q < e.lanes; q++) {
+      std::vector<std::string> a;
+      for (const std::string& s : e.args) {
+        a.push_back(temporary());
+        line("{} = extractelement {} {}, i32 {}", a.back(), type, s, q);
+      }
+      const std::string r = temporary();
+      call(r, a);
+      const std::string next = q + 1 == e.lanes ? e.dst : temporary();
+      line("{} = insertelement {} {}, {} {}, i32 {}", next, type, so_far, t, r, q);
+      so_far = next;
+    }
+  }
+
+  // NaN if either is NaN, from one compare-select that becomes max.ps or min.ps, and one test for NaN.
+  void float_extreme(const Elementwise& e) {
+    const std::string type = type_of(e.in, e.lanes), bool_type = type_of(DType::Bool, e.lanes);
+    const std::string c = temporary(), m = temporary(), n = temporary();
+    line("{} = fcmp {} {} {}, {}", c, e.op == OpKind::Max ? "ogt" : "olt", type, e.args[0], e.args[1]);
+    line("{} = select {} {}, {} {}, {} {}", m, bool_type, c, type, e.args[0], type, e.args[1]);
+    line("{} = fcmp uno {} {}, {}", n, type, e.args[0], e.args[0]);
+    line("{} = select {} {}, {} {}, {} {}", e.dst, bool_type, n, type, e.args[0], type, m);
+  }
+
+  void integer_special(const Elementwise& e) {
+    const std::string type = type_of(e.in, e.lanes);
+    const std::string& x = e.args[0];
+    if (e.op == OpKind::Neg) {
+      line("{} = sub {} {}, {}", e.dst, type, splat_text("0", e.in, e.lanes), x);
+    } else if (e.op == OpKind::Not) {
+      line("{} = xor {} {}, {}", e.dst, type, x, splat_text(e.in == DType::Bool ? "1" : "-1", e.in, e.lanes));
+    } else if (e.op == OpKind::Abs && is_signed(e.in)) {
+      const std::string fn = fmt::format("@llvm.abs.{}", mangled(e.in, e.lanes));
+      declare(fmt::format("{} {}({}, i1)", type, fn, type));
+      line("{} = call {} {}({} {}, i1 0)", e.dst, type, fn, type, x);
+    } else if (e.op == OpKind::Abs || e.op == OpKind::Sign) {
+      sign_or_same(e);
+    } else {
+      internal_error(fmt::format("llvm: op {} on {} has no spelling", name(e.op), name(e.in)));
+    }
+  }
+
+  void copy(const Elementwise& e) {
+    const std::string type = type_of(e.out, e.lanes);
+    line("{} = bitcast {} {} to {}", e.dst, type, e.args[0], type);
+  }
+
+  void sign_or_same(const Elementwise& e) {
+    const std::string type = type_of(e.in, e.lanes), bool_type = type_of(DType::Bool, e.lanes);
+    const std::string& x = e.args[0];
+    const std::string zero = constant(0, e.in, e.lanes);
+    if (e.op == OpKind::Abs || e.in == DType::Bool) return copy(e);
+    const bool flt = is_float(e.in);
+    const std::string above = temporary(), below = temporary(), s = temporary();
+    line("{} = {} {} {}, {}", above, flt ? "fcmp ogt" : is_signed(e.in) ? "icmp sgt" : "icmp ugt", type, x, zero);
+    line("{} = {} {} {}, {}", below, flt ? "fcmp olt" : is_signed(e.in) ? "icmp slt" : "icmp ult", type, x, zero);
+    std::string rest = zero;
+    if (flt) {  // NaN stays
+      const std::string nan = temporary();
+      rest = temporary();
+      line("{} = fcmp uno {} {}, {}", nan, type, x, x);
+      line("{} = select {} {}, {} {}, {} {}", rest, bool_type, nan, type, x, type, zero);
+    }
+    line("{} = select {} {}, {} {}, {} {}", s, bool_type, below, type, constant(-1, e.in, e.lanes), type, rest);
+    line("{} = select {} {}, {} {}, {} {}", e.dst, bool_type, above, type, constant(1, e.in, e.lanes), type, s);
+  }
+
+  void float_special(const Elementwise& e) {
+    const std::string type = type_of(e.in, e.lanes);
+    switch (e.op) {
+      case OpKind::Max:
+      case OpKind::Min: return float_extreme(e);
+      case OpKind::Sign: return sign_or_same(e);
+      case OpKind::Recip:
+        line("{} = fdiv {} {}, {}", e.dst, type, constant(1, e.in, e.lanes), e.args[0]);
+        return;
+      case OpKind::Rsqrt: {
+        const std::string r = temporary();
+        intrinsic({r, e.op, e.in, e.out, e.lanes, e.args}, "@llvm.sqrt");
+        line("{} = fdiv {} {}, {}", e.dst, type, constant(1, e.in, e.lanes), r);
+        return;
+      }
+      default: break;
+    }
+    for (const LibraryCall& row : kLibrary) {
+      if (row.op == e.op) return library(e, row.name);
+    }
+    internal_error(fmt::format("llvm: op {} on {} has no spelling", name(e.op), name(e.in)));
+  }
+
+  void elementwise(const Elementwise& e) {
+    if (e.op == OpKind::Cast) return cast(e);
+    if (e.op == OpKind::Bitcast) {
+      line("{} = bitcast {} {} to {}", e.dst, type_of(e.in, e.lanes), e.args[0], type_of(e.out, e.lanes));
+      return;
+    }
+    const std::string type = type_of(e.in, e.lanes);
+    if (e.op == OpKind::Where) {
+      line("{} = select {} {}, {} {}, {} {}", e.dst, type_of(DType::Bool, e.lanes), e.args[0], type, e.args[1], type,
+           e.args[2]);
+      return;
+    }
+    ensure(e.in != DType::BF16, "llvm: arithmetic on bf16, which lowering does in f32");
+    const Spelling* row = spelling(e.op);
+    std::string_view text;
+    if (row) text = e.in == DType::Bool ? row->boolean : is_float(e.in) ? row->flt : is_signed(e.in) ? row->sint : row->uint;
+    if (text.empty()) return is_float(e.in) ? float_special(e) : integer_special(e);
+    if (text.front() == '@') return intrinsic(e, text);
+    if (e.args.size() == 1) line("{} = {} {} {}", e.dst, text, type, e.args[0]);
+    else line("{} = {} {} {}, {}", e.dst, text, type, e.args[0], e.args[1]);
+  }
+
+  // ---- conversions
+  void convert(const std::string& dst, std::string_view how, DType from, DType to, int lanes, const std::string& x) {
+    line("{} = {} {} {} to {}", dst, how, type_of(from, lanes), x, type_of(to, lanes));
+  }
+
+  void cast(const Elementwise& e) {
+    const bool from16 = e.in == DType::F16 || e.in == DType::BF16, to16 = e.out == DType::F16 || e.out == DType::BF16;
+    if ((from16 && e.out != DType::F32) || (to16 && e.in != DType::F32)) {  // through f32
+      const std::string mid = temporary();
+      cast({mid, e.op, e.in, DType::F32, e.lanes, e.args});
+      return cast({e.dst, e.op, DType::F32, e.out, e.lanes, {mid}});
+    }
+    if (e.in == DType::BF16) return widen_bf16(e);
+    if (e.out == DType::BF16) return narrow_bf16(e);
+    const std::string& x = e.args[0];
+    const std::string type = type_of(e.in, e.lanes);
+    if (e.in == e.out) return copy(e);
+    if (e.out == DType::Bool) {
+      line("{} = {} {} {}, {}", e.dst, is_float(e.in) ? "fcmp une" : "icmp ne", type, x, constant(0, e.in, e.lanes));
+    } else if (is_float(e.in) && is_float(e.out)) {
+      convert(e.dst, size_of(e.in) < size_of(e.out) ? "fpext" : "fptrunc", e.in, e.out, e.lanes, x);
+    } else if (is_float(e.out)) {
+      convert(e.dst, is_signed(e.in) ? "sitofp" : "uitofp", e.in, e.out, e.lanes, x);
+    } else if (is_float(e.in)) {
+      const std::string to = type_of(e.out, e.lanes);
+      const std::string fn = fmt::format("@llvm.fpto{}i.sat.{}.{}", is_signed(e.out) ? "s" : "u",
+                                         mangled(e.out, e.lanes), mangled(e.in, e.lanes));
+      declare(fmt::format("{} {}({})", to, fn, type));
+      line("{} = call {} {}({} {})", e.dst, to, fn, type, x);
+    } else if (e.in != DType::Bool && size_of(e.in) == size_of(e.out)) {
+      line("{} = bitcast {} {} to {}", e.dst, type, x, type_of(e.out, e.lanes));
+    } else if (e.in != DType::Bool && size_of(e.in) > size_of(e.out)) {
+      convert(e.dst, "trunc", e.in, e.out, e.lanes, x);
+    } else {
+      convert(e.dst, is_signed(e.in) ? "sext" : "zext", e.in, e.out, e.lanes, x);
+    }
+  }
+
+  void widen_bf16(const Elementwise& e) {
+    const std::string wide = vector_of("i32", e.lanes), z = temporary(), s = temporary();
+    line("{} = zext {} {} to {}", z, type_of(DType::BF16, e.lanes), e.args[0], wide);
+    line("{} = shl {} {}, {}", s, wide, z, splat_text("16", DType::I32, e.lanes));
+    line("{} = bitcast {} {} to {}", e.dst, wide, s, type_of(DType::F32, e.lanes));
+  }
+
+  // Adds half a unit of the last kept place, less one where that place is even; NaN stays NaN.
+  void narrow_bf16(const Elementwise& e) {
+    const int n = e.lanes;
+    const std::string wide = vector_of("i32", n), f32 = type_of(DType::F32, n), bool_type = type_of(DType::Bool, n);
+    auto k = [&](const char* v) { return splat_text(v, DType::I32, n); };
+    std::string t[8];
+    for (std::string& s : t) s = temporary();
+    line("{} = bitcast {} {} to {}", t[0], f32, e.args[0], wide);
+    line("{} = lshr {} {}, {}", t[1], wide, t[0], k("16"));
+    line("{} = and {} {}, {}", t[2], wide, t[1], k("1"));
+    line("{} = add {} {}, {}", t[3], wide, t[0], k("32767"));
+    line("{} = add {} {}, {}", t[4], wide, t[3], t[2]);
+    line("{} = or {} {}, {}", t[5], wide, t[0], k("4194304"));
+    line("{} = fcmp uno {} {}, {}", t[6], f32, e.args[0], e.args[0]);
+    line("{} = select {} {}, {} {}, {} {}", t[7], bool_type, t[6], wide, t[5], wide, t[4]);
+    const std::string s = temporary();
+    line("{} = lshr {} {}, {}", s, wide, t[7], k("16"));
+    line("{} = trunc {} {} to {}", e.dst, wide, s, type_of(DType::BF16, n));
+  }
+
+  // ---- memory
+  std::string element_pointer(const Operand& p, int64_t offset) {
+    if (offset == 0) return "ptr " + ref(p);
+    const std::string g = temporary();
+    line("{} = getelementptr inbounds {}, ptr {}, i64 {}", g, memory_type(p.dtype), ref(p), offset);
+    return "ptr " + g;
+  }
+
+  std::string leading_mask(int live, int lanes) {
+    std::string s;
+    for (int q = 0; q < lanes; q++) s += fmt::format("{}i1 {}", q ? ", " : "", q < live ? 1 : 0);
+    return fmt::format("<{} x i1> <{}>", lanes, s);
+  }
+
+  void load(const Instruction& i) {
+    const DType t = i.dst.dtype;
+    const int lanes = i.dst.lanes;
+    const std::string at = element_pointer(i.args[0], i.imm), dst = ref(i.dst);
+    const std::string type = vector_of(memory_type(t), lanes);
+    const std::string raw = t == DType::Bool ? temporary() : dst;
+    const bool masked = i.mask > 0 || i.args.size() > 1;
+    if (masked && lanes > 1) {
+      const std::string mask = i.mask ? leading_mask(i.mask, lanes) : typed(i.args[1]);
+      const std::string fn = fmt::format("@llvm.masked.load.{}.p0", mangled(t == DType::Bool ? DType::U8 : t, lanes));
+      declare(fmt::format("{} {}(ptr, i32, <{} x i1>, {})", type, fn, lanes, type));
+      line("{} = call {} {}({}, i32 {}, {}, {} zeroinitializer)", raw, type, fn, at, size_of(t), mask, type);
+    } else {
+      ensure(!masked, "llvm: a masked load of a scalar");
+      line("{} = load {}, {}, align {}", raw, type, at, size_of(t));
+    }
+    if (t == DType::Bool) line("{} = icmp ne {} {}, {}", dst, type, raw, lanes > 1 ? "zeroinitializer" : "0");
+  }
+
+  void store(const Instruction& i) {
+    const Operand& v = i.args[1];
+    const DType t = v.dtype;
+    const std::string at = element_pointer(i.args[0], i.imm), type = vector_of(memory_type(t), v.lanes);
+    std::string raw = ref(v);
+    if (t == DType::Bool) {
+      raw = temporary();
+      line("{} = zext {} {} to {}", raw, type_of(v), ref(v), type);
+    }
+    if (i.mask > 0 || i.args.size() > 2) {
+      ensure(v.lanes > 1, "llvm: a masked store of a scalar");
+      const std::string mask = i.mask ? leading_mask(i.mask, v.lanes) : typed(i.args[2]);
+      const std::string fn = fmt::format("@llvm.masked.store.{}.p0", mangled(t == DType::Bool ? DType::U8 : t, v.lanes));
+      declare(fmt::format("void {}({}, ptr, i32, <{} x i1>)", fn, type, v.lanes));
+      line("call void {}({} {}, {}, i32 {}, {})", fn, type, raw, at, size_of(t), mask);
+    } else if (i.flag) {
+      line("store {} {}, {}, align {}, !nontemporal !0", type, raw, at, size_of(t) * v.lanes);
+    } else {
+      line("store {} {}, {}, align {}", type, raw, at, size_of(t));
+    }
+  }
+
+  void pointer(const Instruction& i) {
+    if (i.args.size() == 2) {  // a pointer moved by a number of elements
+      line("{} = getelementptr inbounds {}, ptr {}, i64 {}", ref(i.dst), memory_type(i.dst.dtype), ref(i.args[0]),
+           ref(i.args[1]));
+      return;
+    }
+    const std::string base = i.memory >= 0                   ? fmt::format("%b{}", i.memory)
+                             : i.memory == Program::kScratch ? "%scratch"
+                                                             : "%shared";
+    ensure(i.memory >= Program::kShared, "llvm: local memory in a CPU program");
+    line("{} = getelementptr inbounds {}, ptr {}, i64 {}", ref(i.dst), memory_type(i.dst.dtype), base, ref(i.args[0]));
+  }
+
+  // ---- across lanes
+  void splat(const Instruction& i) {
+    const std::string type = type_of(i.dst), t = temporary();
+    line("{} = insertelement {} poison, {} {}, i32 0", t, type, element_type(i.dst.dtype), ref(i.args[0]));
+    line("{} = shufflevector {} {}, {} poison, <{} x i32> zeroinitializer", ref(i.dst), type, t, type, i.dst.lanes);
+  }
+
+  void exchange(const Instruction& i) {
+    const int n = i.dst.lanes, block = static_cast<int>(i.imm);
+    std::string mask;
+    for (int q = 0; q < n; q++) {
+      const bool high = (q & block) != 0;
+      const int from = i.flag ? (high ? n + q : q + block) : (high ? n + q - block : q);
+      mask += fmt::format("{}i32 {}", q ? ", " : "", from);
+    }
+    line("{} = shufflevector {}, {}, <{} x i32> <{}>", ref(i.dst), typed(i.args[0]), typed(i.args[1]), n, mask);
+  }
+
+  void lane_reduce(const Instruction& i) {
+    const Operand& v = i.args[0];
+    const DType t = v.dtype;
+    std::string x = ref(v);
+    for (int half = v.lanes / 2, width = v.lanes; half; width = half, half /= 2) {
+      const std::string type = type_of(t, width), low = temporary(), high = temporary();
+      std::string low_mask, high_mask;
+      for (int q = 0; q < half; q++) {
+        low_mask += fmt::format("{}i32 {}", q ? ", " : "", q);
+        high_mask += fmt::format("{}i32 {}", q ? ", " : "", half + q);
+      }
+      if (half == 1) {
+        line("{} = extractelement {} {}, i32 0", low, type, x);
+        line("{} = extractelement {} {}, i32 1", high, type, x);
+      } else {
+        line("{} = shufflevector {} {}, {} poison, <{} x i32> <{}>", low, type, x, type, half, low_mask);
+        line("{} = shufflevector {} {}, {} poison, <{} x i32> <{}>", high, type, x, type, half, high_mask);
+      }
+      const std::string r = half == 1 ? ref(i.dst) : temporary();
+      elementwise({r, i.op, t, t, half, {low, high}});
+      x = r;
+    }
+  }
+
+  void any(const Instruction& i) {
+    const Operand& v = i.args[0];
+    if (v.lanes == 1) {
+      line("{} = and i1 {}, 1", ref(i.dst), ref(v));
+      return;
+    }
+    const std::string t = temporary();
+    line("{} = bitcast {} to i{}", t, typed(v), v.lanes);
+    line("{} = icmp ne i{} {}, 0", ref(i.dst), v.lanes, t);
+  }
+
+  void call(const Instruction& i) {
+    std::string params, args;
+    for (const Operand& a : i.args) {
+      params += (params.empty() ? "" : ", ") + type_of(a);
+      args += (args.empty() ? "" : ", ") + typed(a);
+    }
+    declare(fmt::format("{} @{}({})", type_of(i.dst), i.name, params));
+    line("{} = call {} @{}({})", ref(i.dst), type_of(i.dst), i.name, args);
+  }
+
+  // ---- blocks
+  void loop(const Instruction& i) {
+    const std::string head = fmt::format("L{}", labels_++), exit = head + "x", before = block_;
+    line("br label %{}", head);
+    std::string outside = std::move(out_);
+    out_.clear();
+    block_ = head;
+    body(i.body);
+    std::string inside = std::move(out_);
+    out_ = std::move(outside);
+    const std::string next = temporary(), more = temporary();
+    out_ += head + ":\n";
+    line("{} = phi i64 [{}, %{}], [{}, %{}]", ref(i.dst), ref(i.begin), before, next, block_);
+    for (const Phi& p : i.phis) {
+      line("{} = phi {} [{}, %{}], [{}, %{}]", ref(p.dst), type_of(p.dst), ref(p.init), before, ref(p.next), block_);
+    }
+    out_ += inside;
+    line("{} = add nuw nsw i64 {}, 1", next, ref(i.dst));
+    line("{} = icmp ult i64 {}, {}", more, next, ref(i.end));
+    line("br i1 {}, label %{}, label %{}", more, head, exit);
+    out_ += exit + ":\n";
+    block_ = exit;
+  }
+
+  void branch(const Instruction& i) {
+    const std::string then = fmt::format("I{}", labels_++), exit = then + "x", before = block_;
+    line("br i1 {}, label %{}, label %{}", ref(i.args[0]), then, exit);
+    out_ += then + ":\n";
+    block_ = then;
+    body(i.body);
+    line("br label %{}", exit);
+    out_ += exit + ":\n";
+    for (const Phi& p : i.phis) {
+      line("{} = phi {} [{}, %{}], [{}, %{}]", ref(p.dst), type_of(p.dst), ref(p.init), before, ref(p.next), block_);
+    }
+    block_ = exit;
+  }
+
+  void body(const std::vector<Instruction>& list) {
+    for (const Instruction& i : list) instruction(i);
+  }
+
+  void instruction(const Instruction& i) {
+    switch (i.code) {
+      case Code::Op: {
+        Elementwise e{ref(i.dst), i.op, i.args.back().dtype, i.dst.dtype, i.dst.lanes, {}};
+        for (const Operand& a : i.args) e.args.push_back(ref(a));
+        return elementwise(e);
+      }
+      case Code::Splat: return splat(i);
+      case Code::Insert:
+        line("{} = insertelement {}, {}, i32 {}", ref(i.dst), typed(i.args[0]), typed(i.args[1]), i.imm);
+        return;
+      case Code::Extract: line("{} = extractelement {}, i32 {}", ref(i.dst), typed(i.args[0]), i.imm); return;
+      case Code::Shuffle: return exchange(i);
+      case Code::Pointer: return pointer(i);
+      case Code::Load: return load(i);
+      case Code::Store: return store(i);
+      case Code::LaneReduce: return lane_reduce(i);
+      case Code::Any: return any(i);
+      case Code::Call: return call(i);
+      case Code::Loop: return loop(i);
+      case Code::If: return branch(i);
+      case Code::Barrier:
+      case Code::GroupReduce: internal_error("llvm: a work-group instruction in a CPU program");
+    }
+  }
+
+  void function(const std::string& name, const std::vector<Instruction>& list) {
+    out_ += fmt::format(
+        "define void @{}(ptr noalias %buffers, ptr noalias %scratch, ptr noalias %shared, i64 %begin, i64 %end) #0 "
+        "{{\nentry:\n",
+        name);
+    for (size_t i = 0; i < program_.arguments.size(); i++) {
+      line("%p{0} = getelementptr inbounds ptr, ptr %buffers, i64 {0}", i);
+      line("%b{0} = load ptr, ptr %p{0}, align 8", i);
+    }
+    block_ = "entry";
+    body(list);
+    out_ += "  ret void\n}\n";
+  }
+
+  const Program& program_;
+  const Target& target_;
+  std::string out_, block_;
+  std::set<std::string> declarations_;
+  int temporaries_ = 0, labels_ = 0;
+};
+
+}  // namespace
+
+std::string phase_function(const std::string& name, size_t index, bool tail) {
+  return fmt::format("{}_{}{}", name, index, tail ? "_tail" : "");
+}
+
+std::string emit_llvm(const Program& program, const Target& target, const std::string& name) {
+  return Emitter(program, target).module(name.empty() ? program.name : name);
+}
+
+}  // namespace lazuli
