@@ -1,0 +1,234 @@
+#include "runtime/allocator.h"
+
+#include <fmt/format.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <bit>
+#include <cstdlib>
+#include <fstream>
+#include <limits>
+#include <mutex>
+#include <new>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "core/error.h"
+
+namespace lazuli {
+namespace {
+
+constexpr size_t kAlignment = 64;
+constexpr size_t kMapFrom = size_t{128} << 10;  // smaller blocks come from malloc
+constexpr size_t kHugePage = size_t{2} << 20;
+constexpr size_t kAskFrom = size_t{64}
+                            << 20;  // new blocks of this size must be available, not just promised
+
+constexpr uint64_t kMostBytes = uint64_t{1} << 62;  // beyond this, sums of sizes would overflow
+
+// Start offsets of mapped blocks: multiples of 9 cache lines, which meet each of the 64 lines of a
+// page once.
+constexpr size_t kStagger = 9 * kAlignment;
+constexpr size_t kStaggers = 64;
+
+size_t round_up(size_t value, size_t multiple) {
+  return (value + multiple - 1) / multiple * multiple;
+}
+
+// Eight classes to each doubling, so that at most an eighth of a block is unused.
+size_t size_class(size_t bytes) {
+  const size_t step = std::max(kAlignment, std::bit_floor(std::max(bytes, size_t{1})) / 8);
+  return round_up(std::max(bytes, size_t{1}), step);
+}
+
+std::string size_text(uint64_t bytes) {
+  constexpr const char* kUnits[] = {"bytes", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"};
+  double value = double(bytes);
+  size_t unit = 0;
+  for (; value >= 1024 && unit + 1 < std::size(kUnits); ++unit) value /= 1024;
+  const std::string number = fmt::format("{:.1f}", value);
+  return fmt::format("{} {}", number.ends_with(".0") ? number.substr(0, number.size() - 2) : number,
+                     kUnits[unit]);
+}
+
+uint64_t control_group_limit() {
+  uint64_t least = std::numeric_limits<uint64_t>::max();
+  for (const char* path :
+       {"/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"}) {
+    uint64_t value = 0;
+    if (std::ifstream(path) >> value) least = std::min(least, value);  // "max" is no number
+  }
+  return least;
+}
+
+// What the system could still give, with what it would have to swap out; the most there is if it
+// does not say.
+uint64_t available_memory() {
+  std::ifstream file("/proc/meminfo");
+  std::string name;
+  uint64_t kib = 0;
+  uint64_t sum = 0;
+  bool is_known = false;
+  for (std::string rest; file >> name >> kib; std::getline(file, rest)) {
+    if (name == "MemAvailable:" || name == "SwapFree:") sum += kib << 10;
+    is_known = is_known || name == "MemAvailable:";
+  }
+  return is_known ? sum : std::numeric_limits<uint64_t>::max();
+}
+
+}  // namespace
+
+uint64_t usable_memory() {
+  static const uint64_t bytes = [] {
+    const auto pages = static_cast<uint64_t>(std::max(sysconf(_SC_PHYS_PAGES), 0L));
+    const auto page = static_cast<uint64_t>(std::max(sysconf(_SC_PAGESIZE), 0L));
+    return std::min(pages * page, control_group_limit());
+  }();
+  return bytes;
+}
+
+struct Allocator::State {
+  explicit State(uint64_t limit) : limit(limit) {}
+  ~State() { drop_cached(); }
+
+  // The caller of the functions below holds the lock, where others can have the allocator.
+
+  void drop_cached() {
+    for (auto& [bytes, list] : free) {
+      for (const Region& region : list) give(region);
+    }
+    free.clear();
+    stats.cached = 0;
+  }
+
+  // A cached region of the class, or one without data.
+  Region take_cached(size_t class_bytes) {
+    const auto found = free.find(class_bytes);
+    if (found == free.end() || found->second.empty()) return {};
+    const Region region = found->second.back();
+    found->second.pop_back();
+    stats.cached -= class_bytes;
+    ++stats.reuses;
+    return region;
+  }
+
+  // A new region from the system, or one without data.
+  Region take(size_t class_bytes) {
+    if (stats.live + stats.cached + class_bytes > limit) drop_cached();
+    if (class_bytes >= kAskFrom && available_memory() < class_bytes) {
+      drop_cached();
+      if (available_memory() < class_bytes) return {};
+    }
+    Region region = map(class_bytes);
+    if (region.data == nullptr && stats.cached > 0) {
+      drop_cached();
+      region = map(class_bytes);
+    }
+    return region;
+  }
+
+  Region map(size_t class_bytes) {
+    if (class_bytes < kMapFrom) {
+      void* base = std::aligned_alloc(kAlignment, class_bytes);
+      return {base, 0, static_cast<std::byte*>(base), class_bytes};
+    }
+    const size_t stagger = next_stagger++ % kStaggers * kStagger;
+    const bool is_huge = class_bytes >= kHugePage;
+    const size_t page = is_huge ? kHugePage : static_cast<size_t>(sysconf(_SC_PAGESIZE));
+    const size_t wanted = round_up(class_bytes + stagger, page);
+    // The system aligns to small pages: for huge ones map more, and give back the ends.
+    const size_t mapped = is_huge ? wanted + kHugePage : wanted;
+    void* base = mmap(nullptr, mapped, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (base == MAP_FAILED) return {};
+    auto* start = static_cast<std::byte*>(base);
+    if (is_huge) {
+      const size_t before = -reinterpret_cast<uintptr_t>(start) % kHugePage;
+      const size_t after = kHugePage - before;
+      if (before > 0) munmap(start, before);
+      start += before;
+      munmap(start + wanted, after);
+      madvise(start, wanted, MADV_HUGEPAGE);  // where it is refused, small pages do
+    }
+    return {start, wanted, start + stagger, class_bytes};
+  }
+
+  static void give(const Region& region) {
+    if (region.mapped == 0) {
+      std::free(region.base);
+    } else {
+      munmap(region.base, region.mapped);
+    }
+  }
+
+  const uint64_t limit;
+  std::mutex mutex;
+  std::unordered_map<size_t, std::vector<Region>> free;  // by size class
+  size_t next_stagger = 0;
+  MemoryStats stats;
+};
+
+Allocator::Allocator(uint64_t limit)
+    : state_(std::make_shared<State>(std::min(limit != 0 ? limit : usable_memory(), kMostBytes))) {}
+
+Block Allocator::allocate(size_t bytes) {
+  State& state = *state_;
+  const std::lock_guard lock(state.mutex);
+  const auto refuse = [&](const std::string& why) {
+    device_error(
+        "memory: a value needs {} ({} bytes), and {}; use smaller shapes or free other values, "
+        "which hold {}",
+        size_text(bytes), bytes, why, size_text(state.stats.live));
+  };
+  const std::string limit_text =
+      "the limit is " + size_text(state.limit) + " (LAZULI_MEMORY, or what the machine has)";
+  // The first test keeps the rounding from overflowing.
+  if (bytes > state.limit) refuse(limit_text);
+  const size_t class_bytes = size_class(bytes);
+  if (state.stats.live + class_bytes > state.limit) refuse(limit_text);
+
+  Block block;
+  block.region_ = state.take_cached(class_bytes);
+  if (!block) block.region_ = state.take(class_bytes);
+  if (!block) refuse("the system has only " + size_text(available_memory()) + " left");
+  block.state_ = state_;
+  block.size_ = bytes;
+  state.stats.live += class_bytes;
+  state.stats.peak = std::max(state.stats.peak, state.stats.live);
+  ++state.stats.allocations;
+  return block;
+}
+
+Allocator::Block::~Block() {
+  if (region_.data == nullptr) return;
+  State& state = *state_;
+  const std::lock_guard lock(state.mutex);
+  state.stats.live -= region_.class_bytes;
+  if (state.stats.cached + region_.class_bytes > state.limit / 2) {
+    State::give(region_);
+    return;
+  }
+  try {
+    state.free[region_.class_bytes].push_back(region_);
+    state.stats.cached += region_.class_bytes;
+  } catch (const std::bad_alloc&) {
+    State::give(region_);
+  }
+}
+
+void Allocator::trim() {
+  const std::lock_guard lock(state_->mutex);
+  state_->drop_cached();
+}
+
+MemoryStats Allocator::stats() const {
+  const std::lock_guard lock(state_->mutex);
+  return state_->stats;
+}
+
+uint64_t Allocator::limit() const {
+  return state_->limit;
+}
+
+}  // namespace lazuli
