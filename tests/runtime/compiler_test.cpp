@@ -15,6 +15,10 @@
 
 #include "core/error.h"
 
+#if defined(__SANITIZE_ADDRESS__)
+#include <sanitizer/lsan_interface.h>
+#endif
+
 using namespace lazuli;
 
 namespace {
@@ -339,6 +343,9 @@ TEST_SUITE("runtime") {
   }
 
   TEST_CASE("what LLVM would abort for is an error, and the next compile works") {
+#if defined(__SANITIZE_ADDRESS__)
+    const __lsan::ScopedDisabler what_llvm_was_working_on_is_lost;
+#endif
     const std::string impossible =
         "declare void @llvm.x86.avx512.mask.scatter.dps.512(ptr, <16 x i1>, <16 x i32>, <16 x "
         "float>, i32)\n"

@@ -127,7 +127,8 @@ std::string emit(LLVMTargetMachineRef machine, LLVMModuleRef module, bool fast, 
       assembly ? llvm::CodeGenFileType::AssemblyFile : llvm::CodeGenFileType::ObjectFile;
   llvm::SmallString<0> buffer;
   llvm::raw_svector_ostream stream(buffer);
-  llvm::legacy::PassManager passes;
+  auto owned_passes = std::make_unique<llvm::legacy::PassManager>();
+  llvm::legacy::PassManager& passes = *owned_passes;
   if (fast && target->getTargetTriple().isX86()) {
     if (std::string problem = add_fast(*target, passes, stream, type); !problem.empty()) {
       return problem;
@@ -135,7 +136,13 @@ std::string emit(LLVMTargetMachineRef machine, LLVMModuleRef module, bool fast, 
   } else if (target->addPassesToEmitFile(passes, stream, nullptr, type, true)) {
     return "the target cannot write this kind of file";
   }
-  passes.run(code);
+  try {
+    passes.run(code);
+  } catch (...) {
+    // Stopped in the middle of a pass: too broken to be destroyed.
+    (void)owned_passes.release();
+    throw;
+  }
   out.append(buffer.data(), buffer.size());
   return "";
 }
