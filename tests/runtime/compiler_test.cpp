@@ -1,5 +1,6 @@
 // The LLVM module and the object loader: text to running code, assembly and verification for other
 // machines, errors.
+#if LAZULI_LLVM
 #include "runtime/cpu/compiler.h"
 
 #include <doctest/doctest.h>
@@ -381,3 +382,4 @@ TEST_SUITE("runtime") {
     CHECK(wrong == std::vector<int>(4));
   }
 }
+#endif  // LAZULI_LLVM

@@ -1,0 +1,45 @@
+// The settings of a runtime. They come from the environment, which is read here and nowhere else,
+// or from the program.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+namespace lazuli {
+
+struct Config {
+  int debug = 0;               ///< LAZULI_DEBUG: what to tell on standard error, 0 (nothing) to 4
+  std::string device = "cpu";  ///< LAZULI_DEVICE: cpu, reference, opencl or opencl:N
+  std::string cache_folder;    ///< LAZULI_CACHE: where compiled kernels are kept; empty: nowhere
+  bool tune = false;           ///< LAZULI_TUNE: measure schedules instead of only modelling them
+  int threads = 1;             ///< LAZULI_THREADS: 1 to 1024
+  uint64_t memory = 0;         ///< LAZULI_MEMORY: most bytes for values; 0: what the machine has
+  bool profile = false;        ///< LAZULI_PROFILE: time each kernel that runs
+
+  /// The defaults: as many threads as cores may be used, the cache in the user's cache folder.
+  Config();
+
+  /// The defaults changed by the LAZULI_* variables of the environment. UserError for a value that
+  /// makes no sense and for a LAZULI_* variable that does not exist.
+  static Config from_env();
+
+  /// The same from variables given by name and value; names without LAZULI_ in front are passed
+  /// over.
+  static Config from_variables(const std::vector<std::pair<std::string, std::string>>& variables);
+};
+
+/// One row of the table of variables.
+struct ConfigVariable {
+  std::string_view name;
+  std::string_view meaning;
+  std::string_view values;    ///< what it may be set to
+  std::string_view fallback;  ///< what holds if it is not set
+};
+
+/// All variables, for help and documentation.
+std::vector<ConfigVariable> config_variables();
+
+}  // namespace lazuli

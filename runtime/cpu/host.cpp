@@ -1,0 +1,142 @@
+#include "runtime/cpu/host.h"
+
+#include <sched.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <fstream>
+#include <string>
+#include <thread>
+
+#include "core/error.h"
+#include "runtime/cpu/compiler.h"
+
+namespace lazuli {
+namespace {
+
+// What kinds of vector registers there are, best first; the last row always holds.
+struct VectorLevel {
+  const char* cpu;  // LLVM's name of a CPU that has no more than this
+  bool (*is_here)();
+  int lanes;
+  int registers;
+  bool has_fma;
+};
+
+#if defined(__x86_64__)
+constexpr VectorLevel kLevels[] = {
+    {"x86-64-v4",
+     [] {
+       return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+              __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl") &&
+              __builtin_cpu_supports("avx512cd");
+     },
+     16, 32, true},
+    {"x86-64-v3", [] { return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma"); }, 8,
+     16, true},
+    {"x86-64-v2", [] { return bool(__builtin_cpu_supports("sse4.2")); }, 4, 16, false},
+    {"x86-64", [] { return true; }, 4, 16, false},
+};
+#elif defined(__aarch64__)
+constexpr VectorLevel kLevels[] = {{"generic", [] { return true; }, 4, 32, true}};
+#else
+constexpr VectorLevel kLevels[] = {{"generic", [] { return true; }, 1, 16, false}};
+#endif
+
+const VectorLevel& vector_level() {
+  return *std::find_if(std::begin(kLevels), std::end(kLevels) - 1,
+                       [](const VectorLevel& level) { return level.is_here(); });
+}
+
+std::string cpu_name() {
+  std::ifstream file("/proc/cpuinfo");
+  for (std::string line; std::getline(file, line);) {
+    const size_t colon = line.find(": ");
+    if (line.starts_with("model name") && colon != std::string::npos) return line.substr(colon + 2);
+  }
+  return "unknown CPU";
+}
+
+// The size of a data cache of the first core, 0 if there is none or the system does not say.
+int64_t cache_size(int level) {
+  for (int index = 0; index < 16; ++index) {
+    const std::string folder =
+        "/sys/devices/system/cpu/cpu0/cache/index" + std::to_string(index) + "/";
+    int found = 0;
+    std::string type;
+    int64_t size = 0;
+    std::string unit;
+    if (!(std::ifstream(folder + "level") >> found)) break;
+    std::ifstream(folder + "type") >> type;
+    std::ifstream(folder + "size") >> size >> unit;
+    if (found == level && type != "Instruction") return size << (unit == "M" ? 20 : 10);
+  }
+  constexpr int kNames[] = {_SC_LEVEL1_DCACHE_SIZE, _SC_LEVEL2_CACHE_SIZE, _SC_LEVEL3_CACHE_SIZE};
+  return std::max<int64_t>(sysconf(kNames[level - 1]), 0);
+}
+
+// Cores that the control group's quota is worth, rounded up; 0 if there is no quota.
+int quota_cores() {
+  double quota = 0;
+  double period = 0;
+  if (!(std::ifstream("/sys/fs/cgroup/cpu.max") >> quota >> period)) {  // "max" is no number
+    std::ifstream("/sys/fs/cgroup/cpu/cpu.cfs_quota_us") >> quota;
+    std::ifstream("/sys/fs/cgroup/cpu/cpu.cfs_period_us") >> period;
+  }
+  return quota > 0 && period > 0 ? std::max(1, int(quota / period + 0.999)) : 0;
+}
+
+}  // namespace
+
+int available_cores() {
+  int cores = static_cast<int>(std::thread::hardware_concurrency());
+  cpu_set_t allowed;
+  if (sched_getaffinity(0, sizeof(allowed), &allowed) == 0) cores = CPU_COUNT(&allowed);
+  if (const int quota = quota_cores(); quota > 0) cores = std::min(cores, quota);
+  return std::max(cores, 1);
+}
+
+const Host& host() {
+  static const Host host = [] {
+    const VectorLevel& level = vector_level();
+    return Host{.name = cpu_name(),
+                .lanes = level.lanes,
+                .vector_registers = level.registers,
+                .has_fma = level.has_fma,
+                .l1 = cache_size(1),
+                .l2 = cache_size(2),
+                .l3 = cache_size(3),
+                .cores = available_cores()};
+  }();
+  return host;
+}
+
+Target host_target() {
+  const Host& here = host();
+  Target target;
+  target.cpu = vector_level().cpu;
+#if defined(__aarch64__)
+  target.triple = "aarch64-unknown-linux-gnu";
+#endif
+  try {
+    const LlvmHost& llvm = llvm_host();
+    target.cpu = llvm.cpu;
+    target.triple = llvm.triple;
+    target.features = llvm.features;
+  } catch (const DeviceError&) {
+    // Said again, and not caught, by the first compile.
+  }
+  target.lanes = here.lanes;
+  target.vector_registers = here.vector_registers;
+  target.has_fma = here.has_fma;
+  if (here.l1 > 0) target.l1 = here.l1;
+  if (here.l2 > 0) target.l2 = here.l2;
+  if (here.l3 > 0) target.l3 = here.l3;
+  target.cores = available_cores();
+  // Nominal (two units at 3.2 GHz), not measured: these may decide between schedules, and the same
+  // machine must decide alike in every process.
+  target.fma_per_second = here.lanes * 2 * 3.2e9;
+  return target;
+}
+
+}  // namespace lazuli

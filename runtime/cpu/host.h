@@ -1,0 +1,33 @@
+// What the CPU is that this process runs on.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "ir/target.h"
+
+namespace lazuli {
+
+struct Host {
+  std::string name;  ///< as the system calls it: "AMD EPYC 7763"
+  int lanes;         ///< f32 elements of the widest vector register
+  int vector_registers;
+  bool has_fma;
+  int64_t l1, l2, l3;  ///< bytes of data cache: l1 and l2 of one core, l3 as one core sees it; 0 if
+                       ///< there is none
+  int cores;           ///< available_cores()
+};
+
+/// This machine, asked once.
+const Host& host();
+
+/// How many threads can run at once: the cores of this process's affinity mask, or the quota of its
+/// control group if that is less. At least 1. Asked at each call, since the mask may change.
+int available_cores();
+
+/// What kernels for this machine are made for. The CPU's name and features are LLVM's; where the
+/// LLVM module is missing (then nothing compiles either), the name is that of the machine's x86-64
+/// level.
+Target host_target();
+
+}  // namespace lazuli
