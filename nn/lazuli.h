@@ -2,3 +2,4 @@
 #pragma once
 
 #include "core/tensor.h"
+#include "runtime/runtime.h"

@@ -314,4 +314,26 @@ void realize_reference(std::span<const NodeRef> roots) {
   }
 }
 
+namespace {
+
+class ReferenceDevice final : public Device {
+ public:
+  std::string_view name() const override { return "reference"; }
+  std::string description() const override { return "evaluates the tensor graph, node by node"; }
+  const Target& target() const override { return target_; }
+  void realize(std::span<const NodeRef> roots) override { realize_reference(roots); }
+  std::unique_ptr<Executable> prepare(Plan) override {
+    user_error("reference: this device has no kernels; use --device cpu to look at or time them");
+  }
+
+ private:
+  Target target_;
+};
+
+}  // namespace
+
+std::unique_ptr<Device> make_reference_device(Runtime&, std::string_view) {
+  return std::make_unique<ReferenceDevice>();
+}
+
 }  // namespace lazuli

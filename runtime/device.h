@@ -1,0 +1,59 @@
+// What the runtime needs of a device. A new one is a class with these virtuals in a folder of its own, and a row in
+// runtime/runtime.cpp.
+#pragma once
+
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "core/node.h"
+#include "ir/plan.h"
+#include "ir/target.h"
+
+namespace lazuli {
+
+class Runtime;
+
+/// One kernel of a compiled plan, as a device reports it.
+struct KernelReport {
+  std::string name;
+  std::string schedule;              // the steps, as text
+  std::vector<std::string> reasons;  // why each step was chosen
+  std::string program;               // the loop program
+  std::string source;                // LLVM IR or OpenCL C
+  std::string assembly;              // "" if the device has none
+  double flops = 0, bytes = 0;       // of one run
+  double seconds = 0;                // measured; 0 if it was not run
+};
+
+/// A plan made ready to run again and again: functions, argument blocks and memory. Not for use by two threads at once.
+class Executable {
+ public:
+  virtual ~Executable() = default;
+  /// Runs all steps. `inputs` and `outputs` are the storage of the plan's input and output slots, in slot order.
+  virtual void run(std::span<const std::shared_ptr<Storage>> inputs,
+                   std::span<const std::shared_ptr<Storage>> outputs) = 0;
+  /// Runs step by step with a clock: seconds of each step of the plan, the median of `repeats`.
+  virtual std::vector<double> time_steps(std::span<const std::shared_ptr<Storage>> inputs,
+                                         std::span<const std::shared_ptr<Storage>> outputs, int repeats) = 0;
+  virtual const Plan& plan() const = 0;
+  /// One report a kernel step.
+  virtual std::vector<KernelReport> report(bool with_assembly) const = 0;
+};
+
+class Device {
+ public:
+  virtual ~Device() = default;
+  virtual std::string_view name() const = 0;
+  /// One line for `lazuli info`.
+  virtual std::string description() const = 0;
+  /// What kernels are made for.
+  virtual const Target& target() const = 0;
+  /// Computes `roots` and attaches their storage; all or nothing.
+  virtual void realize(std::span<const NodeRef> roots) = 0;
+  /// Compiles a plan; UserError on a device that runs graphs without plans.
+  virtual std::unique_ptr<Executable> prepare(Plan plan) = 0;
+};
+
+}  // namespace lazuli

@@ -1,0 +1,15 @@
+// Library steps of a plan: the ops that are whole algorithms rather than loops over an expression. Each is O(n) or O(n log n), splits
+// its work over lines or ranges that depend on the shape alone, and gives the same bits for any number of threads.
+#pragma once
+
+#include <vector>
+
+#include "core/node.h"
+#include "runtime/thread_pool.h"
+
+namespace lazuli {
+
+/// Runs Scatter, Scan or ArgSort: `arrays` are the sources of `node` and then its result, dense and row-major.
+void run_library_step(const Node& node, const std::vector<void*>& arrays, ThreadPool& pool);
+
+}  // namespace lazuli

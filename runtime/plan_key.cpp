@@ -1,0 +1,67 @@
+#include "runtime/plan_key.h"
+
+#include <unordered_map>
+
+#include "core/graph.h"
+
+#define XXH_INLINE_ALL
+#include <xxhash.h>
+
+namespace lazuli {
+namespace {
+
+class Hasher {
+ public:
+  Hasher() { XXH3_128bits_reset(&state_); }
+  void add(const void* p, size_t n) { XXH3_128bits_update(&state_, p, n); }
+  void add(int64_t v) { add(&v, sizeof v); }
+  void add(const Ints& v) {
+    add(static_cast<int64_t>(v.size()));
+    add(v.data(), v.size() * sizeof(int64_t));
+  }
+  Hash128 digest() const {
+    const XXH128_hash_t r = XXH3_128bits_digest(&state_);
+    return {r.low64, r.high64};
+  }
+
+ private:
+  XXH3_state_t state_;
+};
+
+// Serial numbers tell equal nodes apart but are not structure: a walk numbers the nodes anew.
+bool serial_argument(Op op) { return op == Op::Fresh || op == Op::Buffer || op == Op::Checkpoint; }
+
+void add_argument(Hasher& h, const Node& n) {
+  h.add(static_cast<int64_t>(n.arg.index()));
+  if (serial_argument(n.op)) return;
+  if (const auto* v = std::get_if<int64_t>(&n.arg)) h.add(*v);
+  if (const auto* v = std::get_if<ScalarBits>(&n.arg)) h.add(static_cast<int64_t>(v->bits));
+  if (const auto* v = std::get_if<Ints>(&n.arg)) h.add(*v);
+}
+
+}  // namespace
+
+PlanKey plan_key(std::span<const NodeRef> roots) {
+  PlanKey key;
+  Hasher h;
+  std::unordered_map<const Node*, int64_t> number;
+  for (const NodeRef& n : topological(roots, true)) {
+    const auto id = static_cast<int64_t>(number.size());
+    number.emplace(n, id);
+    const bool leaf = n->realised();
+    h.add(static_cast<int64_t>(leaf ? Op::Buffer : n->op) << 16 | static_cast<int64_t>(n->dtype) << 8 | leaf);
+    h.add(n->shape);
+    if (leaf) {
+      key.leaves.push_back(n);
+      continue;
+    }
+    add_argument(h, *n);
+    h.add(static_cast<int64_t>(n->src.size()));
+    for (const NodeRef& s : n->src) h.add(number.at(s));
+  }
+  for (const NodeRef& r : roots) h.add(number.at(r));
+  key.hash = h.digest();
+  return key;
+}
+
+}  // namespace lazuli

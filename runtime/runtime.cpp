@@ -1,0 +1,94 @@
+#include "runtime/runtime.h"
+
+#include <fmt/format.h>
+
+#include "core/error.h"
+#include "core/lazy_buffer.h"
+#include "runtime/cpu/device.h"
+#include "runtime/reference/reference.h"
+#include "runtime/storage.h"
+
+namespace lazuli {
+namespace {
+
+thread_local Runtime* current_runtime = nullptr;
+
+// A device by the part of its name before the colon; the rest picks among several.
+struct DeviceRow {
+  std::string_view name;
+  std::unique_ptr<Device> (*open)(Runtime&, std::string_view which);
+};
+
+constexpr DeviceRow kDevices[] = {
+    {"reference", make_reference_device},
+    {"opencl",
+     [](Runtime&, std::string_view) -> std::unique_ptr<Device> {
+       user_error("device: opencl is not built yet; use cpu or reference (`dump --stage opencl` prints its kernels)");
+     }},
+};
+
+std::unique_ptr<Device> open_device(Runtime& runtime, std::string_view name) {
+  const size_t colon = name.find(':');
+  const std::string_view stem = name.substr(0, colon);
+  const std::string_view which = colon == std::string_view::npos ? "" : name.substr(colon + 1);
+  for (const DeviceRow& row : kDevices) {
+    if (row.name == stem) return row.open(runtime, which);
+  }
+  user_error("device: '{}' is not known; use one of {}", name, fmt::join(device_names(), ", "));
+}
+
+}  // namespace
+
+std::vector<std::string> device_names() {
+  std::vector<std::string> names;
+  for (const DeviceRow& row : kDevices) names.emplace_back(row.name);
+  return names;
+}
+
+Runtime::Runtime(Config c)
+    : config(std::move(c)), memory(config.memory), pool(config.threads), default_device_(config.device) {}
+
+Runtime::~Runtime() = default;
+
+Runtime& Runtime::current() {
+  if (current_runtime) return *current_runtime;
+  static auto* runtime = new Runtime(Config::from_env());  // outlives every static tensor
+  return *runtime;
+}
+
+Runtime::Use::Use(Runtime& runtime) : before_(current_runtime) { current_runtime = &runtime; }
+Runtime::Use::~Use() { current_runtime = before_; }
+
+Device& Runtime::device(std::string_view name) {
+  std::lock_guard lock(mutex_);
+  for (auto& [known, device] : devices_) {
+    if (known == name) return *device;
+  }
+  devices_.emplace_back(std::string(name), open_device(*this, name));
+  return *devices_.back().second;
+}
+
+Device& Runtime::device() {
+  std::string name;
+  {
+    std::lock_guard lock(mutex_);
+    name = default_device_;
+  }
+  return device(name);
+}
+
+void Runtime::set_device(std::string_view name) {
+  device(name);
+  std::lock_guard lock(mutex_);
+  default_device_ = std::string(name);
+}
+
+bool install_runtime() {
+  set_realizer([](std::span<const NodeRef> roots) { Runtime::current().device().realize(roots); });
+  set_storage_maker([](size_t bytes) -> std::shared_ptr<Storage> {
+    return std::make_shared<HostStorage>(Runtime::current().memory, bytes);
+  });
+  return true;
+}
+
+}  // namespace lazuli
