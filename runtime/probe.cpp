@@ -5,63 +5,151 @@
 #include <chrono>
 #include <cstdint>
 #include <cstring>
-#include <thread>
-#include <vector>
 
 #include "runtime/allocator.h"
 #include "runtime/cpu/host.h"
 
 #if defined(__x86_64__)
 #include <immintrin.h>
+#elif defined(__aarch64__)
+#include <arm_neon.h>
 #endif
 
 namespace lazuli {
 namespace {
 
-constexpr int kRounds = 7;
-constexpr int64_t kFmaSteps = 200'000;  // some 0.5 ms a round
+constexpr int kFewestRounds = 5;
+constexpr std::chrono::milliseconds kTimeOfRounds{40};  // of each of the two measurements
+constexpr int64_t kChunksPerThread =
+    16;  // more than one, so that a worker that wakes late costs little
+constexpr int64_t kFmaSteps = 20'000;  // of one chunk: some 0.05 ms
+constexpr int64_t kReadChunk = int64_t{1} << 20;
+constexpr int64_t kReadPerThread = int64_t{64} << 20;
+constexpr int64_t kReadMost = int64_t{1} << 30;
 
-// Larger than any cache that one thread could fill.
-constexpr size_t kReadBytes = size_t{32} << 20;
+// What one chunk of each loop returns is used by nobody, but must look used.
+std::atomic<float> sink;
 
-// A probe's own loop: how many floating-point operations, or bytes, it did.
-using FmaLoop = double (*)(int64_t steps);
-using ReadLoop = float (*)(const float* data, size_t count);
+// Defines name_flops(steps), which does `steps` times ten multiply-adds on vectors and returns the
+// number of operations, and name_read(data, count), which adds up floats. Ten accumulators, since a
+// multiply-add takes four or five cycles and two start in each; the empty asm keeps the compiler
+// from merging them, as they all hold the same.
+#define LAZULI_PROBE(name, attribute, V, broadcast, multiply_add, add, load, reg)                  \
+  attribute double name##_flops(int64_t steps) {                                                   \
+    const V x = broadcast(0.999f), y = broadcast(0.001f);                                          \
+    V a0 = y, a1 = y, a2 = y, a3 = y, a4 = y, a5 = y, a6 = y, a7 = y, a8 = y, a9 = y;              \
+    for (int64_t i = 0; i < steps; ++i) {                                                          \
+      a0 = multiply_add(a0, x, y), a1 = multiply_add(a1, x, y), a2 = multiply_add(a2, x, y);       \
+      a3 = multiply_add(a3, x, y), a4 = multiply_add(a4, x, y), a5 = multiply_add(a5, x, y);       \
+      a6 = multiply_add(a6, x, y), a7 = multiply_add(a7, x, y), a8 = multiply_add(a8, x, y);       \
+      a9 = multiply_add(a9, x, y);                                                                 \
+      asm volatile(""                                                                              \
+                   : "+" reg(a0), "+" reg(a1), "+" reg(a2), "+" reg(a3), "+" reg(a4), "+" reg(a5), \
+                     "+" reg(a6), "+" reg(a7), "+" reg(a8), "+" reg(a9));                          \
+    }                                                                                              \
+    float first;                                                                                   \
+    std::memcpy(&first, &a0, sizeof(first));                                                       \
+    sink.store(first, std::memory_order_relaxed);                                                  \
+    return double(steps) * 10 * 2 * (sizeof(V) / sizeof(float));                                   \
+  }                                                                                                \
+  attribute void name##_read(const float* data, int64_t count) {                                   \
+    constexpr int64_t lanes = sizeof(V) / sizeof(float);                                           \
+    V s0 = broadcast(0), s1 = s0, s2 = s0, s3 = s0;                                                \
+    for (const float* end = data + count; data < end; data += 4 * lanes) {                         \
+      s0 = add(s0, load(data)), s1 = add(s1, load(data + lanes));                                  \
+      s2 = add(s2, load(data + 2 * lanes)), s3 = add(s3, load(data + 3 * lanes));                  \
+    }                                                                                              \
+    s0 = add(add(s0, s1), add(s2, s3));                                                            \
+    float first;                                                                                   \
+    std::memcpy(&first, &s0, sizeof(first));                                                       \
+    sink.store(first, std::memory_order_relaxed);                                                  \
+  }
 
-// Ten accumulators: a fused multiply-add takes four or five cycles and two start in each. The empty asm keeps the
-// compiler from merging them, as they all hold the same.
-#define LAZULI_FMA_LOOP(V, fma, x, y, constraint)                                             \
-  V a0 = y, a1 = y, a2 = y, a3 = y, a4 = y, a5 = y, a6 = y, a7 = y, a8 = y, a9 = y;           \
-  for (int64_t i = 0; i < steps; ++i) {                                                       \
-    a0 = fma(a0, x, y), a1 = fma(a1, x, y), a2 = fma(a2, x, y), a3 = fma(a3, x, y);           \
-    a4 = fma(a4, x, y), a5 = fma(a5, x, y), a6 = fma(a6, x, y), a7 = fma(a7, x, y);           \
-    a8 = fma(a8, x, y), a9 = fma(a9, x, y);                                                   \
-    asm volatile(""                                                                           \
-                 : "+" constraint(a0), "+" constraint(a1), "+" constraint(a2),                \
-                   "+" constraint(a3), "+" constraint(a4), "+" constraint(a5),                \
-                   "+" constraint(a6), "+" constraint(a7), "+" constraint(a8),                \
-                   "+" constraint(a9));                                                       \
-  }                                                                                           \
-  return double(steps) * 10 * 2 * (sizeof(V) / sizeof(float))
-
-// Four independent sums, kept by an asm as above.
-#define LAZULI_READ_LOOP(V, add, zero, load, constraint)                                      \
-  constexpr size_t lanes = sizeof(V) / sizeof(float);                                         \
-  V s0 = zero, s1 = zero, s2 = zero, s3 = zero;                                               \
-  for (size_t i = 0; i + 4 * lanes <= count; i += 4 * lanes) {                                \
-    s0 = add(s0, load(data + i)), s1 = add(s1, load(data + i + lanes));                       \
-    s2 = add(s2, load(data + i + 2 * lanes)), s3 = add(s3, load(data + i + 3 * lanes));       \
-  }                                                                                           \
-  s0 = add(add(s0, s1), add(s2, s3));                                                         \
-  asm volatile("" : : constraint(s0));                                                        \
-  float first;                                                                                \
-  std::memcpy(&first, &s0, sizeof(first));                                                    \
-  return first
-
-float plain_fma(float a, float b, float c) { return a * b + c; }
-float plain_add(float a, float b) { return a + b; }
-float plain_load(const float* from) { return *from; }
+struct Loops {
+  int lanes;  // of the host for which these are the fastest loops
+  bool needs_fma;
+  double (*flops)(int64_t steps);
+  void (*read)(const float* data, int64_t count);
+};
 
 #if defined(__x86_64__)
-constexpr auto kAnyRegister = 'x';
+#define LAZULI_SSE_MULTIPLY_ADD(a, b, c) _mm_add_ps(_mm_mul_ps(a, b), c)
+LAZULI_PROBE(avx512, __attribute__((target("avx512f"))), __m512, _mm512_set1_ps, _mm512_fmadd_ps,
+             _mm512_add_ps, _mm512_loadu_ps, "v")
+LAZULI_PROBE(avx2, __attribute__((target("avx2,fma"))), __m256, _mm256_set1_ps, _mm256_fmadd_ps,
+             _mm256_add_ps, _mm256_loadu_ps, "x")
+LAZULI_PROBE(sse, , __m128, _mm_set1_ps, LAZULI_SSE_MULTIPLY_ADD, _mm_add_ps, _mm_loadu_ps, "x")
+constexpr Loops kLoops[] = {
+    {16, true, avx512_flops, avx512_read},
+    {8, true, avx2_flops, avx2_read},
+    {4, false, sse_flops, sse_read},
+};
+#elif defined(__aarch64__)
+#define LAZULI_NEON_MULTIPLY_ADD(a, b, c) vfmaq_f32(c, a, b)
+LAZULI_PROBE(neon, , float32x4_t, vdupq_n_f32, LAZULI_NEON_MULTIPLY_ADD, vaddq_f32, vld1q_f32, "w")
+constexpr Loops kLoops[] = {{4, true, neon_flops, neon_read}};
+#else
+#define LAZULI_PLAIN_MULTIPLY_ADD(a, b, c) ((a) * (b) + (c))
+#define LAZULI_PLAIN_ADD(a, b) ((a) + (b))
+#define LAZULI_PLAIN_LOAD(from) (*(from))
+LAZULI_PROBE(plain, , float, float, LAZULI_PLAIN_MULTIPLY_ADD, LAZULI_PLAIN_ADD, LAZULI_PLAIN_LOAD,
+             "m")
+constexpr Loops kLoops[] = {{1, false, plain_flops, plain_read}};
 #endif
+
+const Loops& loops_of_host() {
+  return *std::find_if(std::begin(kLoops), std::end(kLoops) - 1, [](const Loops& loops) {
+    return host().lanes >= loops.lanes && (host().has_fma || !loops.needs_fma);
+  });
+}
+
+// The shortest time of some rounds: whatever else runs only makes them longer.
+template <typename Round>
+double best_seconds(Round round) {
+  using Clock = std::chrono::steady_clock;
+  std::chrono::duration<double> best = std::chrono::hours(1);
+  const auto first = Clock::now();
+  for (int i = 0; i < kFewestRounds || Clock::now() - first < kTimeOfRounds; ++i) {
+    const auto start = Clock::now();
+    round();
+    best = std::min<std::chrono::duration<double>>(best, Clock::now() - start);
+  }
+  return best.count();
+}
+
+double peak_flops(ThreadPool& pool, const Loops& loops) {
+  const int64_t chunks = pool.size() * kChunksPerThread;
+  const double flops = loops.flops(1) * double(kFmaSteps) * double(chunks);
+  return flops / best_seconds([&] {
+           pool.parallel_for(0, chunks, 1,
+                             [&](int64_t, int64_t, int) { (void)loops.flops(kFmaSteps); });
+         });
+}
+
+double read_bandwidth(ThreadPool& pool, const Loops& loops) {
+  // Beyond the last cache, whoever shares it.
+  const int64_t wanted = std::max(pool.size() * kReadPerThread, 2 * host().l3);
+  const int64_t bytes = std::min(wanted, kReadMost) / kReadChunk * kReadChunk;
+  Allocator memory;
+  const Block block = memory.allocate(size_t(bytes));
+  pool.parallel_for(0, bytes, kReadChunk, [&](int64_t begin, int64_t end, int) {
+    std::memset(block.data() + begin, 0, size_t(end - begin));
+  });
+  return double(bytes) / best_seconds([&] {
+           pool.parallel_for(0, bytes, kReadChunk, [&](int64_t begin, int64_t end, int) {
+             loops.read(reinterpret_cast<const float*>(block.data() + begin),
+                        (end - begin) / int64_t(sizeof(float)));
+           });
+         });
+}
+
+}  // namespace
+
+Roofline measure_roofline(ThreadPool& pool) {
+  const Loops& loops = loops_of_host();
+  return {.threads = pool.size(),
+          .peak_gflops = peak_flops(pool, loops) * 1e-9,
+          .bandwidth_gbps = read_bandwidth(pool, loops) * 1e-9};
+}
+
+}  // namespace lazuli

@@ -6,13 +6,15 @@
 namespace lazuli {
 
 struct Roofline {
-  int threads;            ///< of the pool that was measured
-  double peak_gflops;     ///< f32 fused multiply-adds, two operations each, in the widest vectors, all threads together
-  double bandwidth_gbps;  ///< bytes read from memory, beyond the caches, all threads together; 1e9 bytes a second
+  int threads;         ///< of the pool that was measured
+  double peak_gflops;  ///< f32 fused multiply-adds, two operations each, in the widest vectors, all
+                       ///< threads together
+  double bandwidth_gbps;  ///< bytes read from memory, beyond the caches, all threads together; 1e9
+                          ///< bytes a second
 };
 
-/// Measures with all threads of `pool` at once, in some 100 ms. For the roofline of fewer threads make a smaller pool.
-/// DeviceError if there is no memory to read.
+/// Measures with all threads of `pool` at once, in some 100 ms. For the roofline of fewer threads
+/// make a smaller pool. DeviceError if there is no memory to read.
 Roofline measure_roofline(ThreadPool& pool);
 
 }  // namespace lazuli

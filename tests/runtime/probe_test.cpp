@@ -1,0 +1,30 @@
+// The measured roofline: of the right size, since a wrong probe makes every percentage wrong.
+#include "runtime/probe.h"
+
+#include <doctest/doctest.h>
+
+#include "runtime/cpu/host.h"
+
+using namespace lazuli;
+
+TEST_SUITE("runtime") {
+  TEST_CASE("the roofline is within what CPUs can do") {
+    ThreadPool pool(1);
+    const Roofline one = measure_roofline(pool);
+    CHECK(one.threads == 1);
+    // One operation a cycle and lane at 1 GHz is less than any vector unit does; two multiply-adds
+    // in each cycle at 8 GHz more.
+    CHECK(one.peak_gflops > host().lanes * 0.5);
+    CHECK(one.peak_gflops < host().lanes * 4 * 8.0);
+    CHECK(one.bandwidth_gbps > 0.5);
+    CHECK(one.bandwidth_gbps < 1000);
+  }
+
+  TEST_CASE("a chunk may ask for the roofline of its own thread") {
+    ThreadPool pool(2);
+    pool.parallel_for(0, 2, 1, [](int64_t begin, int64_t, int) {
+      ThreadPool own(1);
+      if (begin == 0) CHECK(measure_roofline(own).peak_gflops > 0);
+    });
+  }
+}
