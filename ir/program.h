@@ -49,16 +49,16 @@ struct Phi {
 struct Instruction {
   Code code = Code::Op;
   lazuli::Op op = lazuli::Op::Count_;
-  Operand dst;
-  std::vector<Operand> args;
+  Operand dst = {};
+  std::vector<Operand> args = {};
   int64_t imm = 0;
   int memory = -1;     // Pointer: argument slot, or Program::kScratch, kShared, kLocal
   int mask = 0;        // Load, Store: only the first `mask` lanes; 0: all
   bool flag = false;
-  Operand begin, end;  // Loop
-  std::vector<Phi> phis;
-  std::vector<Instruction> body;
-  std::string name;    // Loop: of its variable; Call: of the helper
+  Operand begin = {}, end = {};  // Loop
+  std::vector<Phi> phis = {};
+  std::vector<Instruction> body = {};
+  std::string name = {};  // Loop: of its variable; Call: of the helper
 };
 
 /// One root nest: a function over [begin, end) of its parallel loop, and one for a ragged last iteration.

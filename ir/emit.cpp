@@ -1,0 +1,602 @@
+#include "ir/emit.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <bit>
+
+#include "core/error.h"
+
+namespace lazuli {
+namespace {
+
+constexpr int kNode = 0, kPointer = 1, kPlaceLoad = 2, kSplat = 3;
+
+int level_of(const std::vector<Operand>& args) {
+  int level = 0;
+  for (const Operand& a : args) level = std::max(level, a.level);
+  return level;
+}
+
+bool is_integer_index(const Node& n) {
+  return n.dtype == DType::I64 && n.op != Op::Load && n.op != Op::Read;
+}
+
+bool fits_i32(const NodeRef& n) { return n->lo >= INT32_MIN && n->hi <= INT32_MAX; }
+
+std::vector<const Node*> pointers(const std::vector<NodeRef>& v) {
+  return {v.begin(), v.end()};
+}
+
+}  // namespace
+
+Emitter::Emitter(const Kernel& kernel, Program& program, int lanes)
+    : kernel_(kernel), program_(program), lanes_(lanes) {}
+
+// ---- frames
+
+void Emitter::begin_function() {
+  frames_.clear();
+  frames_.emplace_back();
+  memo_.clear();
+  registers_.clear();
+  forwarded_.clear();
+  for (auto& [version, level] : version_level_) level = 0;
+}
+
+std::vector<Instruction> Emitter::end_function() {
+  ensure(frames_.size() == 1, "a loop is still open at the end of a function");
+  return std::move(frames_[0].code);
+}
+
+void Emitter::open_loop(const NodeRef& variable, const Operand& begin, const Operand& end, bool innermost) {
+  Frame f;
+  f.variable = variable;
+  f.begin = begin;
+  f.end = end;
+  f.innermost = innermost;
+  f.counter.kind = Operand::Kind::Value;
+  f.counter.id = program_.values++;
+  f.counter.level = static_cast<int>(frames_.size());
+  frames_.push_back(std::move(f));
+  bind(variable, top().counter);
+}
+
+void Emitter::bind(const NodeRef& variable, const Operand& value) {
+  remember({kNode, 0, 0, variable.get(), nullptr}, variable, {}, value);
+}
+
+void Emitter::close_loop() {
+  for (CarriedIndex& c : top().carried) {
+    c.phi.next = push({.code = Code::Op, .op = Op::Add, .args = {c.phi.dst, index(c.step)}}, depth(), DType::I64, 1);
+  }
+  Frame f = std::move(top());
+  frames_.pop_back();
+  for (const Key& k : f.keys) memo_.erase(k);
+  for (const Coordinates& r : f.registers) registers_.erase(r);
+  Instruction loop{.code = Code::Loop};
+  loop.name = std::get<VarArg>(f.variable->arg).name;
+  loop.dst = f.counter;
+  loop.begin = f.begin;
+  loop.end = f.end;
+  loop.phis = std::move(f.phis);
+  for (size_t i = 0; i < loop.phis.size(); i++) {
+    loop.phis[i].next = f.cells[i]->current;
+    f.cells[i]->current.level = depth();
+  }
+  for (CarriedIndex& c : f.carried) loop.phis.push_back(c.phi);
+  loop.body = std::move(f.code);
+  top().code.push_back(std::move(loop));
+}
+
+void Emitter::carry(Cell* cell, int frame) {
+  for (size_t f = static_cast<size_t>(frame) + 1; f < frames_.size(); f++) {
+    Frame& g = frames_[f];
+    if (std::find(g.cells.begin(), g.cells.end(), cell) != g.cells.end()) continue;
+    Phi phi;
+    phi.init = cell->current;
+    phi.dst = cell->current;
+    phi.dst.kind = Operand::Kind::Value;
+    phi.dst.bits = 0;
+    phi.dst.id = program_.values++;
+    phi.dst.level = static_cast<int>(f);
+    cell->current = phi.dst;
+    g.phis.push_back(phi);
+    g.cells.push_back(cell);
+  }
+}
+
+void Emitter::barrier() {
+  if (top().code.empty() || top().code.back().code != Code::Barrier) top().code.push_back({.code = Code::Barrier});
+}
+
+// ---- values
+
+Operand Emitter::constant(DType dtype, uint64_t bits) {
+  Operand v;
+  v.kind = Operand::Kind::Constant;
+  v.dtype = dtype;
+  v.bits = bits;
+  return v;
+}
+
+Operand Emitter::index(int64_t v) { return constant(DType::I64, static_cast<uint64_t>(v)); }
+
+Operand Emitter::push(Instruction i, int level, DType dtype, int lanes) {
+  i.dst.kind = Operand::Kind::Value;
+  i.dst.dtype = dtype;
+  i.dst.lanes = lanes;
+  i.dst.id = program_.values++;
+  i.dst.level = level;
+  i.dst.pointer = i.code == Code::Pointer;
+  const Operand r = i.dst;
+  frames_[static_cast<size_t>(level)].code.push_back(std::move(i));
+  return r;
+}
+
+const Operand* Emitter::find(const Key& key) const {
+  const auto it = memo_.find(key);
+  return it == memo_.end() ? nullptr : &it->second.value;
+}
+
+Operand Emitter::remember(const Key& key, const NodeRef& node, const NodeRef& valid, const Operand& v) {
+  memo_[key] = {v, node, valid};
+  frames_[static_cast<size_t>(v.level)].keys.push_back(key);
+  return v;
+}
+
+Operand Emitter::op(Op o, DType dtype, std::vector<Operand> args) {
+  int lanes = 1;
+  for (const Operand& a : args) lanes = std::max(lanes, a.lanes);
+  for (Operand& a : args) a = widen(a, lanes);
+  const int level = level_of(args);
+  return push({.code = Code::Op, .op = o, .args = std::move(args)}, level, dtype, lanes);
+}
+
+Operand Emitter::op_here(Op o, std::vector<Operand> args) {
+  int lanes = 1;
+  for (const Operand& a : args) lanes = std::max(lanes, a.lanes);
+  for (Operand& a : args) a = widen(a, lanes);
+  const DType dtype = args.back().dtype;
+  return push({.code = Code::Op, .op = o, .args = std::move(args)}, depth(), dtype, lanes);
+}
+
+Operand Emitter::lane_reduce(Op o, const Operand& v) {
+  return push({.code = Code::LaneReduce, .op = o, .args = {v}}, depth(), v.dtype, 1);
+}
+
+Operand Emitter::only_live(const NodeRef& lane, const Operand& v, const Operand& other) {
+  if (live_lanes(lane) == lanes_) return v;
+  Operand mask;
+  mask.kind = Operand::Kind::Iota;
+  mask.dtype = DType::Bool;
+  mask.lanes = lanes_;
+  mask.bits = static_cast<uint64_t>(live_lanes(lane));
+  return op_here(Op::Where, {mask, widen(v, lanes_), widen(other, lanes_)});
+}
+
+Operand Emitter::widen(Operand v, int lanes) {
+  if (v.lanes == lanes) return v;
+  if (v.kind == Operand::Kind::Constant) {
+    v.lanes = lanes;
+    return v;
+  }
+  ensure(v.lanes == 1 && v.kind != Operand::Kind::Iota, "a vector of one width is used where another is needed");
+  // A splat lives where its scalar lives.
+  const Key key{kSplat, v.id, static_cast<int64_t>(v.kind), nullptr, nullptr};
+  if (const Operand* known = find(key)) return *known;
+  return remember(key, {}, {}, push({.code = Code::Splat, .args = {v}}, v.level, v.dtype, lanes));
+}
+
+NodeRef Emitter::lane_variable(int64_t live) {
+  NodeRef& v = lane_variables_[live];
+  if (!v) v = axis("lane", live);
+  return v;
+}
+
+NodeRef Emitter::lane_of(const NodeRef& n) {
+  if (n->src.empty()) {
+    if (n->op != Op::Var) return {};
+    const auto it = lane_variables_.find(n->hi + 1);
+    return it != lane_variables_.end() && it->second.get() == n.get() ? n : NodeRef();
+  }
+  const auto it = lane_memo_.find(n);
+  if (it != lane_memo_.end()) return it->second;
+  NodeRef r;
+  for (const NodeRef& s : n->src) {
+    if (NodeRef lane = lane_of(s)) r = lane;
+  }
+  return lane_memo_[n] = r;
+}
+
+Operand Emitter::emit(const NodeRef& n) {
+  if (n->op == Op::Const) return constant(n->dtype, std::get<ScalarBits>(n->arg).bits);
+  const Key key{kNode, 0, 0, n.get(), nullptr};
+  if (const Operand* known = find(key)) return *known;
+  if (n->op == Op::Var) {
+    ensure(lane_of(n) != nullptr, "a variable is used outside its loop: " + index_text(n));
+    Operand v;
+    v.kind = Operand::Kind::Iota;
+    v.lanes = lanes_;
+    return v;
+  }
+  switch (n->op) {
+    case Op::Lin: return remember(key, n, {}, emit_sum(n));
+    case Op::FDiv:
+    case Op::FMod: return remember(key, n, {}, emit_division(n));
+    case Op::Read: return emit_read(n);
+    case Op::Load: {
+      const auto slot = static_cast<int>(n->integer());
+      const NodeRef valid = n->src.size() > 1 ? n->src[1] : NodeRef();
+      const int64_t size = kernel_.arguments[static_cast<size_t>(slot)].size;
+      if (size == 0) return constant(n->dtype, 0);
+      const Operand r = load({slot, n->dtype, n->src[0], valid, 0, false, size});
+      return remember(key, n, {}, r);
+    }
+    default: return remember(key, n, {}, emit_elementwise(n));
+  }
+}
+
+// An index that grows by a constant with the innermost loop is a phi; its first value is computed outside.
+Operand Emitter::carried_index(const NodeRef& n) {
+  if (frames_.size() < 2 || !top().innermost || lane_of(n)) return {};
+  LinearForm form = linear_form(n);
+  const int64_t step = form.coefficient(top().variable);
+  if (step == 0) return {};
+  const NodeRef rest = index_add(n, top().variable, -step);
+  const Operand base = emit(rest);
+  if (base.level >= depth()) return {};
+  Operand first = base;
+  if (top().begin.kind != Operand::Kind::Constant || top().begin.bits != 0) {
+    const Operand offset = op(Op::Mul, DType::I64, {top().begin, index(step)});
+    first = op(Op::Add, DType::I64, {base, offset});
+  }
+  CarriedIndex c;
+  c.step = step;
+  c.phi.init = first;
+  c.phi.dst = top().counter;
+  c.phi.dst.id = program_.values++;
+  top().carried.push_back(c);
+  return c.phi.dst;
+}
+
+Operand Emitter::emit_sum(const NodeRef& n) {
+  if (const Operand carried = carried_index(n); carried.kind != Operand::Kind::None) return carried;
+  LinearForm form = linear_form(n);
+  if (form.terms.size() == 1 && form.constant == 0) {
+    return op(Op::Mul, DType::I64, {emit(form.terms[0].first), index(form.terms[0].second)});
+  }
+  if (form.terms.size() == 1) {
+    const NodeRef term = from_linear({0, form.terms});
+    return op(Op::Add, DType::I64, {emit(term), index(form.constant)});
+  }
+  // The terms known innermost are added last; the others form a sum of their own.
+  std::vector<std::pair<int, int>> depths;
+  for (const auto& [atom, c] : form.terms) {
+    const Operand v = emit(atom);
+    depths.emplace_back(v.lanes, v.level);
+  }
+  const auto last = *std::max_element(depths.begin(), depths.end());
+  LinearForm outer, inner;
+  outer.constant = form.constant;
+  for (size_t i = 0; i < form.terms.size(); i++) {
+    (depths[i] == last ? inner : outer).terms.push_back(form.terms[i]);
+  }
+  if (outer.terms.empty()) {  // all at one depth: peel one off
+    outer.terms.push_back(inner.terms.front());
+    inner.terms.erase(inner.terms.begin());
+  }
+  Operand r = emit(from_linear(outer));
+  for (const auto& term : inner.terms) {
+    r = op(Op::Add, DType::I64, {r, emit(from_linear({0, {term}}))});
+  }
+  return r;
+}
+
+Operand Emitter::emit_division(const NodeRef& n) {
+  const int64_t d = n->integer();
+  const NodeRef& x = n->src[0];
+  const Operand a = emit(x);
+  const bool division = n->op == Op::FDiv;
+  if (std::has_single_bit(static_cast<uint64_t>(d))) {  // right for negative numbers too
+    const int shift = std::countr_zero(static_cast<uint64_t>(d));
+    return division ? op(Op::Shr, DType::I64, {a, index(shift)}) : op(Op::And, DType::I64, {a, index(d - 1)});
+  }
+  if (x->lo >= 0) return op(division ? Op::IDiv : Op::Rem, DType::I64, {a, index(d)});
+  const Operand rest = op(Op::Rem, DType::I64, {a, index(d)});
+  const Operand negative = op(Op::Lt, DType::Bool, {rest, index(0)});
+  if (!division) {
+    return op(Op::Where, DType::I64, {negative, op(Op::Add, DType::I64, {rest, index(d)}), rest});
+  }
+  const Operand q = op(Op::IDiv, DType::I64, {a, index(d)});
+  return op(Op::Where, DType::I64, {negative, op(Op::Sub, DType::I64, {q, index(1)}), q});
+}
+
+// Vectors of indices are made with 32-bit lanes where they are only compared or converted.
+Operand Emitter::emit_narrow(const NodeRef& n) {
+  if (n->op == Op::Const) {
+    return constant(DType::I32, std::get<ScalarBits>(n->arg).bits & 0xFFFFFFFFu);
+  }
+  const NodeRef lane = lane_of(n);
+  if (!lane) return op(Op::Cast, DType::I32, {emit(n)});
+  if (n.get() == lane.get()) {
+    Operand v;
+    v.kind = Operand::Kind::Iota;
+    v.dtype = DType::I32;
+    v.lanes = lanes_;
+    return v;
+  }
+  if (n->op == Op::Lin) {
+    LinearForm scalar = linear_form(n), vector;
+    bool small = true;
+    for (size_t i = scalar.terms.size(); i-- > 0;) {
+      if (!lane_of(scalar.terms[i].first)) continue;
+      small &= fits_i32(scalar.terms[i].first) && std::abs(scalar.terms[i].second) <= INT32_MAX;
+      vector.terms.push_back(scalar.terms[i]);
+      scalar.terms.erase(scalar.terms.begin() + static_cast<ptrdiff_t>(i));
+    }
+    const NodeRef rest = from_linear(scalar);
+    if (small && fits_i32(rest)) {
+      Operand r = emit_narrow(rest);
+      for (const auto& [atom, c] : vector.terms) {
+        Operand t = emit_narrow(atom);
+        if (c != 1) t = op(Op::Mul, DType::I32, {t, constant(DType::I32, static_cast<uint32_t>(c))});
+        const bool zero = r.kind == Operand::Kind::Constant && r.bits == 0;
+        r = zero ? t : op(Op::Add, DType::I32, {r, t});
+      }
+      return r;
+    }
+  }
+  return op(Op::Cast, DType::I32, {emit(n)});
+}
+
+Operand Emitter::emit_elementwise(const NodeRef& n) {
+  const bool reads_index = n->op == Op::Cast || has(n->op, kComparison);
+  bool narrow = reads_index && n->src[0]->dtype == DType::I64 && lane_of(n) != nullptr;
+  for (const NodeRef& s : n->src) narrow &= is_integer_index(*s) && fits_i32(s);
+  if (narrow && n->op == Op::Cast && size_of(n->dtype) == 8 && is_int(n->dtype)) narrow = false;
+  std::vector<Operand> args;
+  for (const NodeRef& s : n->src) args.push_back(narrow ? emit_narrow(s) : emit(s));
+  if (narrow && n->op == Op::Cast && n->dtype == DType::I32) return args[0];
+  return op(n->op, n->dtype, std::move(args));
+}
+
+// ---- memory
+
+Operand Emitter::pointer(int memory, DType dtype, const NodeRef& i) {
+  const Key key{kPointer, memory, static_cast<int64_t>(dtype), i.get(), nullptr};
+  if (const Operand* known = find(key)) return *known;
+  return remember(key, i, {}, pointer_at(memory, dtype, emit(i)));
+}
+
+Operand Emitter::pointer_at(int memory, DType dtype, const Operand& i) {
+  return push({.code = Code::Pointer, .args = {i}, .memory = memory}, i.level, dtype, 1);
+}
+
+Operand Emitter::load(const Access& a) {
+  const NodeRef lane = lane_of(a.index);
+  if (!lane && !(a.valid && lane_of(a.valid))) return load_scalar(a);
+  if (!lane) return gather(a, lane_of(a.valid));
+  LinearForm form = linear_form(a.index);
+  const int64_t step = form.coefficient(lane);
+  const NodeRef rest = index_add(a.index, lane, -step);
+  if (step != 1 || lane_of(rest)) return gather(a, lane);
+  return load_vector(a, lane, linear_form(rest));
+}
+
+Operand Emitter::load_scalar(const Access& a) {
+  LinearForm form = linear_form(a.index);
+  if (!a.valid) {
+    const int64_t offset = form.constant;
+    form.constant = 0;
+    const Operand p = pointer(a.memory, a.dtype, from_linear(form));
+    return push({.code = Code::Load, .args = {p}, .imm = offset}, std::max(p.level, a.level), a.dtype, 1);
+  }
+  // Element 0 is read in place of one that is not there.
+  const Operand valid = emit(a.valid);
+  const Operand at = op(Op::Where, DType::I64, {valid, emit(a.index), index(0)});
+  const Operand p = pointer_at(a.memory, a.dtype, at);
+  const Operand x = push({.code = Code::Load, .args = {p}}, std::max(p.level, a.level), a.dtype, 1);
+  return op(Op::Where, a.dtype, {valid, x, constant(a.dtype, 0)});
+}
+
+Operand Emitter::load_vector(const Access& a, const NodeRef& lane, const LinearForm& scalar_part) {
+  LinearForm form = scalar_part;
+  const int64_t live = live_lanes(lane);
+  Instruction i{.code = Code::Load};
+  if (!a.padded && live < lanes_) i.mask = static_cast<int>(live);
+  const bool same_for_all = a.valid && !lane_of(a.valid);
+  if (same_for_all && a.size >= live) {
+    const Operand valid = emit(a.valid);
+    const Operand at = op(Op::Where, DType::I64, {valid, emit(from_linear(form)), index(0)});
+    const Operand p = pointer_at(a.memory, a.dtype, at);
+    i.args = {p};
+    const Operand x = push(std::move(i), std::max(p.level, a.level), a.dtype, lanes_);
+    return op(Op::Where, a.dtype, {valid, x, constant(a.dtype, 0)});
+  }
+  i.imm = form.constant;
+  form.constant = 0;
+  const Operand p = pointer(a.memory, a.dtype, from_linear(form));
+  i.args = {p};
+  int level = std::max(p.level, a.level);
+  if (a.valid) {
+    Operand mask = widen(emit(a.valid), lanes_);
+    if (i.mask > 0) {
+      Operand lanes;
+      lanes.kind = Operand::Kind::Iota;
+      lanes.dtype = DType::Bool;
+      lanes.lanes = lanes_;
+      lanes.bits = static_cast<uint64_t>(live);
+      mask = op(Op::And, DType::Bool, {mask, lanes});
+      i.mask = 0;
+    }
+    level = std::max(level, mask.level);
+    i.args.push_back(mask);
+  }
+  return push(std::move(i), level, a.dtype, lanes_);
+}
+
+// One scalar load for each live lane.
+Operand Emitter::gather(const Access& a, const NodeRef& lane) {
+  Operand r = constant(a.dtype, 0);
+  r.lanes = lanes_;
+  for (int64_t q = 0; q < live_lanes(lane); q++) {
+    const Substitution at{{lane, index_const(q)}};
+    Access one = a;
+    one.index = substitute(a.index, at);
+    if (a.valid) {
+      one.valid = substitute(a.valid, at);
+      if (one.valid->op == Op::Const) {
+        if (one.valid->hi == 0) continue;  // the lane stays zero
+        one.valid = {};
+      }
+    }
+    const Operand x = load_scalar(one);
+    r = push({.code = Code::Insert, .args = {r, x}, .imm = q}, std::max(r.level, x.level), a.dtype, lanes_);
+  }
+  return r;
+}
+
+void Emitter::store(int memory, DType dtype, const NodeRef& at, const Operand& v, bool padded, bool stream) {
+  const NodeRef lane = lane_of(at);
+  LinearForm form = linear_form(at);
+  if (lane) {
+    const int64_t step = form.coefficient(lane);
+    const NodeRef rest = index_add(at, lane, -step);
+    if (step != 1 || lane_of(rest)) {
+      const Operand wide = widen(v, lanes_);
+      for (int64_t q = 0; q < live_lanes(lane); q++) {
+        const Operand x = push({.code = Code::Extract, .args = {wide}, .imm = q}, depth(), v.dtype, 1);
+        store(memory, dtype, substitute(at, {{lane, index_const(q)}}), x, padded, false);
+      }
+      return;
+    }
+    form = linear_form(rest);
+  }
+  ensure(lane || v.lanes == 1, "a vector is stored to one element");
+  // Only whole, aligned vectors bypass the cache.
+  bool aligned = lane && live_lanes(lane) == lanes_ && form.constant % lanes_ == 0;
+  for (const auto& [atom, c] : form.terms) aligned &= c % lanes_ == 0;
+  Instruction i{.code = Code::Store};
+  i.imm = form.constant;
+  form.constant = 0;
+  i.args = {pointer(memory, dtype, from_linear(form)), lane ? widen(v, lanes_) : v};
+  i.flag = stream && aligned;
+  if (lane && !padded && live_lanes(lane) < lanes_) i.mask = static_cast<int>(live_lanes(lane));
+  top().code.push_back(std::move(i));
+}
+
+// ---- places
+
+void Emitter::new_version(Place& p) {
+  p.version = ++versions_;
+  version_level_[p.version] = depth();
+}
+
+void Emitter::completed(Place& p) { version_level_[p.version] = depth(); }
+
+Operand Emitter::load_place(const Place& p, const NodeRef& flat, int level) {
+  return load({p.memory, p.dtype, flat, {}, level, p.padded, 0});
+}
+
+void Emitter::store_place(const Place& p, const std::vector<NodeRef>& index, const Operand& v, bool stream) {
+  store(p.memory, p.dtype, p.flat(index), v, p.padded, stream);
+}
+
+void Emitter::keep_in_register(int value, const std::vector<NodeRef>& local, const Operand& v) {
+  const Coordinates key{value, pointers(local)};
+  registers_[key] = {v, local};
+  top().registers.push_back(key);
+}
+
+void Emitter::forget_registers(int value) {
+  auto it = registers_.lower_bound({value, {}});
+  while (it != registers_.end() && it->first.first == value) it = registers_.erase(it);
+}
+
+void Emitter::forward(int value, const std::vector<NodeRef>& index, const Operand& v) {
+  forwarded_[{value, pointers(index)}] = {v, index};
+}
+
+const Operand* Emitter::find_register(int value, const std::vector<NodeRef>& local) const {
+  const auto it = registers_.find({value, pointers(local)});
+  return it == registers_.end() ? nullptr : &it->second.value;
+}
+
+// A stored value: from registers, where the reader's tile has the same constants and the same lane variable as the
+// writer's (rule L8), else from its place.
+Operand Emitter::emit_read(const NodeRef& n) {
+  const int id = static_cast<int>(n->integer());
+  const std::vector<NodeRef> at(n->src.begin(), n->src.end());
+  if (const auto it = forwarded_.find({id, pointers(at)}); it != forwarded_.end()) return it->second.value;
+  const auto [stage, value] = kernel_.find_value(id);
+  const Place& p = place(id);
+  require(p.version > 0, "lower {}: {} is read before stage {} has computed it; attach {} to a loop that encloses the reader",
+          kernel_.name, value->name, stage->name, stage->name);
+  if (value->scope == Scope::Register) {
+    const std::vector<NodeRef> local = p.local(at);
+    const Operand* r = find_register(id, local);
+    if (!r && exchange_lanes(id, local)) r = find_register(id, local);
+    if (!r) {
+      std::string where;
+      for (const NodeRef& l : local) where += fmt::format("[{}]", index_text(l));
+      user_error("lower {}: {}{} is not in registers; give {} the tile of its reader or the scope scratch",
+                 kernel_.name, value->name, where, value->name);
+    }
+    return *r;
+  }
+  const NodeRef flat = p.flat(at);
+  const Key key{kPlaceLoad, p.memory, p.version, flat.get(), nullptr};
+  if (const Operand* known = find(key)) return *known;
+  const int level = std::min(version_level_[p.version], depth());
+  return remember(key, flat, {}, load_place(p, flat, level));
+}
+
+// The reader's lanes run along another axis than the registers': lanes x lanes registers are exchanged in log2(lanes)
+// rounds of shuffles, after which the wanted ones exist.
+bool Emitter::exchange_lanes(int value, const std::vector<NodeRef>& local) {
+  const auto count = static_cast<size_t>(lanes_);
+  const NodeRef lane = lane_variable(lanes_);
+  size_t along = local.size();
+  for (size_t d = 0; d < local.size(); d++) {
+    if (lane_of(local[d])) along = d;
+  }
+  if (along == local.size() || lane_of(local[along]).get() != lane.get()) return false;
+  const NodeRef first = index_add(local[along], lane, -1);
+  if (first->op != Op::Const) return false;
+  for (size_t other = 0; other < local.size(); other++) {
+    if (other == along || local[other]->op != Op::Const) continue;
+    const NodeRef block = index_const(local[other]->lo / lanes_ * lanes_);
+    std::vector<NodeRef> key = local;
+    key[other] = index_add(block, lane);
+    std::vector<Operand> rows;
+    for (size_t q = 0; q < count; q++) {
+      key[along] = index_add(first, index_const(static_cast<int64_t>(q)));
+      const Operand* r = find_register(value, key);
+      if (!r) break;
+      rows.push_back(*r);
+    }
+    if (rows.size() < count) continue;
+    for (size_t half = count / 2; half > 0; half /= 2) {
+      std::vector<Operand> next = rows;
+      for (size_t q = 0; q < count; q++) {
+        if (q & half) continue;
+        for (const bool high : {false, true}) {
+          const std::vector<Operand> pair{rows[q], rows[q + half]};
+          next[q + (high ? half : 0)] = push({.code = Code::Shuffle, .args = pair, .imm = static_cast<int64_t>(half), .flag = high},
+                                             level_of(pair), rows[q].dtype, lanes_);
+        }
+      }
+      rows = next;
+    }
+    key[along] = index_add(first, lane);
+    for (size_t q = 0; q < count; q++) {
+      key[other] = index_add(block, index_const(static_cast<int64_t>(q)));
+      keep_in_register(value, key, rows[q]);
+    }
+    return true;
+  }
+  return false;
+}
+
+}  // namespace lazuli

@@ -1,0 +1,47 @@
+// A schedule is a list of steps, as text, one a line (or separated by `;`, `#` starts a comment):
+//   split S l outer inner N      loop l of stage S becomes outer (stride N) and inner (N
+//   iterations) order S l...                 the loops of S, outermost first
+//   unroll|ilp|vector|parallel|group|item S l...   how loops run (ir/kernel.h)
+//   at S X l                     S is computed inside loop l of stage X
+//   scope V reg|scratch|shared|local               where value V lives
+//   store V l...                 storage order of V by names of its stage's loops: packing
+//   inplace V W                  V is kept in the memory of W
+//   stream V                     non-temporal stores
+//   fuse A B                     B's values join the loops of A (equal axes)
+//   pack S i P                   factor i (0, 1) of the product that S sums becomes stage P
+//   flatten S a b f              neighbouring axes a, b of S become one axis f
+// Steps only change loop lists, scopes and attachment; what is computed never changes. Every step
+// is checked as it is applied; what only the whole schedule can tell is checked by verify_schedule,
+// and by the lowering (tiles).
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "ir/kernel.h"
+
+namespace lazuli {
+
+struct Step {
+  std::string op;
+  std::vector<std::string> args;
+};
+
+/// UserError for an unknown step or a wrong number of words.
+std::vector<Step> parse_schedule(const std::string& text);
+std::string print_step(const Step& step);
+
+/// Applies one step, or a text of them, and appends it to kernel.schedule. UserError if a step is
+/// not legal.
+void apply_step(Kernel& kernel, const Step& step);
+void apply_schedule(Kernel& kernel, const std::string& text);
+
+/// Throws UserError, naming stage and rule, unless the finished schedule is legal: attachment is a
+/// tree that encloses every reader, other phases see shared values only, parallel loops split no
+/// reduction, in-place values die in time.
+void verify_schedule(const Kernel& kernel);
+
+/// Ids of the values that the stage reads, ascending.
+std::vector<int> values_read(const Stage& stage);
+
+}  // namespace lazuli
