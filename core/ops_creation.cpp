@@ -1,0 +1,178 @@
+#include "core/ops_creation.h"
+
+#include <cmath>
+
+#include "core/ops_elementwise.h"
+#include "core/ops_movement.h"
+#include "core/promotion.h"
+
+namespace lazuli {
+namespace {
+
+DType default_dtype(const Scalar& value) {
+  switch (value.kind()) {
+    case Kind::Bool: return DType::Bool;
+    case Kind::Int: return DType::I64;
+    case Kind::Float: return DType::F32;
+  }
+  internal_error("a number of no category");
+}
+
+Tensor filled(std::string_view op, const Shape& shape, const Scalar& value, DType dtype) {
+  check_shape(op, shape);
+  return Tensor(fresh(constant(value, dtype, shape)));
+}
+
+// ceil((end - start) / step), exact for integers.
+int64_t arange_length(const Scalar& start, const Scalar& end, const Scalar& step) {
+  if (!start.is_float() && !end.is_float() && !step.is_float()) {
+    // The distance between two int64 fits in a uint64.
+    const auto from = static_cast<uint64_t>(start.as_int()), to = static_cast<uint64_t>(end.as_int());
+    const auto by = static_cast<uint64_t>(step.as_int());
+    const uint64_t span = step.as_int() > 0 ? to - from : from - to;
+    const uint64_t size = step.as_int() > 0 ? by : 0 - by;
+    const uint64_t n = span / size + (span % size != 0);
+    require(n <= INT64_MAX, "arange: from {} to {} by {} has more than 2^63 elements", start.as_int(),
+            end.as_int(), step.as_int());
+    return static_cast<int64_t>(n);
+  }
+  const double n = std::ceil((end.as_double() - start.as_double()) / step.as_double());
+  require(n < 0x1p63, "arange: from {} to {} by {} has more than 2^63 elements", start.as_double(),
+          end.as_double(), step.as_double());
+  return static_cast<int64_t>(n);
+}
+
+// What part of the (row, col) matrix of `offset` each row holds: [first, last) columns.
+struct Span {
+  int64_t first, last;
+};
+Span lower_span(int64_t r, int64_t col, int64_t offset) {
+  return {0, std::clamp<int64_t>(r + offset + 1, 0, col)};
+}
+Span upper_span(int64_t r, int64_t col, int64_t offset) {
+  return {std::clamp<int64_t>(r + offset, 0, col), col};
+}
+
+Tensor triangle_indices(std::string_view op, int64_t row, int64_t col, int64_t offset, DType dtype,
+                        Span (*span)(int64_t, int64_t, int64_t)) {
+  check_shape(op, Shape{row, col});
+  std::vector<int64_t> rows, cols;
+  for (int64_t r = 0; r < row; r++) {
+    const Span s = span(r, col, offset);
+    for (int64_t c = s.first; c < s.last; c++) {
+      rows.push_back(r);
+      cols.push_back(c);
+    }
+  }
+  const auto n = static_cast<int64_t>(rows.size());
+  rows.insert(rows.end(), cols.begin(), cols.end());
+  return cast(Tensor::from(rows, {2, n}), dtype);
+}
+
+}  // namespace
+
+namespace detail {
+
+NodeRef coordinate(const Shape& shape, int64_t axis) {
+  Shape aligned(shape.size(), 1);
+  const int64_t n = shape[static_cast<size_t>(axis)];
+  aligned[static_cast<size_t>(axis)] = n;
+  return expand(reshape(iota(n), std::move(aligned)), shape);
+}
+
+}  // namespace detail
+
+Tensor full(const Shape& shape, const Scalar& value, std::optional<DType> dtype) {
+  return filled("full", shape, value, dtype.value_or(default_dtype(value)));
+}
+Tensor zeros(const Shape& shape, DType dtype) { return filled("zeros", shape, 0, dtype); }
+Tensor ones(const Shape& shape, DType dtype) { return filled("ones", shape, 1, dtype); }
+Tensor empty(const Shape& shape, DType dtype) { return filled("empty", shape, 0, dtype); }
+
+Tensor scalar_tensor(const Scalar& value, std::optional<DType> dtype) {
+  return filled("scalar_tensor", {}, value, dtype.value_or(default_dtype(value)));
+}
+
+Tensor full_like(const Tensor& x, const Scalar& value, std::optional<DType> dtype) {
+  return filled("full_like", x.shape(), value, dtype.value_or(x.dtype()));
+}
+Tensor zeros_like(const Tensor& x, std::optional<DType> dtype) { return full_like(x, 0, dtype); }
+Tensor ones_like(const Tensor& x, std::optional<DType> dtype) { return full_like(x, 1, dtype); }
+Tensor empty_like(const Tensor& x, std::optional<DType> dtype) { return full_like(x, 0, dtype); }
+
+Tensor arange(const Scalar& start, const Scalar& end, const Scalar& step,
+              std::optional<DType> dtype) {
+  const double from = start.as_double(), to = end.as_double(), by = step.as_double();
+  require(std::isfinite(from) && std::isfinite(to) && !std::isnan(by),
+          "arange: from {} to {} by {} is not finite", from, to, by);
+  require(by != 0, "arange: the step is 0");
+  require(by > 0 ? to >= from : to <= from,
+          "arange: a step of {} does not lead from {} to {}; give the step the other sign", by, from,
+          to);
+  const bool integers = !start.is_float() && !end.is_float() && !step.is_float();
+  const DType out = dtype.value_or(integers ? DType::I64 : DType::F32);
+  const int64_t n = arange_length(start, end, step);
+  // Floats are computed in f64 and rounded once, so that a long range does not drift.
+  const DType wide = is_float(out) && !integers ? DType::F64 : DType::I64;
+  const Shape shape{n};
+  const Scalar first = wide == DType::I64 ? Scalar(start.as_int()) : start;
+  const Scalar stride = wide == DType::I64 ? Scalar(step.as_int()) : step;
+  NodeRef x = cast(iota(n), wide);
+  if (stride.as_double() != 1) x = elementwise(Op::Mul, {x, constant(stride, wide, shape)});
+  if (first.as_double() != 0) x = elementwise(Op::Add, {x, constant(first, wide, shape)});
+  return Tensor(fresh(cast(x, out)));
+}
+
+Tensor arange(const Scalar& end, std::optional<DType> dtype) {
+  return arange(0, end, 1, dtype);
+}
+
+Tensor linspace(const Scalar& start, const Scalar& end, int64_t steps, DType dtype) {
+  require(steps >= 0, "linspace: the number of steps is {}; it cannot be negative", steps);
+  if (steps == 0) return zeros({0}, dtype);
+  const DType wide = is_float(dtype) ? accumulator(dtype) : DType::F32;
+  const Tensor first(constant(start, wide)), last(constant(end, wide));
+  if (steps == 1) return Tensor(fresh(reshape(cast(first, dtype).node(), {1})));
+  const Tensor i(cast(iota(steps), wide)), back(cast((Tensor(iota(steps)) * -1 + (steps - 1)).node(), wide));
+  const Tensor step = (last - first) / static_cast<double>(steps - 1);
+  const Tensor x = where(Tensor(iota(steps)) < steps / 2, first + step * i, last - step * back);
+  return Tensor(fresh(cast(x, dtype).node()));
+}
+
+Tensor eye(int64_t n, std::optional<int64_t> m, DType dtype) {
+  const Shape shape{n, m.value_or(n)};
+  check_shape("eye", shape);
+  const NodeRef same = elementwise(Op::Eq, {detail::coordinate(shape, 0), detail::coordinate(shape, 1)});
+  return Tensor(fresh(cast(same, dtype)));
+}
+
+std::vector<Tensor> meshgrid(const std::vector<Tensor>& tensors, std::string_view indexing) {
+  require(!tensors.empty(), "meshgrid: no tensors are given");
+  require(indexing == "ij" || indexing == "xy", "meshgrid: indexing is \"{}\"; it must be ij or xy",
+          indexing);
+  Shape shape;
+  for (const Tensor& t : tensors) {
+    require(t.dim() <= 1, "meshgrid: a tensor of shape {} is not rank 0 or 1", to_string(t.shape()));
+    require(t.dtype() == tensors[0].dtype(), "meshgrid: the tensors have dtypes {} and {}; convert one",
+            name(tensors[0].dtype()), name(t.dtype()));
+    shape.push_back(t.numel());
+  }
+  check_shape("meshgrid", shape);
+  std::vector<Tensor> out;
+  for (size_t i = 0; i < tensors.size(); i++) {
+    Shape aligned(shape.size(), 1);
+    aligned[i] = shape[i];
+    Tensor grid(expand(reshape(tensors[i].node(), aligned), shape));
+    out.push_back(indexing == "xy" && shape.size() >= 2 ? transpose(grid, 0, 1) : grid);
+  }
+  return out;
+}
+
+Tensor tril_indices(int64_t row, int64_t col, int64_t offset, DType dtype) {
+  return triangle_indices("tril_indices", row, col, offset, dtype, lower_span);
+}
+Tensor triu_indices(int64_t row, int64_t col, int64_t offset, DType dtype) {
+  return triangle_indices("triu_indices", row, col, offset, dtype, upper_span);
+}
+
+}  // namespace lazuli

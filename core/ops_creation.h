@@ -1,0 +1,49 @@
+// Operations that make tensors from nothing. Each result is an array with an identity of its own: two calls with equal
+// arguments give two gradient targets.
+#pragma once
+
+#include <optional>
+#include <string_view>
+#include <vector>
+
+#include "core/arguments.h"
+#include "core/tensor.h"
+
+namespace lazuli {
+
+/// `value` everywhere; the dtype of the number unless one is given (bool, i64 or f32).
+Tensor full(const Shape& shape, const Scalar& value, std::optional<DType> dtype = {});
+Tensor zeros(const Shape& shape, DType dtype = DType::F32);
+Tensor ones(const Shape& shape, DType dtype = DType::F32);
+/// PyTorch leaves the values open; here they are zeros.
+Tensor empty(const Shape& shape, DType dtype = DType::F32);
+/// A rank-0 tensor that holds the number; bool, i64 or f32 unless a dtype is given.
+Tensor scalar_tensor(const Scalar& value, std::optional<DType> dtype = {});
+
+/// Shape of `x`, and its dtype unless one is given.
+Tensor full_like(const Tensor& x, const Scalar& value, std::optional<DType> dtype = {});
+Tensor zeros_like(const Tensor& x, std::optional<DType> dtype = {});
+Tensor ones_like(const Tensor& x, std::optional<DType> dtype = {});
+Tensor empty_like(const Tensor& x, std::optional<DType> dtype = {});
+
+/// start, start + step, ... before end: ceil((end - start) / step) values; i64 if all three are integers, else f32.
+Tensor arange(const Scalar& start, const Scalar& end, const Scalar& step = 1,
+              std::optional<DType> dtype = {});
+Tensor arange(const Scalar& end, std::optional<DType> dtype = {});
+/// `steps` values from start to end, both included, symmetric about the middle as PyTorch computes them.
+Tensor linspace(const Scalar& start, const Scalar& end, int64_t steps, DType dtype = DType::F32);
+/// (n, m) with ones on the diagonal; m is n unless given.
+Tensor eye(int64_t n, std::optional<int64_t> m = {}, DType dtype = DType::F32);
+
+/// Coordinate grids of rank-0 or rank-1 tensors; `indexing` is "ij" or "xy" (first two axes exchanged).
+std::vector<Tensor> meshgrid(const std::vector<Tensor>& tensors, std::string_view indexing = "ij");
+/// (2, k): row and column of each element on or below (above) diagonal `offset` of a (row, col) matrix, row by row.
+Tensor tril_indices(int64_t row, int64_t col, int64_t offset = 0, DType dtype = DType::I64);
+Tensor triu_indices(int64_t row, int64_t col, int64_t offset = 0, DType dtype = DType::I64);
+
+namespace detail {
+/// The index along `axis` at every place of `shape`, I64: a constant of expressions, not an array of its own.
+NodeRef coordinate(const Shape& shape, int64_t axis);
+}  // namespace detail
+
+}  // namespace lazuli

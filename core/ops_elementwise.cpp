@@ -1,0 +1,611 @@
+#include "core/ops_elementwise.h"
+
+#include <array>
+#include <cmath>
+#include <limits>
+#include <numbers>
+
+#include "core/ops_movement.h"
+#include "core/ops_reduce.h"
+
+namespace lazuli {
+namespace {
+
+Tensor unary(Op op, const Tensor& x) { return Tensor(elementwise(op, {x.node()})); }
+
+// A function with fractional results: integers become f32.
+Tensor float_unary(Op op, const Tensor& x) { return unary(op, to_float(x)); }
+
+// A function that leaves integers as they are.
+Tensor rounding(Op op, const Tensor& x) { return is_float(x.dtype()) ? unary(op, x) : x; }
+
+struct Pair {
+  Tensor a, b;
+};
+
+// Both operands as tensors of one dtype and one shape.
+Pair converted(std::string_view op, const TensorOrScalar& a, const TensorOrScalar& b, DType dtype) {
+  const std::array<TensorOrScalar, 2> both{a, b};
+  const Shape shape = broadcast_shapes(op, both);
+  return {Tensor(operand(a, dtype, shape)), Tensor(operand(b, dtype, shape))};
+}
+
+// Both as floats, at least f32 wide: `body` rounds to the result's dtype at the end.
+template <typename Body>
+Tensor float_binary(std::string_view op, const TensorOrScalar& a, const TensorOrScalar& b,
+                    Body body) {
+  const DType out = float_result_type(a, b);
+  const Pair p = converted(op, a, b, accumulator(out));
+  return cast(body(p.a, p.b), out);
+}
+
+DType arithmetic_type(std::string_view op, const TensorOrScalar& a, const TensorOrScalar& b) {
+  const DType t = result_type(a, b);
+  if (t == DType::Bool) {
+    user_error("{}: bools have no {}; convert one operand to a number first, as in x.to(i32)", op, op);
+  }
+  return t;
+}
+
+DType bits_type(std::string_view op, const TensorOrScalar& a, const TensorOrScalar& b) {
+  const DType t = result_type(a, b);
+  if (!is_integral(t)) {
+    user_error("{}: the operands are {}, not integers or bools; convert them first, as in x.to(i32)",
+               op, name(t));
+  }
+  return t;
+}
+
+Tensor shifted(std::string_view op, Op node, const TensorOrScalar& a, const TensorOrScalar& b) {
+  const DType t = bits_type(op, a, b);
+  if (t == DType::Bool) {
+    user_error("{}: bools cannot be shifted; convert them first, as in x.to(i32)", op);
+  }
+  return binary(op, node, a, b, t);
+}
+
+Tensor scaled(const TensorOrScalar& b, const Scalar& alpha) { return mul(b, alpha); }
+
+bool is_one(const Scalar& s) { return s.as_double() == 1.0; }
+
+// alpha must not make floats of integers.
+void check_alpha(std::string_view op, DType dtype, const Scalar& alpha) {
+  require(is_float(dtype) || !alpha.is_float(),
+          "{}: alpha is the float {}, but the operands are integers; convert one to float first", op,
+          alpha.as_double());
+}
+
+// Whether the remainder r of a division by b must move to the other side of zero.
+Tensor wrong_side(const Tensor& r, const Tensor& b) {
+  return (r != 0) & ((r < 0) != (b < 0));
+}
+
+Tensor floor_divide_node(const Tensor& a, const Tensor& b) {
+  const DType t = a.dtype();
+  if (is_integral(t)) {
+    const Tensor q(elementwise(Op::IDiv, {a.node(), b.node()}));
+    if (!is_signed(t)) return q;
+    const Tensor r(elementwise(Op::Rem, {a.node(), b.node()}));
+    return where(wrong_side(r, b), q - 1, q);
+  }
+  // As Python divides: the quotient of the exact multiple, which a plain floor(a / b) would miss by one at times.
+  const Tensor r(elementwise(Op::Rem, {a.node(), b.node()}));
+  const Tensor multiple = (a - r) / b;
+  const Tensor q = where(wrong_side(r, b), multiple - 1, multiple);
+  const Tensor down = floor(q);
+  const Tensor nearest = where(q - down > 0.5, down + 1, down);
+  const Tensor signed_zero = copysign(Tensor(constant(0, t, a.shape())), a / b);
+  return where(b == 0, a / b, where(q != 0, nearest, signed_zero));
+}
+
+// x to a non-negative whole power, by repeated squaring.
+Tensor whole_power(const Tensor& x, uint64_t n) {
+  Tensor power = x, result = x;
+  bool any = false;
+  for (; n != 0; n >>= 1) {
+    if (n & 1) result = any ? result * power : power;
+    any |= (n & 1) != 0;
+    if (n > 1) power = power * power;
+  }
+  return result;
+}
+
+// Integers to the power of integers, wrapping. A negative exponent gives what truncating 1 / a^-b would: 1, ±1 or 0.
+Tensor integer_pow(const Tensor& a, const Tensor& b) {
+  const DType t = a.dtype();
+  Tensor power = a, n = b, result(constant(1, t, a.shape()));
+  for (int bit = 0; bit < 8 * size_of(t); bit++) {
+    result = where((n & 1) != 0, result * power, result);
+    power = power * power;
+    n = n >> 1;
+  }
+  if (!is_signed(t)) return result;
+  const Tensor alternating = where((b & 1) != 0, -1, 1);
+  const Tensor inverse = where(a == 1, 1, where(a == -1, cast(alternating, t), cast(Tensor(constant(0, t, a.shape())), t)));
+  return where(b < 0, inverse, result);
+}
+
+// A float tensor to a constant power: the cases that have an exact or cheaper form.
+std::optional<Tensor> special_pow(const Tensor& x, double n) {
+  if (n == 0.0) return Tensor(constant(1, x.dtype(), x.shape()));
+  if (n == 0.5) return sqrt(x);
+  if (n == -0.5) return rsqrt(x);
+  if (n == 1.0) return x;
+  if (n == 2.0) return x * x;
+  if (n == 3.0) return in_wide(x, [](const Tensor& v) { return v * v * v; });
+  if (n == -1.0) return reciprocal(x);
+  if (n == -2.0) return in_wide(x, [](const Tensor& v) { return reciprocal(v * v); });
+  return std::nullopt;
+}
+
+Tensor pow_by_number(const Tensor& x, const Scalar& n, DType t) {
+  const Tensor base = cast(x, t);
+  if (is_float(t)) {
+    if (const std::optional<Tensor> special = special_pow(base, n.as_double())) return *special;
+    return binary("pow", Op::Pow, base, n, t);
+  }
+  if (n.as_int() < 0) {
+    user_error("pow: integers to the negative power {}; convert the base to a float first", n.as_int());
+  }
+  if (n.as_int() == 0) return Tensor(constant(1, t, x.shape()));
+  return whole_power(base, static_cast<uint64_t>(n.as_int()));
+}
+
+// Gradients at a tie of the bounds go to x, as PyTorch's clamp sends them.
+Tensor bounded(const Tensor& x, const TensorOrScalar& bound, bool low) {
+  if (!bound.is_tensor() && std::isnan(bound.scalar().as_double())) {
+    return Tensor(constant(bound.scalar(), x.dtype(), x.shape()));
+  }
+  Tensor outside = low ? lt(x, bound) : gt(x, bound);
+  if (bound.is_tensor() && is_float(bound.tensor().dtype())) {
+    outside = outside | isnan(bound.tensor());
+  }
+  return where(outside, bound, x);
+}
+
+// Giles' polynomials in w = -log(1 - x^2), for the centre and the tails.
+Tensor polynomial(const Tensor& w, std::span<const double> coefficients) {
+  Tensor p(constant(coefficients[0], w.dtype(), w.shape()));
+  for (double c : coefficients.subspan(1)) p = p * w + c;
+  return p;
+}
+
+Tensor erfinv_f32(const Tensor& x) {
+  constexpr std::array<double, 9> kCentre{2.81022636e-08, 3.43273939e-07, -3.5233877e-06,
+                                          -4.39150654e-06, 0.00021858087, -0.00125372503,
+                                          -0.00417768164, 0.246640727, 1.50140941};
+  constexpr std::array<double, 9> kTail{-0.000200214257, 0.000100950558, 0.00134934322,
+                                        -0.00367342844, 0.00573950773, -0.0076224613,
+                                        0.00943887047, 1.00167406, 2.83297682};
+  const Tensor w = -log1p(-x * x);
+  const Tensor p = where(w < 5, polynomial(w - 2.5, kCentre), polynomial(sqrt(w) - 3, kTail));
+  const double inf = std::numeric_limits<double>::infinity();
+  return where(abs(x) == 1, x * inf, p * x);
+}
+
+}  // namespace
+
+// ---- conversion
+
+Tensor cast(const Tensor& x, DType dtype) {
+  return x.dtype() == dtype ? x : Tensor(cast(x.node(), dtype));
+}
+Tensor to(const Tensor& x, DType dtype) { return cast(x, dtype); }
+
+Tensor detach(const Tensor& x) { return Tensor(detach(x.node())); }
+Tensor contiguous(const Tensor& x) { return Tensor(contiguous(x.node())); }
+Tensor clone(const Tensor& x) { return Tensor(fresh(x.node())); }
+
+Tensor bitcast(const Tensor& x, DType dtype) {
+  const int from = size_of(x.dtype()), to = size_of(dtype);
+  if (from == to) return Tensor(bitcast(x.node(), dtype));
+  if (x.dim() == 0) {
+    user_error("bitcast: a scalar of {} cannot be read as {}: {} and {} bytes; give it an axis first",
+               name(x.dtype()), name(dtype), from, to);
+  }
+  if (x.dtype() == DType::Bool || dtype == DType::Bool) {
+    user_error("bitcast: from {} to {}: a bool is not part of a number; use to({})", name(x.dtype()),
+               name(dtype), name(dtype));
+  }
+  // Through unsigned integers of both sizes: a wide one is the sum of its shifted parts, lowest first.
+  const auto unsigned_of = [](int size) {
+    return size == 1 ? DType::U8 : size == 2 ? DType::U16 : size == 4 ? DType::U32 : DType::U64;
+  };
+  const DType narrow = unsigned_of(std::min(from, to)), wide = unsigned_of(std::max(from, to));
+  const int64_t ratio = std::max(from, to) / std::min(from, to), bits = 8 * std::min(from, to);
+  Shape shape = x.shape();
+  const Tensor raw(bitcast(x.node(), unsigned_of(from)));
+  const Tensor shift = cast(Tensor(iota(ratio)) * bits, wide);
+  if (from > to) {
+    shape.back() *= ratio;
+    const Tensor parts = cast(bitwise_right_shift(unsqueeze(raw, -1), shift), narrow);
+    return Tensor(bitcast(reshape(parts.node(), shape), dtype));
+  }
+  if (shape.back() % ratio != 0) {
+    user_error("bitcast: from {} to {}: the last axis of {} must be a multiple of {}", name(x.dtype()),
+               name(dtype), to_string(shape), ratio);
+  }
+  shape.back() /= ratio;
+  Shape split = shape;
+  split.push_back(ratio);
+  const Tensor parts = bitwise_left_shift(cast(Tensor(reshape(raw.node(), split)), wide), shift);
+  return Tensor(bitcast(reduce(Op::ReduceAdd, parts.node(), Ints{x.dim()}), dtype));
+}
+
+// ---- unary
+
+Tensor neg(const Tensor& x) {
+  if (x.dtype() == DType::Bool) {
+    user_error("neg: bools have no negative; use logical_not or ~ to invert them");
+  }
+  return unary(Op::Neg, x);
+}
+Tensor abs(const Tensor& x) { return is_signed(x.dtype()) ? unary(Op::Abs, x) : x; }
+Tensor sign(const Tensor& x) { return x.dtype() == DType::Bool ? x : unary(Op::Sign, x); }
+Tensor square(const Tensor& x) {
+  return x.dtype() == DType::Bool ? square(cast(x, DType::I64)) : x * x;
+}
+Tensor sqrt(const Tensor& x) { return float_unary(Op::Sqrt, x); }
+Tensor rsqrt(const Tensor& x) { return float_unary(Op::Rsqrt, x); }
+Tensor reciprocal(const Tensor& x) { return float_unary(Op::Recip, x); }
+Tensor exp(const Tensor& x) { return float_unary(Op::Exp, x); }
+Tensor exp2(const Tensor& x) { return float_unary(Op::Exp2, x); }
+Tensor expm1(const Tensor& x) { return float_unary(Op::Expm1, x); }
+Tensor log(const Tensor& x) { return float_unary(Op::Log, x); }
+Tensor log2(const Tensor& x) { return float_unary(Op::Log2, x); }
+Tensor log10(const Tensor& x) { return float_unary(Op::Log10, x); }
+Tensor log1p(const Tensor& x) { return float_unary(Op::Log1p, x); }
+Tensor sin(const Tensor& x) { return float_unary(Op::Sin, x); }
+Tensor cos(const Tensor& x) { return float_unary(Op::Cos, x); }
+Tensor tan(const Tensor& x) { return float_unary(Op::Tan, x); }
+Tensor asin(const Tensor& x) { return float_unary(Op::Asin, x); }
+Tensor acos(const Tensor& x) { return float_unary(Op::Acos, x); }
+Tensor atan(const Tensor& x) { return float_unary(Op::Atan, x); }
+Tensor sinh(const Tensor& x) { return float_unary(Op::Sinh, x); }
+Tensor cosh(const Tensor& x) { return float_unary(Op::Cosh, x); }
+Tensor tanh(const Tensor& x) { return float_unary(Op::Tanh, x); }
+Tensor asinh(const Tensor& x) { return float_unary(Op::Asinh, x); }
+Tensor acosh(const Tensor& x) { return float_unary(Op::Acosh, x); }
+Tensor atanh(const Tensor& x) { return float_unary(Op::Atanh, x); }
+Tensor erf(const Tensor& x) { return float_unary(Op::Erf, x); }
+Tensor erfc(const Tensor& x) { return float_unary(Op::Erfc, x); }
+Tensor lgamma(const Tensor& x) { return float_unary(Op::Lgamma, x); }
+Tensor digamma(const Tensor& x) { return float_unary(Op::Digamma, x); }
+Tensor trunc(const Tensor& x) { return rounding(Op::Trunc, x); }
+Tensor floor(const Tensor& x) { return rounding(Op::Floor, x); }
+Tensor ceil(const Tensor& x) { return rounding(Op::Ceil, x); }
+
+Tensor round(const Tensor& x, int64_t decimals) {
+  if (decimals == 0 || !is_float(x.dtype())) return rounding(Op::Round, x);
+  return in_wide(x, [&](const Tensor& v) {
+    const double ten = std::pow(10.0, static_cast<double>(std::abs(decimals)));
+    return decimals > 0 ? round(v * ten) / ten : round(v / ten) * ten;
+  });
+}
+
+Tensor frac(const Tensor& x) {
+  require_float("frac", x);
+  return x - trunc(x);
+}
+
+Tensor erfinv(const Tensor& x) {
+  return in_wide(to_float(x), [](const Tensor& v) {
+    if (v.dtype() == DType::F32) return erfinv_f32(v);
+    Tensor y = erfinv_f32(v);
+    const double slope = 2 / std::sqrt(std::numbers::pi);
+    for (int step = 0; step < 2; step++) {
+      const Tensor error = where(abs(y) > 1, where(v > 0, (1 - v) - erfc(y), erfc(-y) - (1 + v)), erf(y) - v);
+      y = y - where(abs(v) < 1, error / (slope * exp(-y * y)), 0.0);
+    }
+    return y;
+  });
+}
+
+Tensor sinc(const Tensor& x) {
+  return in_wide(to_float(x), [](const Tensor& v) {
+    const Tensor zero = v == 0;
+    const Tensor angle = where(zero, 1.0, v) * std::numbers::pi;
+    return where(zero, 1.0, sin(angle) / angle);
+  });
+}
+
+Tensor logit(const Tensor& x, std::optional<double> eps) {
+  return in_wide(to_float(x), [&](const Tensor& v) {
+    const Tensor z = eps ? clamp(v, *eps, 1 - *eps) : v;
+    return log(z / (1 - z));
+  });
+}
+
+Tensor nan_to_num(const Tensor& x, std::optional<double> nan, std::optional<double> posinf,
+                  std::optional<double> neginf) {
+  const DType t = x.dtype();
+  if (!is_float(t)) return x;
+  constexpr double kInf = std::numeric_limits<double>::infinity();
+  const double largest = t == DType::F16    ? 65504.0
+                         : t == DType::BF16 ? 0x1.fep127
+                         : t == DType::F32  ? std::numeric_limits<float>::max()
+                                            : std::numeric_limits<double>::max();
+  const Tensor finite = where(x == kInf, posinf.value_or(largest),
+                              where(x == -kInf, neginf.value_or(-largest), x));
+  return where(isnan(x), nan.value_or(0.0), finite);
+}
+
+Tensor isnan(const Tensor& x) {
+  return is_float(x.dtype()) ? x != x : Tensor(constant(false, DType::Bool, x.shape()));
+}
+Tensor isinf(const Tensor& x) {
+  if (!is_float(x.dtype())) return Tensor(constant(false, DType::Bool, x.shape()));
+  return abs(x) == std::numeric_limits<double>::infinity();
+}
+Tensor isposinf(const Tensor& x) { return x == std::numeric_limits<double>::infinity(); }
+Tensor isneginf(const Tensor& x) { return x == -std::numeric_limits<double>::infinity(); }
+Tensor isfinite(const Tensor& x) {
+  if (!is_float(x.dtype())) return Tensor(constant(true, DType::Bool, x.shape()));
+  return abs(x) < std::numeric_limits<double>::infinity();
+}
+
+Tensor signbit(const Tensor& x) {
+  const DType t = x.dtype();
+  if (!is_signed(t)) return Tensor(constant(false, DType::Bool, x.shape()));
+  if (!is_float(t)) return x < 0;
+  const DType bits = size_of(t) == 2 ? DType::I16 : size_of(t) == 4 ? DType::I32 : DType::I64;
+  return Tensor(bitcast(detach(x.node()), bits)) < 0;
+}
+
+Tensor logical_not(const Tensor& x) { return unary(Op::Not, cast(x, DType::Bool)); }
+
+Tensor bitwise_not(const Tensor& x) {
+  if (!is_integral(x.dtype())) {
+    user_error("bitwise_not: the operand is {}, not an integer or bool; convert it first, as in x.to(i32)",
+               name(x.dtype()));
+  }
+  return unary(Op::Not, x);
+}
+
+// ---- binary arithmetic
+
+Tensor add(const TensorOrScalar& a, const TensorOrScalar& b, const Scalar& alpha) {
+  const DType t = result_type(a, b);
+  if (!is_one(alpha)) {
+    check_alpha("add", t, alpha);
+    return add(a, scaled(b, alpha));
+  }
+  return binary("add", t == DType::Bool ? Op::Or : Op::Add, a, b, t);
+}
+
+Tensor sub(const TensorOrScalar& a, const TensorOrScalar& b, const Scalar& alpha) {
+  const DType t = result_type(a, b);
+  if (t == DType::Bool) {
+    user_error("sub: bools cannot be subtracted; use logical_xor or ^ for where they differ");
+  }
+  if (!is_one(alpha)) {
+    check_alpha("sub", t, alpha);
+    return sub(a, scaled(b, alpha));
+  }
+  return binary("sub", Op::Sub, a, b, t);
+}
+
+Tensor mul(const TensorOrScalar& a, const TensorOrScalar& b) {
+  const DType t = result_type(a, b);
+  return binary("mul", t == DType::Bool ? Op::And : Op::Mul, a, b, t);
+}
+
+Tensor div(const TensorOrScalar& a, const TensorOrScalar& b, std::string_view rounding_mode) {
+  if (rounding_mode.empty()) return binary("div", Op::Div, a, b, float_result_type(a, b));
+  if (rounding_mode == "floor") return floor_divide(a, b);
+  require(rounding_mode == "trunc", "div: rounding_mode is \"{}\"; it must be trunc or floor",
+          rounding_mode);
+  const DType t = arithmetic_type("div", a, b);
+  if (is_integral(t)) return binary("div", Op::IDiv, a, b, t);
+  return trunc(binary("div", Op::Div, a, b, t));
+}
+Tensor true_divide(const TensorOrScalar& a, const TensorOrScalar& b) { return div(a, b); }
+
+Tensor floor_divide(const TensorOrScalar& a, const TensorOrScalar& b) {
+  const DType t = arithmetic_type("floor_divide", a, b);
+  const Pair p = converted("floor_divide", a, b, accumulator(t));
+  return cast(floor_divide_node(detach(p.a), detach(p.b)), t);
+}
+
+Tensor remainder(const TensorOrScalar& a, const TensorOrScalar& b) {
+  const DType t = arithmetic_type("remainder", a, b);
+  const Pair p = converted("remainder", a, b, accumulator(t));
+  const Tensor r(elementwise(Op::Rem, {p.a.node(), p.b.node()}));
+  if (!is_signed(t)) return r;
+  return cast(where(wrong_side(r, p.b), r + p.b, r), t);
+}
+
+Tensor fmod(const TensorOrScalar& a, const TensorOrScalar& b) {
+  return binary("fmod", Op::Rem, a, b, arithmetic_type("fmod", a, b));
+}
+
+Tensor pow(const TensorOrScalar& a, const TensorOrScalar& b) {
+  const DType t = arithmetic_type("pow", a, b);
+  if (a.is_tensor() && !b.is_tensor()) return pow_by_number(a.tensor(), b.scalar(), t);
+  if (is_float(t)) return binary("pow", Op::Pow, a, b, t);
+  const Pair p = converted("pow", a, b, t);
+  return integer_pow(p.a, p.b);
+}
+
+Tensor maximum(const TensorOrScalar& a, const TensorOrScalar& b) {
+  const DType t = result_type(a, b);
+  return binary("maximum", t == DType::Bool ? Op::Or : Op::Max, a, b, t);
+}
+Tensor minimum(const TensorOrScalar& a, const TensorOrScalar& b) {
+  const DType t = result_type(a, b);
+  return binary("minimum", t == DType::Bool ? Op::And : Op::Min, a, b, t);
+}
+
+Tensor fmax(const TensorOrScalar& a, const TensorOrScalar& b) {
+  const Pair p = converted("fmax", a, b, result_type(a, b));
+  return where((p.a >= p.b) | isnan(p.b), p.a, p.b);
+}
+Tensor fmin(const TensorOrScalar& a, const TensorOrScalar& b) {
+  const Pair p = converted("fmin", a, b, result_type(a, b));
+  return where((p.a <= p.b) | isnan(p.b), p.a, p.b);
+}
+
+Tensor atan2(const TensorOrScalar& a, const TensorOrScalar& b) {
+  return binary("atan2", Op::Atan2, a, b, float_result_type(a, b));
+}
+
+Tensor hypot(const TensorOrScalar& a, const TensorOrScalar& b) {
+  return float_binary("hypot", a, b, [](const Tensor& x, const Tensor& y) {
+    const Tensor ax = abs(x), ay = abs(y), large = maximum(ax, ay), small = minimum(ax, ay);
+    const Tensor ratio = small / where(large == 0, 1.0, large);
+    return where(isinf(x) | isinf(y), std::numeric_limits<double>::infinity(),
+                 large * sqrt(1 + ratio * ratio));
+  });
+}
+
+Tensor copysign(const TensorOrScalar& a, const TensorOrScalar& b) {
+  return float_binary("copysign", a, b, [](const Tensor& x, const Tensor& y) {
+    const Tensor size = abs(x);
+    return where(signbit(y), -size, size);
+  });
+}
+
+Tensor logaddexp(const TensorOrScalar& a, const TensorOrScalar& b) {
+  return float_binary("logaddexp", a, b, [](const Tensor& x, const Tensor& y) {
+    // Equal infinities have no difference.
+    const Tensor difference = where(x == y, 0.0, x - y);
+    return maximum(x, y) + log1p(exp(-abs(difference)));
+  });
+}
+
+Tensor logaddexp2(const TensorOrScalar& a, const TensorOrScalar& b) {
+  return float_binary("logaddexp2", a, b, [](const Tensor& x, const Tensor& y) {
+    const Tensor difference = where(x == y, 0.0, x - y);
+    return maximum(x, y) + log1p(exp2(-abs(difference))) * std::numbers::log2e;
+  });
+}
+
+Tensor xlogy(const TensorOrScalar& a, const TensorOrScalar& b) {
+  return float_binary("xlogy", a, b, [](const Tensor& x, const Tensor& y) {
+    // Where y > 0 is finite the product is 0 by itself and keeps its gradient in x, which is log(y).
+    const Tensor zero = (x == 0) & ((y <= 0) | (y == std::numeric_limits<double>::infinity()));
+    return where(zero, 0.0, x * log(where(zero, 1.0, y)));
+  });
+}
+
+// ---- bits
+
+Tensor bitwise_and(const TensorOrScalar& a, const TensorOrScalar& b) {
+  return binary("bitwise_and", Op::And, a, b, bits_type("bitwise_and", a, b));
+}
+Tensor bitwise_or(const TensorOrScalar& a, const TensorOrScalar& b) {
+  return binary("bitwise_or", Op::Or, a, b, bits_type("bitwise_or", a, b));
+}
+Tensor bitwise_xor(const TensorOrScalar& a, const TensorOrScalar& b) {
+  return binary("bitwise_xor", Op::Xor, a, b, bits_type("bitwise_xor", a, b));
+}
+Tensor bitwise_left_shift(const TensorOrScalar& a, const TensorOrScalar& b) {
+  return shifted("bitwise_left_shift", Op::Shl, a, b);
+}
+Tensor bitwise_right_shift(const TensorOrScalar& a, const TensorOrScalar& b) {
+  return shifted("bitwise_right_shift", Op::Shr, a, b);
+}
+Tensor lshift(const TensorOrScalar& a, const TensorOrScalar& b) { return bitwise_left_shift(a, b); }
+Tensor rshift(const TensorOrScalar& a, const TensorOrScalar& b) { return bitwise_right_shift(a, b); }
+
+// ---- comparison and logic
+
+Tensor eq(const TensorOrScalar& a, const TensorOrScalar& b) {
+  return binary("eq", Op::Eq, a, b, result_type(a, b));
+}
+Tensor ne(const TensorOrScalar& a, const TensorOrScalar& b) {
+  return binary("ne", Op::Ne, a, b, result_type(a, b));
+}
+Tensor lt(const TensorOrScalar& a, const TensorOrScalar& b) {
+  return binary("lt", Op::Lt, a, b, result_type(a, b));
+}
+Tensor le(const TensorOrScalar& a, const TensorOrScalar& b) {
+  return binary("le", Op::Le, a, b, result_type(a, b));
+}
+Tensor gt(const TensorOrScalar& a, const TensorOrScalar& b) {
+  return binary("gt", Op::Lt, b, a, result_type(a, b));
+}
+Tensor ge(const TensorOrScalar& a, const TensorOrScalar& b) {
+  return binary("ge", Op::Le, b, a, result_type(a, b));
+}
+Tensor logical_and(const TensorOrScalar& a, const TensorOrScalar& b) {
+  return binary("logical_and", Op::And, a, b, DType::Bool);
+}
+Tensor logical_or(const TensorOrScalar& a, const TensorOrScalar& b) {
+  return binary("logical_or", Op::Or, a, b, DType::Bool);
+}
+Tensor logical_xor(const TensorOrScalar& a, const TensorOrScalar& b) {
+  return binary("logical_xor", Op::Xor, a, b, DType::Bool);
+}
+
+Tensor isclose(const TensorOrScalar& a, const TensorOrScalar& b, double rtol, double atol,
+               bool equal_nan) {
+  require(rtol >= 0 && atol >= 0, "isclose: the tolerances {} and {} cannot be negative", rtol, atol);
+  const DType t = result_type(a, b);
+  const Pair p = converted("isclose", a, b, t);
+  Tensor close = p.a == p.b;
+  if (equal_nan) close = close | (isnan(p.a) & isnan(p.b));
+  if (rtol == 0 && atol == 0) return close;
+  const DType wide = is_float(t) ? accumulator(t) : DType::F64;
+  const Tensor x = cast(p.a, wide), y = cast(p.b, wide), error = abs(x - y);
+  return close | (isfinite(error) & (error <= abs(y) * rtol + atol));
+}
+
+bool allclose(const TensorOrScalar& a, const TensorOrScalar& b, double rtol, double atol,
+              bool equal_nan) {
+  return all(isclose(a, b, rtol, atol, equal_nan)).item<int64_t>() != 0;
+}
+
+// ---- ternary
+
+Tensor where(const Tensor& condition, const TensorOrScalar& a, const TensorOrScalar& b) {
+  if (condition.dtype() != DType::Bool) {
+    user_error("where: the condition is {}, not bool; compare it first, as in x != 0",
+               name(condition.dtype()));
+  }
+  const std::array<TensorOrScalar, 3> all{condition, a, b};
+  const Shape shape = broadcast_shapes("where", all);
+  const DType t = result_type(a, b);
+  return Tensor(elementwise(
+      Op::Where, {operand(condition, DType::Bool, shape), operand(a, t, shape), operand(b, t, shape)}));
+}
+
+Tensor lerp(const Tensor& start, const Tensor& end, const TensorOrScalar& weight) {
+  require_float("lerp", start);
+  const DType t = start.dtype(), wide = accumulator(t);
+  require(end.dtype() == t, "lerp: start is {} and end is {}; convert one of them", name(t),
+          name(end.dtype()));
+  const Tensor from = cast(start, wide), to = cast(end, wide);
+  if (!weight.is_tensor()) {
+    const double w = weight.scalar().as_double();
+    const Tensor x = std::abs(w) < 0.5 ? from + (to - from) * w : to - (to - from) * (1 - w);
+    return cast(x, t);
+  }
+  const Tensor w = cast(weight.tensor(), wide);
+  return cast(where(abs(w) < 0.5, from + w * (to - from), to - (to - from) * (1 - w)), t);
+}
+
+Tensor clamp(const Tensor& x, const std::optional<TensorOrScalar>& low,
+             const std::optional<TensorOrScalar>& high) {
+  require(low || high, "clamp: neither a lower nor an upper bound is given");
+  DType t = x.dtype();
+  if (low && high) t = result_type(std::array<TensorOrScalar, 3>{x, *low, *high});
+  else t = result_type(x, low ? *low : *high);
+  Tensor y = cast(x, t);
+  if (low) y = cast(bounded(y, *low, true), t);
+  if (high) y = cast(bounded(y, *high, false), t);
+  return y;
+}
+Tensor clip(const Tensor& x, const std::optional<TensorOrScalar>& low,
+            const std::optional<TensorOrScalar>& high) {
+  return clamp(x, low, high);
+}
+
+Tensor addcmul(const Tensor& x, const Tensor& a, const Tensor& b, const Scalar& value) {
+  return x + (is_one(value) ? a * b : value * a * b);
+}
+Tensor addcdiv(const Tensor& x, const Tensor& a, const Tensor& b, const Scalar& value) {
+  return x + (is_one(value) ? a / b : value * a / b);
+}
+
+}  // namespace lazuli
