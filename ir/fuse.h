@@ -1,0 +1,66 @@
+// The partition of a tensor graph into kernels. A kernel has a main part, whose members share a grid of independent iterations,
+// and a finish part behind a barrier, for sums over the grid and what follows from them.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "ir/kernel.h"
+#include "ir/labels.h"
+#include "ir/plan.h"
+#include "ir/target.h"
+
+namespace lazuli {
+
+enum class Role : uint8_t {
+  Leaf,     // a buffer, a realised value, a constant, an iota
+  Move,     // a movement node or identity: the index map of a read
+  Inline,   // a pointwise node evaluated where it is read
+  Member,   // computed by a kernel
+  Library,  // a step of its own: Scatter, Scan, ArgSort
+};
+
+struct Group {
+  std::vector<int> main, finish;  // numbers of nodes, sources before users
+  bool library = false;
+  std::vector<int64_t> grid;      // extents
+};
+
+/// Nodes are known by their number in `nodes`, which is in topological order.
+struct Partition {
+  std::vector<NodeRef> roots;
+  std::vector<NodeRef> nodes;
+  std::unordered_map<const Node*, int> number;
+  std::vector<Role> role;
+  std::vector<int> group;         // of members and library nodes; -1 for others
+  std::vector<uint8_t> finish;    // is in the finish part of its group
+  std::vector<uint8_t> stored;    // has an array of its own
+  std::vector<Labels> labels;     // of members of main parts: their space (source shape of a reduction) as axes of the grid
+  Atoms atoms;
+  std::vector<Group> groups;      // in order of execution
+  std::vector<Decision> decisions;  // `step` is a group
+
+  int of(const Node* n) const { return number.at(n); }
+};
+
+/// Decides which nodes share a kernel. `roots` are simplified. Linear in the nodes.
+Partition partition(std::vector<NodeRef> roots, const Target& target);
+
+/// The iteration space of a node: its shape, or that of a reduction's source.
+const Shape& space(const Node& n);
+
+/// Sum of a product whose factors each miss a kept axis of the other.
+bool is_contraction(const Node& n);
+
+/// A kernel and the nodes (numbers) whose arrays are its arguments.
+struct BuiltKernel {
+  std::shared_ptr<Kernel> kernel;
+  std::vector<int> arguments;
+};
+
+/// The algorithm of one group: stages of values over shared axes.
+BuiltKernel build_kernel(Partition& p, const Group& group, const Target& target);
+
+}  // namespace lazuli

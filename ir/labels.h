@@ -1,0 +1,67 @@
+// Where the axes of an array come from, as far as fusion needs to know. Each axis is a row-major list of pieces, and a piece is an
+// atom (an axis of a kernel, followed by identity through movement ops) or anonymous. A reshape may cut an atom in two, for all who
+// hold it. This is the subset of index algebra that decides which loops nodes can share; lowering uses the exact index maps.
+#pragma once
+
+#include <vector>
+
+#include "core/node.h"
+
+namespace lazuli {
+
+struct Piece {
+  int atom = -1;  // -1: anonymous
+  int64_t extent = 1;
+  friend bool operator==(const Piece&, const Piece&) = default;
+};
+using Pieces = SmallVector<Piece, 2>;  // row-major; axes of size 1 have none
+using Labels = std::vector<Pieces>;    // one list for each axis
+
+/// The atoms of one or more kernels.
+class Atoms {
+ public:
+  /// A new live atom.
+  int make(int64_t extent);
+  /// Makes `b` another name of `a`; extents agree.
+  void unite(int a, int b);
+  /// From now on anonymous wherever it occurs.
+  void drop(int atom);
+  int64_t extent(int atom) const { return atoms_[static_cast<size_t>(atom)].extent; }
+
+  /// The pieces as they are now: united, split into their parts, dropped ones anonymous.
+  Pieces resolve(const Pieces& pieces);
+  Labels resolve(const Labels& labels);
+  /// Parts of `atom` as they are now, in row-major order; empty if it was dropped.
+  std::vector<int> parts(int atom);
+
+  /// Cuts a piece in two, the inner one of extent `low`, for all who hold its atom.
+  std::pair<Piece, Piece> split(const Piece& piece, int64_t low);
+
+  /// Labels of the result of a movement node (or identity) from those of its source.
+  Labels forward(const Node& n, const Labels& source);
+
+  /// How two labels of the same axis are combined.
+  enum class Join : uint8_t {
+    Agree,  // an atom stays where both have it
+    First,  // an atom stays where either has it, the first one's if both
+  };
+  Labels unify(const Labels& a, const Labels& b, std::span<const int64_t> shape, Join join);
+
+ private:
+  struct Atom {
+    int64_t extent = 1;
+    int other = -1;            // united with this one
+    int high = -1, low = -1;   // split into these
+    bool live = true;
+  };
+  int find(int atom);
+  void append(Piece piece, Pieces& out);
+  bool reshape(const Labels& source, const Shape& shape, Labels& out);
+
+  std::vector<Atom> atoms_;
+};
+
+/// One anonymous piece for each axis longer than 1.
+Labels anonymous(std::span<const int64_t> shape);
+
+}  // namespace lazuli

@@ -1,0 +1,102 @@
+#include "ir/plan.h"
+
+#include <fmt/format.h>
+
+#include <unordered_map>
+
+#include "core/error.h"
+#include "core/graph.h"
+#include "ir/fuse.h"
+#include "ir/simplify.h"
+
+namespace lazuli {
+namespace {
+
+// A reshape of an array is the same bytes.
+const Node* array_of(const Partition& p, const Node* n) {
+  while (n->op == Op::Reshape && !p.stored[static_cast<size_t>(p.of(n))]) n = n->src[0];
+  return n;
+}
+
+class Planner {
+ public:
+  Planner(Partition& p, const Target& target) : p_(p), target_(target) {}
+
+  Plan run() {
+    for (size_t g = 0; g < p_.groups.size(); g++) step(p_.groups[g]);
+    for (const NodeRef& root : p_.roots) output(root);
+    plan_.decisions = std::move(p_.decisions);
+    plan_.roots = p_.roots;
+    return std::move(plan_);
+  }
+
+ private:
+  int slot(const Node* n) {
+    auto [it, fresh] = slots_.try_emplace(n, static_cast<int>(plan_.slots.size()));
+    if (fresh) {
+      const bool input = n->realised() || n->op == Op::Buffer;
+      plan_.slots.push_back({input ? PlanSlot::Role::Input : PlanSlot::Role::Temporary, n->dtype,
+                             n->shape, NodeRef(n)});
+    }
+    return it->second;
+  }
+
+  void step(const Group& group) {
+    PlanStep s;
+    for (const std::vector<int>* part : {&group.main, &group.finish}) {
+      for (int n : *part) s.members.push_back(p_.nodes[static_cast<size_t>(n)]);
+    }
+    if (group.library) {
+      s.node = s.members[0];
+      for (const NodeRef& x : s.node->src) s.arguments.push_back(slot(array_of(p_, x)));
+      s.arguments.push_back(slot(s.node));
+    } else {
+      BuiltKernel built = build_kernel(p_, group, target_);
+      built.kernel->name = "kernel";
+      verify_algorithm(*built.kernel);
+      s.kernel = std::move(built.kernel);
+      for (int n : built.arguments) {
+        s.arguments.push_back(slot(p_.nodes[static_cast<size_t>(n)]));
+      }
+    }
+    plan_.steps.push_back(std::move(s));
+  }
+
+  void output(const NodeRef& root) {
+    const Node* n = array_of(p_, root);
+    const int s = slot(n);
+    PlanSlot& slot = plan_.slots[static_cast<size_t>(s)];
+    if (slot.role == PlanSlot::Role::Temporary) slot.role = PlanSlot::Role::Output;
+    plan_.outputs.push_back(s);
+  }
+
+  Partition& p_;
+  const Target& target_;
+  Plan plan_;
+  std::unordered_map<const Node*, int> slots_;
+};
+
+}  // namespace
+
+Plan make_plan(std::span<const NodeRef> roots, const Target& target) {
+  Partition p = partition(simplify(roots), target);
+  return Planner(p, target).run();
+}
+
+std::string print_plan(const Plan& plan) {
+  std::string out;
+  std::unordered_map<const Node*, size_t> number;
+  for (const NodeRef& n : topological(plan.roots, true)) number.try_emplace(n, number.size());
+  for (size_t i = 0; i < plan.steps.size(); i++) {
+    const PlanStep& s = plan.steps[i];
+    out += s.kernel ? fmt::format("kernel {}:", i) : fmt::format("step {}: {}", i, name(s.node->op));
+    for (const NodeRef& m : s.members) out += fmt::format(" %{} {}", number.at(m), name(m->op));
+    out += "\n";
+    for (const Decision& d : plan.decisions) {
+      if (d.step == static_cast<int>(i)) out += fmt::format("  %{}: {}\n", d.node, d.text);
+    }
+  }
+  return out;
+}
+
+}  // namespace lazuli

@@ -1,0 +1,557 @@
+// From a group to the algorithm of its kernel. Axes are found by following the pieces of every member's space back to the members it reads, so that
+// stages share an axis where the graph says that they iterate over the same thing; the expressions themselves use the exact index maps.
+#include <algorithm>
+#include <map>
+#include <optional>
+#include <set>
+
+#include "core/error.h"
+#include "ir/fuse.h"
+#include "ir/index.h"
+#include "ir/index_map.h"
+
+namespace lazuli {
+namespace {
+
+std::string axis_name(size_t i) {
+  constexpr std::string_view kLetters = "ijklmnopqrstuvwxyzabcdefgh";
+  return i < kLetters.size() ? std::string(1, kLetters[i]) : fmt::format("X{}", i);
+}
+
+std::string value_name(Op op) {
+  switch (op) {
+    case Op::ReduceAdd: return "sum";
+    case Op::ReduceMul: return "prod";
+    case Op::ReduceMax: return "max";
+    case Op::ReduceMin: return "min";
+    default: return std::string(name(op));
+  }
+}
+
+class KernelBuilder {
+ public:
+  KernelBuilder(Partition& p, const Group& group, const Target& target)
+      : p_(p), group_(group), target_(target) {
+    for (int n : group.main) made_[n];
+    for (int n : group.finish) made_[n];
+  }
+
+  BuiltKernel build() {
+    find_readers();
+    for (int n : group_.main) label(n, false);
+    for (int n : group_.finish) label(n, true);
+    for (int n : group_.main) emit(n);
+    for (int n : group_.finish) emit_part(n);
+    for (int n : group_.finish) emit(n);
+    BuiltKernel r{std::make_shared<Kernel>(std::move(kernel_)), std::move(arguments_)};
+    return r;
+  }
+
+ private:
+  // What the kernel makes of a member.
+  struct Made {
+    Labels space;            // axes of its space
+    int value = -1;          // -1: not yet, or inlined
+    std::vector<NodeRef> dims;
+    bool inlined = false;
+    bool finish = false;
+    // a sum in parts: the value of the parts, the axes it keeps, and the pieces of its chunks
+    int part = -1;
+    Labels part_space;
+    Pieces chunks;
+    std::vector<NodeRef> part_dims;
+  };
+
+  const Node& node(int n) const { return *p_.nodes[static_cast<size_t>(n)]; }
+  Role role(int n) const { return p_.role[static_cast<size_t>(n)]; }
+  bool in_group(int n) const { return made_.count(n) > 0; }
+  int of(const NodeRef& n) const { return p_.of(n.get()); }
+
+  // ---- which members are evaluated inside their only reader
+
+  // How a member is reached from a reader: at the reader's own point, or through index maps.
+  struct Reach {
+    bool plain = false, repeats = false;
+    int moved = 0;
+  };
+
+  // Members read by member n, with the way they are reached. Nodes are visited from users to sources.
+  std::map<int, Reach> reads(int n) const {
+    std::map<int, Reach> found;
+    std::map<int, Reach, std::greater<>> open;
+    const auto visit_sources = [&](int x, const Reach& at) {
+      const Node& v = node(x);
+      for (size_t i = 0; i < v.src.size(); i++) {
+        Reach& r = open[of(v.src[i])];
+        const bool moves = is_movement(v.op) || (v.op == Op::Gather && i == 0);
+        if (!moves) {
+          r.plain |= at.plain;
+          r.moved += at.moved;
+          r.repeats |= at.repeats;
+        } else {
+          r.moved += at.plain + at.moved;
+          r.repeats |= at.repeats || v.op == Op::Expand || v.op == Op::Window || v.op == Op::Gather;
+        }
+        r.moved = std::min(r.moved, 8);
+      }
+    };
+    visit_sources(n, {.plain = true});
+    while (!open.empty()) {
+      const auto [x, at] = *open.begin();
+      open.erase(open.begin());
+      if (in_group(x)) {
+        found[x] = at;
+      } else if (role(x) != Role::Leaf && !is_stored(x)) {
+        visit_sources(x, at);
+      }
+    }
+    return found;
+  }
+
+  bool is_stored(int n) const { return p_.stored[static_cast<size_t>(n)]; }
+
+  void find_readers() {
+    std::map<int, std::vector<std::pair<int, Reach>>> readers;
+    for (const auto& [n, made] : made_) {
+      for (const auto& [m, reach] : reads(n)) readers[m].emplace_back(n, reach);
+    }
+    for (int n : group_.finish) made_[n].finish = true;
+    for (auto& [m, made] : made_) {
+      const auto& list = readers[m];
+      if (is_stored(m) || is_reduce(node(m).op) || list.size() != 1) continue;
+      const auto& [reader, reach] = list[0];
+      const bool once = reach.plain ? reach.moved == 0 : reach.moved == 1 && !reach.repeats;
+      made.inlined = once && made.finish == made_[reader].finish;
+    }
+  }
+
+  // ---- axes
+
+  // Labels of node x from the members of this part below it; nothing if there are none.
+  const std::optional<Labels>& labels_at(int x, bool finish) {
+    auto& memo = label_memo_[finish];
+    if (const auto it = memo.find(x); it != memo.end()) return it->second;
+    std::optional<Labels> r;
+    const Node& v = node(x);
+    if (in_group(x)) {
+      if (made_[x].finish == finish) r = output_labels(x);
+    } else if (role(x) != Role::Leaf && !is_stored(x)) {
+      if (role(x) == Role::Move) {
+        const auto& s = labels_at(of(v.src[0]), finish);
+        if (s) r = p_.atoms.forward(v, *s);
+      } else {
+        r = source_labels(v, finish);
+      }
+    }
+    return memo.emplace(x, std::move(r)).first->second;
+  }
+
+  std::optional<Labels> source_labels(const Node& v, bool finish) {
+    std::optional<Labels> r;
+    for (size_t i = v.op == Op::Gather; i < v.src.size(); i++) {
+      const auto& s = labels_at(of(v.src[i]), finish);
+      if (!s) continue;
+      r = r ? p_.atoms.unify(*r, *s, v.src[i]->shape, Atoms::Join::First) : *s;
+    }
+    return r;
+  }
+
+  Labels output_labels(int n) {
+    Labels out;
+    const Labels& s = made_[n].space;
+    for (size_t i = 0; i < s.size(); i++) {
+      if (!reduces_axis(node(n), i)) out.push_back(s[i]);
+    }
+    return out;
+  }
+
+  static bool reduces_axis(const Node& n, size_t axis) {
+    if (!is_reduce(n.op)) return false;
+    const Ints& axes = n.ints();
+    return std::find(axes.begin(), axes.end(), static_cast<int64_t>(axis)) != axes.end();
+  }
+
+  // An atom for every piece, no atom twice.
+  Labels complete(Labels labels) {
+    std::set<int> used;
+    labels = p_.atoms.resolve(labels);
+    for (Pieces& pieces : labels) {
+      for (Piece& piece : pieces) {
+        if (piece.atom >= 0 && used.insert(piece.atom).second) continue;
+        piece.atom = p_.atoms.make(piece.extent);
+        used.insert(piece.atom);
+      }
+    }
+    return labels;
+  }
+
+  void label(int n, bool finish) {
+    const Node& v = node(n);
+    const Shape& shape = space(v);
+    Made& made = made_[n];
+    Labels l = anonymous(shape);
+    if (!finish && !p_.labels[static_cast<size_t>(n)].empty()) {
+      l = p_.labels[static_cast<size_t>(n)];
+    }
+    if (const auto s = source_labels(v, false); s && (!finish || is_reduce(v.op))) {
+      l = p_.atoms.unify(l, *s, shape, Atoms::Join::First);
+    }
+    if (finish && is_reduce(v.op)) {
+      made.part_space = complete(l);
+      made.chunks = chunks_of(v, made.part_space);
+      l = anonymous(shape);
+    } else if (finish) {
+      if (const auto s = source_labels(v, true)) {
+        l = p_.atoms.unify(l, *s, shape, Atoms::Join::First);
+      }
+    }
+    made.space = complete(l);
+  }
+
+  // Pieces of the reduced axes that count the parts of a long sum: their number follows from the shape alone.
+  Pieces chunks_of(const Node& v, const Labels& labels) {
+    constexpr int64_t kSmall = 1 << 15, kWork = 1 << 17, kFewest = 16, kMost = 256;
+    const int64_t work = numel(space(v));
+    if (work <= kSmall) return {};
+    const int64_t wanted = std::clamp(work / kWork, kFewest, kMost);
+    Pieces reduced;
+    for (size_t i = 0; i < labels.size(); i++) {
+      if (!reduces_axis(v, i)) continue;
+      const Pieces r = p_.atoms.resolve(labels[i]);
+      reduced.append(r.begin(), r.end());
+    }
+    Pieces chunks;
+    int64_t count = 1;
+    for (const Piece& piece : reduced) {
+      if (count * piece.extent <= 2 * wanted) {
+        chunks.push_back(piece);
+        count *= piece.extent;
+        if (2 * count >= wanted) break;
+        continue;
+      }
+      int64_t best = 1;  // the largest divisor that gives at most the wanted number
+      for (int64_t d = 1; d <= wanted / count; d++) {
+        if (piece.extent % d == 0) best = d;
+      }
+      if (best > 1) chunks.push_back(p_.atoms.split(piece, piece.extent / best).first);
+      count *= best;
+      break;
+    }
+    if (count < 4 || count * (v.numel()) * 4 > work) return {};
+    return chunks;
+  }
+
+  NodeRef axis_of(int atom) {
+    auto& a = axes_[atom];
+    if (!a) a = axis(axis_name(axes_.size() - 1), p_.atoms.extent(atom));
+    return a;
+  }
+
+  // The axes of a space, the coordinates they make, and which of them stay.
+  struct Space {
+    std::vector<NodeRef> kept, reduced;
+    std::vector<NodeRef> index;
+  };
+  Space make_space(const Node& v, const Labels& labels) {
+    Space s;
+    for (size_t i = 0; i < labels.size(); i++) {
+      NodeRef index = index_const(0);
+      for (const Piece& piece : p_.atoms.resolve(labels[i])) {
+        const NodeRef a = axis_of(piece.atom);
+        index = index_add(index_mul(index, piece.extent), a);
+        (reduces_axis(v, i) ? s.reduced : s.kept).push_back(a);
+      }
+      s.index.push_back(index);
+    }
+    return s;
+  }
+
+  // ---- expressions
+
+  int slot_of(int n, bool output) {
+    auto [it, fresh] = slots_.try_emplace(n, 0);
+    if (fresh) {
+      const Node& v = node(n);
+      const std::string text = fmt::format("{}{}", output ? "out" : "in", slots_.size() - 1);
+      it->second = kernel_.add_argument(text, v.dtype, v.numel(), output);
+      arguments_.push_back(n);
+    }
+    return it->second;
+  }
+
+  // Coordinates of a value's dims from those of its node's axes. Where the element is not inside, any element may be read.
+  NodeRef read_value(int n, const Access& at) {
+    const Made& made = made_.at(n);
+    const Labels labels = output_labels(n);
+    std::vector<NodeRef> index;
+    for (size_t i = 0; i < labels.size(); i++) {
+      NodeRef c = at.index[i];
+      const int64_t size = node(n).shape[i];
+      if (size > 1 && (c->lo < 0 || c->hi >= size)) c = clamp(c, size, at.valid);
+      Shape extents;
+      for (const Piece& piece : p_.atoms.resolve(labels[i])) extents.push_back(piece.extent);
+      const std::vector<NodeRef> parts = coordinates(c, extents);
+      index.insert(index.end(), parts.begin(), parts.end());
+    }
+    return read(made.value, node(n).dtype, std::move(index));
+  }
+
+  static NodeRef clamp(const NodeRef& c, int64_t size, const NodeRef& valid) {
+    const NodeRef zero = index_const(0), last = index_const(size - 1);
+    if (valid) {
+      const NodeRef inside = scalar_op(Op::Where, DType::I64, {valid, c, zero});
+      if (inside->lo >= 0 && inside->hi < size) return inside;
+    }
+    return scalar_op(Op::Min, DType::I64, {scalar_op(Op::Max, DType::I64, {c, zero}), last});
+  }
+
+  struct Key {
+    int n;
+    std::vector<const Node*> at;
+    auto operator<=>(const Key&) const = default;
+  };
+
+  // The element of node n at `at`; any number where at.valid is false, and then nothing outside an array is read.
+  NodeRef element(int n, const Access& at) {
+    Key key{n, {at.valid.get()}};
+    for (const NodeRef& i : at.index) key.at.push_back(i.get());
+    if (const auto it = memo_.find(key); it != memo_.end()) return it->second.first;
+    NodeRef r = element_of(n, at);
+    memo_.emplace(std::move(key), std::pair{r, at});
+    return r;
+  }
+
+  NodeRef element_of(int n, const Access& at) {
+    const Node& v = node(n);
+    if (v.op == Op::Const) {
+      return scalar_const(from_bits(std::get<ScalarBits>(v.arg).bits, v.dtype), v.dtype);
+    }
+    if (v.op == Op::Iota) return at.index[0];
+    if (in_group(n) && !made_.at(n).inlined && made_.at(n).value >= 0) return read_value(n, at);
+    ensure(!in_group(n) || made_.at(n).inlined, "a member is read before it is computed");
+    if (is_stored(n)) {
+      const NodeRef flat = flat_index(at.index, v.shape);
+      return load(slot_of(n, false), v.dtype, flat, at.valid);
+    }
+    return apply(n, at);
+  }
+
+  // What node n computes at `at`, from its sources.
+  NodeRef apply(int n, const Access& at) {
+    const Node& v = node(n);
+    if (v.op == Op::Const || v.op == Op::Iota) return element_of(n, at);
+    if (is_movement(v.op) || has(v.op, kIdentity)) {
+      const Access inner = source_access(v, at);
+      return zero_outside(element(of(v.src[0]), inner), inner.valid, at.valid, v.dtype);
+    }
+    if (v.op == Op::Gather) {
+      Access inner{{}, at.valid};
+      for (size_t i = 1; i < v.src.size(); i++) {
+        const int64_t size = v.src[0]->shape[i - 1];
+        const NodeRef c = element(of(v.src[i]), at);
+        inner.valid = both(inner.valid, in_range(c, size));
+        inner.index.push_back(size == 1 ? index_const(0) : c);
+      }
+      return zero_outside(element(of(v.src[0]), inner), inner.valid, at.valid, v.dtype);
+    }
+    ensure(is_elementwise(v.op), "a node that no kernel can evaluate stands in one");
+    Sources src;
+    for (const NodeRef& s : v.src) src.push_back(element(of(s), at));
+    return scalar_op(v.op, v.dtype, std::move(src));
+  }
+
+  static NodeRef zero_outside(const NodeRef& x, const NodeRef& valid, const NodeRef& outer,
+                              DType t) {
+    if (valid.get() == outer.get() || !valid) return x;
+    if (x->op == Op::Load && x->src.size() == 2 && x->src[1].get() == valid.get()) return x;
+    return scalar_op(Op::Where, t, {valid, x, scalar_const(Scalar(0), t)});
+  }
+
+  // ---- stages
+
+  void emit(int n) {
+    Made& made = made_.at(n);
+    if (made.inlined) return;
+    const Node& v = node(n);
+    if (made.part >= 0) return emit_sum_of_parts(n);
+    const Space s = make_space(v, made.space);
+    if (!is_reduce(v.op)) {
+      place(n, apply(n, {s.index, {}}), s.kept, {}, Op::Count_, is_stored(n));
+      return;
+    }
+    NodeRef e = element(of(v.src[0]), {s.index, {}});
+    reduce_to(n, std::move(e), s.kept, s.reduced);
+  }
+
+  // The value of reduction n; a sum of a 16-bit float is accumulated in f32 and rounded by a value of its own.
+  void reduce_to(int n, NodeRef e, const std::vector<NodeRef>& kept,
+                 const std::vector<NodeRef>& reduced) {
+    const Node& v = node(n);
+    const DType wide = v.op == Op::ReduceAdd ? accumulator(v.dtype) : v.dtype;
+    if (wide == v.dtype) {
+      place(n, std::move(e), kept, reduced, v.op, is_stored(n));
+      return;
+    }
+    e = scalar_op(Op::Cast, wide, {e});
+    place(n, std::move(e), kept, reduced, v.op, false);
+    const NodeRef sum = read(made_.at(n).value, wide, kept);
+    place(n, scalar_op(Op::Cast, v.dtype, {sum}), kept, {}, Op::Count_, is_stored(n));
+  }
+
+  void emit_part(int n) {
+    Made& made = made_.at(n);
+    if (made.chunks.empty()) return;
+    const Node& v = node(n);
+    const Space s = make_space(v, made.part_space);
+    std::vector<NodeRef> chunk_axes, rest = s.reduced;
+    for (const Piece& piece : p_.atoms.resolve(made.chunks)) {
+      const NodeRef a = axis_of(piece.atom);
+      chunk_axes.push_back(a);
+      std::erase_if(rest, [&](const NodeRef& r) { return r.get() == a.get(); });
+    }
+    std::vector<NodeRef> kept = chunk_axes;
+    kept.insert(kept.end(), s.kept.begin(), s.kept.end());
+    NodeRef e = element(of(v.src[0]), {s.index, {}});
+    const DType wide = v.op == Op::ReduceAdd ? accumulator(v.dtype) : v.dtype;
+    e = scalar_op(Op::Cast, wide, {e});
+    made.part = place_value("part", std::move(e), kept, rest, v.op, -1, true);
+    made.part_dims = std::move(kept);
+  }
+
+  // The parts are added in order by a loop nest of its own.
+  void emit_sum_of_parts(int n) {
+    Made& made = made_.at(n);
+    const Node& v = node(n);
+    const DType wide = v.op == Op::ReduceAdd ? accumulator(v.dtype) : v.dtype;
+    std::vector<NodeRef> chunk_axes, index, kept;
+    for (const Piece& piece : p_.atoms.resolve(made.chunks)) {
+      chunk_axes.push_back(axis_of(p_.atoms.make(piece.extent)));
+    }
+    // Output pieces are those of the part, under axes of this nest.
+    Labels fresh;
+    for (size_t i = 0; i < made.part_space.size(); i++) {
+      Pieces pieces;
+      if (!reduces_axis(v, i)) {
+        for (const Piece& piece : p_.atoms.resolve(made.part_space[i])) {
+          pieces.push_back({p_.atoms.make(piece.extent), piece.extent});
+          kept.push_back(axis_of(pieces.back().atom));
+        }
+      }
+      fresh.push_back(pieces);
+    }
+    made.space = fresh;
+    index = chunk_axes;
+    index.insert(index.end(), kept.begin(), kept.end());
+    const NodeRef part = read(made.part, wide, index);
+    const bool narrow = wide != v.dtype;
+    place(n, part, kept, chunk_axes, v.op, is_stored(n) && !narrow);
+    if (!narrow) return;
+    const NodeRef sum = read(made.value, wide, kept);
+    place(n, scalar_op(Op::Cast, v.dtype, {sum}), kept, {}, Op::Count_, is_stored(n));
+  }
+
+  void place(int n, NodeRef e, const std::vector<NodeRef>& kept,
+             const std::vector<NodeRef>& reduced, Op reduce, bool store) {
+    Made& made = made_.at(n);
+    const int slot = store ? slot_of(n, true) : -1;
+    made.value = place_value(value_name(node(n).op), std::move(e), kept, reduced, reduce, slot);
+    made.dims = kept;
+  }
+
+  // Adds a value to a stage over the same axes, if all it reads is there already, or to a new one.
+  int place_value(const std::string& name, NodeRef e, const std::vector<NodeRef>& kept,
+                  const std::vector<NodeRef>& reduced, Op reduce, int slot, bool part = false) {
+    std::vector<NodeRef> axes = kept;
+    axes.insert(axes.end(), reduced.begin(), reduced.end());
+    // A reduction whose reduced axes all have size 1 is its expression.
+    if (reduced.empty()) reduce = Op::Count_;
+    Stage* stage = host(e, axes, reduce, part);
+    if (!stage) stage = kernel_.add_stage(name, axes);
+    const int id = kernel_.add_value(stage, name, std::move(e), kept, reduce, slot);
+    stage_of_[id] = stage_number(stage);
+    return id;
+  }
+
+  size_t stage_number(const Stage* stage) const {
+    for (size_t i = kernel_.stages.size(); i-- > 0;) {
+      if (kernel_.stages[i].get() == stage) return i;
+    }
+    internal_error("a stage of another kernel");
+  }
+
+  // The last stage that can take a value: its axes are the same, everything the value reads is made before it or at
+  // the same point of it. Sums of products, which are tiled, stay alone; reductions go beside reductions, and parts of
+  // a sum over rows beside what the rows store.
+  Stage* host(const NodeRef& e, const std::vector<NodeRef>& axes, Op reduce, bool part) {
+    if (reduce == Op::ReduceAdd && tiled(e, axes)) return nullptr;
+    size_t first = 0;  // stages before this one are too early
+    visit(e, [&](const NodeRef& r) {
+      if (r->op != Op::Read) return;
+      const int id = static_cast<int>(r->integer());
+      const Value* v = kernel_.find_value(id).second;
+      const bool here = !v->reduces() && std::equal(r->src.begin(), r->src.end(), v->dims.begin(),
+                                                    v->dims.end(), NodeEqual());
+      first = std::max(first, stage_of_.at(id) + !here);
+    });
+    for (size_t i = kernel_.stages.size(); i-- > first;) {
+      Stage* s = kernel_.stages[i].get();
+      if (s->axes.size() != axes.size() ||
+          !std::is_permutation(s->axes.begin(), s->axes.end(), axes.begin(), NodeEqual())) {
+        continue;
+      }
+      const bool pointwise = std::any_of(s->values.begin(), s->values.end(),
+                                         [](const Value& v) { return !v.reduces(); });
+      if (holds_contraction(*s)) continue;
+      if (part ? reads_contraction(*s) : pointwise != (reduce == Op::Count_)) continue;
+      return s;
+    }
+    return nullptr;
+  }
+
+  // Is a sum of `e` over some of the axes a contraction: a product whose factors each miss an axis.
+  static bool tiled(const NodeRef& e, const std::vector<NodeRef>& axes) {
+    if (e->op != Op::Mul) return false;
+    return std::all_of(e->src.begin(), e->src.end(), [&](const NodeRef& f) {
+      return std::any_of(axes.begin(), axes.end(),
+                         [&](const NodeRef& a) { return !uses(f, a.get()); });
+    });
+  }
+
+  static bool holds_contraction(const Stage& s) {
+    return std::any_of(s.values.begin(), s.values.end(), [&](const Value& v) {
+      return v.reduce == Op::ReduceAdd && tiled(v.expr, s.axes);
+    });
+  }
+
+  bool reads_contraction(const Stage& s) const {
+    bool found = false;
+    for (const Value& v : s.values) {
+      visit(v.expr, [&](const NodeRef& r) {
+        if (r->op != Op::Read) return;
+        found |= holds_contraction(*kernel_.find_value(static_cast<int>(r->integer())).first);
+      });
+    }
+    return found;
+  }
+
+  Partition& p_;
+  const Group& group_;
+  const Target& target_;
+  Kernel kernel_;
+  std::vector<int> arguments_;
+  std::map<int, Made> made_;
+  std::map<int, std::optional<Labels>> label_memo_[2];
+  std::map<int, NodeRef> axes_;   // atom -> axis
+  std::map<int, int> slots_;      // node -> argument
+  std::map<int, size_t> stage_of_;  // value -> stage
+  std::map<Key, std::pair<NodeRef, Access>> memo_;
+};
+
+}  // namespace
+
+BuiltKernel build_kernel(Partition& p, const Group& group, const Target& target) {
+  BuiltKernel r = KernelBuilder(p, group, target).build();
+  return r;
+}
+
+}  // namespace lazuli

@@ -1,0 +1,14 @@
+// Random tensor graphs, heavy in movement, with every op of the graph that a plan must handle.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "core/node.h"
+
+namespace lazuli::test {
+
+/// Roots of a graph of about `size` nodes over small buffers; the same for equal seeds. Values stay moderate.
+std::vector<NodeRef> random_graph(uint64_t seed, int size);
+
+}  // namespace lazuli::test
