@@ -2,6 +2,7 @@
 
 #include <atomic>
 #include <cstdlib>
+#include <unordered_map>
 
 #include "core/error.h"
 
@@ -26,7 +27,39 @@ class HeapStorage final : public Storage {
   size_t bytes_;
 };
 
+// Which buffer a gradient leaf belongs to. Entries are taken out when the buffer goes or is rebound.
+struct LeafTable {
+  std::mutex mutex;
+  std::unordered_map<const Node*, std::weak_ptr<LazyBuffer>> leaves;
+};
+LeafTable& leaf_table() {
+  static auto* table = new LeafTable;  // outlives every static tensor
+  return *table;
+}
+void forget_leaf(const Node* n) {
+  std::lock_guard lock(leaf_table().mutex);
+  leaf_table().leaves.erase(n);
+}
+
 }  // namespace
+
+std::shared_ptr<LazyBuffer> gradient_leaf(const NodeRef& node) {
+  std::lock_guard lock(leaf_table().mutex);
+  const auto it = leaf_table().leaves.find(node);
+  return it == leaf_table().leaves.end() ? nullptr : it->second.lock();
+}
+
+LazyBuffer::~LazyBuffer() {
+  if (requires_grad_) forget_leaf(node_);
+}
+
+void LazyBuffer::set_requires_grad(bool on) {
+  const NodeRef n = node();
+  requires_grad_ = on;
+  if (!on) return forget_leaf(n);
+  std::lock_guard lock(leaf_table().mutex);
+  leaf_table().leaves[n] = weak_from_this();
+}
 
 NodeRef LazyBuffer::node() const {
   std::lock_guard lock(mutex_);
@@ -34,6 +67,11 @@ NodeRef LazyBuffer::node() const {
 }
 
 void LazyBuffer::rebind(NodeRef node) {
+  if (requires_grad_) {
+    std::lock_guard lock(leaf_table().mutex);
+    leaf_table().leaves.erase(this->node());
+    leaf_table().leaves[node] = weak_from_this();
+  }
   {
     std::lock_guard lock(mutex_);
     std::swap(node_, node);

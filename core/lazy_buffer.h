@@ -10,9 +10,12 @@
 
 namespace lazuli {
 
-class LazyBuffer {
+class LazyBuffer : public std::enable_shared_from_this<LazyBuffer> {
  public:
   explicit LazyBuffer(NodeRef node) : node_(std::move(node)) {}
+  ~LazyBuffer();
+  LazyBuffer(const LazyBuffer&) = delete;
+  LazyBuffer& operator=(const LazyBuffer&) = delete;
 
   /// The node that makes the value; a leaf once realised, unless a gradient may still be asked through it.
   NodeRef node() const;
@@ -20,7 +23,8 @@ class LazyBuffer {
   void rebind(NodeRef node);
 
   bool requires_grad() const { return requires_grad_; }
-  void set_requires_grad(bool on) { requires_grad_ = on; }
+  /// Registers the present node, and those it is rebound to, as leaves that backward() finds.
+  void set_requires_grad(bool on);
   std::shared_ptr<LazyBuffer> grad() const;
   void set_grad(std::shared_ptr<LazyBuffer> grad);
 
@@ -30,6 +34,9 @@ class LazyBuffer {
   std::shared_ptr<LazyBuffer> grad_;
   bool requires_grad_ = false;
 };
+
+/// The buffer that requires a gradient and stands for this very node, if it is alive.
+std::shared_ptr<LazyBuffer> gradient_leaf(const NodeRef& node);
 
 /// Computes the values of these nodes and attaches their storage. Registered by the runtime, because the graph does not
 /// know how it is run.

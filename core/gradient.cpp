@@ -1,0 +1,202 @@
+#include "core/gradient.h"
+
+#include <algorithm>
+#include <unordered_map>
+#include <unordered_set>
+
+#include "core/error.h"
+
+namespace lazuli {
+namespace {
+
+NodeRef zeros_like(const NodeRef& n) { return constant(Scalar(0), n->dtype, n->shape); }
+
+void check_differentiable(std::string_view op, const Tensor& y, std::span<const Tensor> xs) {
+  if (!is_float(y.dtype())) {
+    user_error("{}: the result has dtype {}; only floating point results have gradients", op, name(y.dtype()));
+  }
+  for (size_t i = 0; i < xs.size(); i++) {
+    if (!is_float(xs[i].dtype())) {
+      user_error("{}: input {} has dtype {}; only floating point tensors have gradients", op, i, name(xs[i].dtype()));
+    }
+  }
+}
+
+// A realised array whose history was dropped cannot depend on anything: asking it for a gradient would give silent zeros.
+void check_history(std::string_view op, const Tensor& y, std::span<const Tensor> xs) {
+  const NodeRef n = y.node();
+  if (n->op != Op::Buffer || n->tracked) return;
+  for (const Tensor& x : xs) {
+    if (x.node() == n) return;
+  }
+  user_error("{}: the result is an array whose history was dropped when it was realised; take gradients before realize(), or "
+             "call requires_grad_() on the inputs first",
+             op);
+}
+
+std::vector<NodeRef> nodes_of(std::span<const Tensor> tensors) {
+  std::vector<NodeRef> r;
+  for (const Tensor& t : tensors) r.push_back(t.node());
+  return r;
+}
+
+}  // namespace
+
+std::vector<NodeRef> pull_back(std::span<const NodeRef> outputs, std::span<const NodeRef> cotangents,
+                               std::span<const NodeRef> targets) {
+  const std::vector<NodeRef> order = topological(outputs);
+  std::unordered_set<const Node*> wanted;  // nodes that lie between a target and an output
+  for (const NodeRef& t : targets) wanted.insert(t);
+  for (const NodeRef& n : order) {
+    if (wanted.count(n) || !gradient_rule(n->op)) continue;
+    // A CustomVjp passes nothing to the value it stands for: its inputs alone count.
+    const size_t first = n->op == Op::CustomVjp ? 1 : 0;
+    for (size_t i = first; i < n->src.size(); i++) {
+      if (wanted.count(n->src[i])) {
+        wanted.insert(n);
+        break;
+      }
+    }
+  }
+  std::unordered_map<const Node*, NodeRef> adjoint;
+  auto add = [&](const NodeRef& n, const NodeRef& g) {
+    NodeRef& sum = adjoint[n];
+    sum = sum ? elementwise(Op::Add, {sum, g}) : g;
+  };
+  for (size_t i = 0; i < outputs.size(); i++) add(outputs[i], cotangents[i]);
+  std::unordered_set<const Node*> is_target;
+  for (const NodeRef& t : targets) is_target.insert(t);
+  for (size_t k = order.size(); k-- > 0;) {
+    const NodeRef& n = order[k];
+    const auto it = adjoint.find(n);
+    if (it == adjoint.end() || !wanted.count(n)) continue;
+    const GradientRule rule = gradient_rule(n->op);
+    if (!rule || n->src.empty()) continue;
+    const bool passes = std::any_of(n->src.begin(), n->src.end(), [&](const NodeRef& s) { return wanted.count(s) > 0; });
+    if (!passes) continue;
+    const std::vector<NodeRef> grads = rule(n, it->second);
+    for (size_t i = 0; i < grads.size(); i++) {
+      if (grads[i] && wanted.count(n->src[i])) add(n->src[i], grads[i]);
+    }
+    if (!is_target.count(n)) adjoint.erase(n);
+  }
+  std::vector<NodeRef> out;
+  for (const NodeRef& t : targets) {
+    const auto it = adjoint.find(t);
+    out.push_back(it == adjoint.end() ? NodeRef() : it->second);
+  }
+  return out;
+}
+
+std::vector<Tensor> vjp(std::span<const Tensor> ys, std::span<const Tensor> xs, std::span<const Tensor> vs) {
+  require(ys.size() == vs.size(), "vjp: {} results but {} cotangents", ys.size(), vs.size());
+  std::vector<NodeRef> cotangents;
+  for (size_t i = 0; i < ys.size(); i++) {
+    check_differentiable("vjp", ys[i], xs);
+    if (vs[i].shape() != ys[i].shape()) {
+      user_error("vjp: the cotangent has shape {}, the result {}", to_string(vs[i].shape()), to_string(ys[i].shape()));
+    }
+    cotangents.push_back(cast(vs[i].node(), ys[i].dtype()));
+  }
+  const std::vector<NodeRef> targets = nodes_of(xs);
+  std::vector<NodeRef> g = pull_back(nodes_of(ys), cotangents, targets);
+  std::vector<Tensor> out;
+  for (size_t i = 0; i < g.size(); i++) out.emplace_back(g[i] ? g[i] : fresh(zeros_like(targets[i])));
+  return out;
+}
+
+std::vector<Tensor> vjp(const Tensor& y, std::span<const Tensor> xs, const Tensor& v) {
+  return vjp(std::span<const Tensor>(&y, 1), xs, std::span<const Tensor>(&v, 1));
+}
+
+std::vector<Tensor> grad(const Tensor& y, std::span<const Tensor> xs) {
+  check_differentiable("grad", y, xs);
+  if (y.numel() != 1) {
+    user_error("grad: the result has shape {}, not one element; reduce it to a scalar, or use vjp with a cotangent",
+               to_string(y.shape()));
+  }
+  check_history("grad", y, xs);
+  return vjp(y, xs, Tensor(constant(Scalar(1.0), y.dtype(), y.shape())));
+}
+
+Tensor grad(const Tensor& y, const Tensor& x) { return grad(y, std::span<const Tensor>(&x, 1))[0]; }
+
+std::pair<Tensor, std::vector<Tensor>> value_and_grad(const ScalarFunction& f, const std::vector<Tensor>& xs) {
+  Tensor y = f(xs);
+  return {y, grad(y, xs)};
+}
+
+Tensor jvp(const Tensor& y, std::span<const Tensor> xs, std::span<const Tensor> tangents) {
+  require(xs.size() == tangents.size(), "jvp: {} inputs but {} tangents", xs.size(), tangents.size());
+  check_differentiable("jvp", y, xs);
+  // A variable cotangent u: u -> vjp(u) is linear, and its own vjp is the Jacobian.
+  const Tensor u(fresh(zeros_like(y.node())));
+  const std::vector<NodeRef> targets = nodes_of(xs);
+  const NodeRef y_node = y.node(), u_node = u.node();
+  const std::vector<NodeRef> pulled =
+      pull_back(std::span<const NodeRef>(&y_node, 1), std::span<const NodeRef>(&u_node, 1), targets);
+  std::vector<NodeRef> outputs, cotangents;
+  for (size_t i = 0; i < xs.size(); i++) {
+    if (tangents[i].shape() != xs[i].shape()) {
+      user_error("jvp: tangent {} has shape {}, its input {}", i, to_string(tangents[i].shape()), to_string(xs[i].shape()));
+    }
+    if (!pulled[i]) continue;
+    outputs.push_back(pulled[i]);
+    cotangents.push_back(cast(tangents[i].node(), xs[i].dtype()));
+  }
+  const NodeRef r = pull_back(outputs, cotangents, std::span<const NodeRef>(&u_node, 1))[0];
+  return Tensor(r ? r : fresh(zeros_like(y_node)));
+}
+
+Tensor detach(const Tensor& x) { return Tensor(detach(x.node())); }
+
+Tensor custom_vjp(const Tensor& value, const std::vector<Tensor>& inputs, VjpFunction vjp) {
+  Sources src{value.node()};
+  for (const Tensor& t : inputs) src.push_back(t.node());
+  return Tensor(make({.op = Op::CustomVjp,
+                      .dtype = value.dtype(),
+                      .shape = value.shape(),
+                      .arg = std::shared_ptr<const Attribute>(std::make_shared<VjpAttribute>(std::move(vjp))),
+                      .src = std::move(src)}));
+}
+
+Tensor checkpoint(const std::function<Tensor(const std::vector<Tensor>&)>& f, const std::vector<Tensor>& xs) {
+  return custom_vjp(f(xs), xs, [f, xs](const Tensor& cotangent) {
+    // The same cone again over inputs of another identity, so that it is not merged with the first.
+    std::vector<Tensor> again;
+    for (const Tensor& x : xs) {
+      const NodeRef n = x.node();
+      again.emplace_back(make(
+          {.op = Op::Checkpoint, .dtype = n->dtype, .shape = n->shape, .arg = next_serial(), .src = {n}}));
+    }
+    const Tensor y = f(again);
+    return vjp(y, again, cotangent);
+  });
+}
+
+void backward(const Tensor& y, const std::optional<Tensor>& gradient) {
+  if (!is_float(y.dtype())) {
+    user_error("backward: the result has dtype {}; only floating point results have gradients", name(y.dtype()));
+  }
+  if (!gradient && y.numel() != 1) {
+    user_error("backward: the result has shape {}, not one element; give a gradient of that shape, or reduce it to a scalar",
+               to_string(y.shape()));
+  }
+  const NodeRef root = y.node();
+  std::vector<Tensor> leaves;
+  for (const NodeRef& n : topological(std::span<const NodeRef>(&root, 1))) {
+    if (!n->tracked) continue;
+    if (std::shared_ptr<LazyBuffer> leaf = gradient_leaf(n)) leaves.emplace_back(std::move(leaf));
+  }
+  require(!leaves.empty(),
+          "backward: no tensor below the result requires a gradient; call requires_grad_() on the inputs first");
+  const Tensor seed = gradient ? *gradient : Tensor(constant(Scalar(1.0), y.dtype(), y.shape()));
+  const std::vector<Tensor> g = vjp(y, leaves, seed);
+  for (size_t i = 0; i < leaves.size(); i++) {
+    const std::optional<Tensor> before = leaves[i].grad();
+    leaves[i].set_grad(before ? Tensor(elementwise(Op::Add, {before->node(), detach(g[i].node())}))
+                              : Tensor(detach(g[i].node())));
+  }
+}
+
+}  // namespace lazuli

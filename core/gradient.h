@@ -1,0 +1,84 @@
+// Derivatives as graph rewriting, before anything is compiled: the vjp of every op is one row of a table
+// (core/gradient_rules.cpp), built from the same nodes, so derivatives of derivatives need no further code. What PyTorch
+// does at ties, at zero and in branches not taken is what the rows do.
+#pragma once
+
+#include <array>
+#include <functional>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "core/tensor.h"
+
+namespace lazuli {
+
+/// d y / d x for every x, each of the shape and dtype of its x. y must be a floating scalar (one element); an x on which y does not depend
+/// gets zeros. UserError for an integer y or x, for a y that is no scalar, and for a y whose history was dropped when it was realised.
+std::vector<Tensor> grad(const Tensor& y, std::span<const Tensor> xs);
+Tensor grad(const Tensor& y, const Tensor& x);
+/// For structured bindings: auto [dw, db] = grad(loss, {w, b}).
+template <size_t N>
+std::array<Tensor, N> grad(const Tensor& y, const Tensor (&xs)[N]) {
+  std::vector<Tensor> g = grad(y, std::span<const Tensor>(xs, N));
+  std::array<Tensor, N> out;
+  for (size_t i = 0; i < N; i++) out[i] = g[i];
+  return out;
+}
+
+/// Value and gradients of a function of tensors that returns a scalar.
+using ScalarFunction = std::function<Tensor(const std::vector<Tensor>&)>;
+std::pair<Tensor, std::vector<Tensor>> value_and_grad(const ScalarFunction& f, const std::vector<Tensor>& xs);
+
+/// Transposed Jacobian of y with respect to each x, times v (of the shape of y).
+std::vector<Tensor> vjp(const Tensor& y, std::span<const Tensor> xs, const Tensor& v);
+/// The same of several results at once: the sum over results.
+std::vector<Tensor> vjp(std::span<const Tensor> ys, std::span<const Tensor> xs, std::span<const Tensor> vs);
+
+/// Jacobian of y times the tangents (each of the shape of its x): the vjp of the vjp, which is linear in its cotangent.
+Tensor jvp(const Tensor& y, std::span<const Tensor> xs, std::span<const Tensor> tangents);
+
+/// f over a new leading axis: `f` is written for one example; the result has the examples of `xs` (axis `in_dim` of each) stacked along
+/// axis 0. The graph of one example is rewritten, op by op; f runs once.
+std::vector<Tensor> vmap(const std::function<std::vector<Tensor>(const std::vector<Tensor>&)>& f,
+                         const std::vector<Tensor>& xs, int64_t in_dim = 0);
+Tensor vmap(const std::function<Tensor(const Tensor&)>& f, const Tensor& x, int64_t in_dim = 0);
+
+/// Collects d y / d leaf into the .grad of every requires_grad leaf below y, adding to what is there. Lazy: nothing is computed.
+void backward(const Tensor& y, const std::optional<Tensor>& gradient = std::nullopt);
+
+/// y with no gradient through it.
+Tensor detach(const Tensor& x);
+
+/// `value` with a gradient of the user's own: `vjp(cotangent)` returns one tensor for each of `inputs`.
+using VjpFunction = std::function<std::vector<Tensor>(const Tensor& cotangent)>;
+Tensor custom_vjp(const Tensor& value, const std::vector<Tensor>& inputs, VjpFunction vjp);
+
+/// f(xs), whose interior is not kept for the backward pass but computed there again.
+Tensor checkpoint(const std::function<Tensor(const std::vector<Tensor>&)>& f, const std::vector<Tensor>& xs);
+
+// ---- the graph level, used by the functions above
+
+/// The cotangents of `targets`, given those of `outputs`; a null entry: no dependence.
+std::vector<NodeRef> pull_back(std::span<const NodeRef> outputs, std::span<const NodeRef> cotangents,
+                               std::span<const NodeRef> targets);
+
+/// One row: the op, and the cotangents of its sources from its own (null: none). No row: no gradient passes the op.
+using GradientRule = std::vector<NodeRef> (*)(const NodeRef& out, const NodeRef& cotangent);
+GradientRule gradient_rule(Op op);
+/// Whether an op passes gradients to at least one source.
+bool is_differentiable(Op op);
+
+/// The argument of a CustomVjp node.
+class VjpAttribute : public Attribute {
+ public:
+  explicit VjpAttribute(VjpFunction f) : function(std::move(f)) {}
+  std::string text() const override { return "custom"; }
+  VjpFunction function;
+};
+
+/// The graph of `outputs` for a batch: each of `inputs` is replaced by the node with a new leading axis of size `batch`.
+std::vector<NodeRef> batch_graph(std::span<const NodeRef> outputs, std::span<const NodeRef> inputs,
+                                 std::span<const NodeRef> batched, int64_t batch);
+
+}  // namespace lazuli
