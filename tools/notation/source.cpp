@@ -4,8 +4,6 @@
 
 #include <algorithm>
 
-#include "core/error.h"
-
 namespace lazuli::notation {
 namespace {
 
@@ -79,7 +77,7 @@ std::string show_place(std::string_view text, size_t offset) {
 }
 
 void fail_at(std::string_view text, size_t offset, const std::string& message) {
-  throw UserError(message + show_place(text, offset));
+  throw PlacedError(message + show_place(text, offset));
 }
 
 std::string nearest(std::string_view word, std::span<const std::string_view> known) {

@@ -8,6 +8,8 @@
 #include <string_view>
 #include <vector>
 
+#include "core/error.h"
+
 namespace lazuli::notation {
 
 /// The bytes [begin, end) of a text.
@@ -21,7 +23,13 @@ struct Span {
 /// blanks.
 std::string show_place(std::string_view text, size_t offset);
 
-/// Throws UserError: `message`, then the place.
+/// A UserError whose message shows the place already.
+class PlacedError : public UserError {
+ public:
+  using UserError::UserError;
+};
+
+/// Throws PlacedError: `message`, then the place.
 [[noreturn]] void fail_at(std::string_view text, size_t offset, const std::string& message);
 
 /// The known word closest to `word` by edit distance (insert, delete, replace, swap of neighbours),

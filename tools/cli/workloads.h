@@ -1,0 +1,24 @@
+// The workloads that `lazuli bench NAME` knows.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string_view>
+
+namespace lazuli::cli {
+
+struct Workload {
+  std::string_view name;
+  std::string_view expression;
+  int64_t flops;
+  int64_t bytes;
+};
+
+std::span<const Workload> workloads();
+/// The row of this name, or null.
+const Workload* find_workload(std::string_view name);
+
+/// Names of workloads that are training or inference steps of a model, not one expression.
+std::span<const std::string_view> steps();
+
+}  // namespace lazuli::cli
