@@ -1,5 +1,6 @@
 #include "core/ops_creation.h"
 
+#include <algorithm>
 #include <cmath>
 
 #include "core/ops_elementwise.h"

@@ -1,5 +1,7 @@
 #include "core/scalar.h"
 
+#include <cmath>
+
 namespace lazuli {
 namespace {
 

@@ -1,7 +1,6 @@
 // A vector whose first N elements live inside the object: shapes, arguments and sources are short.
 #pragma once
 
-#include <algorithm>
 #include <cstdint>
 #include <cstring>
 #include <initializer_list>
@@ -90,7 +89,7 @@ class SmallVector {
   T* insert(T* at, T value) {
     const auto i = at - begin();
     push_back(std::move(value));
-    std::rotate(begin() + i, end() - 1, end());
+    for (T* p = end() - 1; p != begin() + i; --p) std::swap(p[-1], p[0]);
     return begin() + i;
   }
   T* erase(T* at) {

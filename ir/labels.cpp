@@ -1,5 +1,7 @@
 #include "ir/labels.h"
 
+#include <algorithm>
+
 #include "core/error.h"
 
 namespace lazuli {
