@@ -16,6 +16,7 @@
 namespace lazuli {
 namespace {
 
+constexpr uint64_t kAlignment = 64;
 constexpr uint64_t kSlotBytes = 8;
 constexpr uint64_t kStubBytes = 8;  // jmp *slot(%rip), padded
 
@@ -96,7 +97,8 @@ class Linker {
   void place_sections() {
     const auto sections = object_.sections();
     places_.resize(sections.size());
-    uint64_t end = 0;
+    // Something readable before the first function: clang's function sanitizer looks there.
+    uint64_t end = kAlignment;
     for (size_t i = 0; i < sections.size(); ++i) {
       const Elf64_Shdr& section = sections[i];
       const bool is_content = section.sh_type == SHT_PROGBITS && (section.sh_flags & SHF_ALLOC);
@@ -230,13 +232,17 @@ LoadedImage::LoadedImage(const Image& image, const Resolver& resolve) {
   // Resolved first: nothing is mapped yet if a name is unknown.
   std::vector<const void*> addresses;
   for (const Image::Slot& slot : image.slots) {
-    ensure(slot.offset + kSlotBytes <= image.bytes.size(),
+    ensure(slot.offset <= image.bytes.size() && image.bytes.size() - slot.offset >= kSlotBytes &&
+               slot.addend <= image.bytes.size(),
            "kernel image has a slot outside itself");
     addresses.push_back(slot.name.empty() ? nullptr : resolve(slot.name));
     if (!slot.name.empty() && addresses.back() == nullptr) {
       internal_error(
           fmt::format("a kernel calls '{}', which the host does not provide", slot.name));
     }
+  }
+  for (const Image::Symbol& symbol : image.symbols) {
+    ensure(symbol.offset < image.bytes.size(), "kernel image has a function outside itself");
   }
   const auto page = static_cast<uint64_t>(sysconf(_SC_PAGESIZE));
   const size_t size = round_up(std::max<size_t>(image.bytes.size(), 1), page);

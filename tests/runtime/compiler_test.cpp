@@ -16,6 +16,12 @@
 
 #include "core/error.h"
 
+// g++ tells of the sanitizer by a macro, clang by a feature.
+#if defined(__has_feature)
+#if __has_feature(address_sanitizer)
+#define __SANITIZE_ADDRESS__
+#endif
+#endif
 #if defined(__SANITIZE_ADDRESS__)
 #include <sanitizer/lsan_interface.h>
 #endif
@@ -117,6 +123,26 @@ TEST_SUITE("runtime") {
     void* buffers[] = {x.data(), y.data()};
     second.kernel("axpy")(buffers, nullptr, nullptr, 0, 1);
     CHECK(y[0] == 21);
+  }
+
+  TEST_CASE("damaged objects and images are refused") {
+    CHECK(text_of_error<InternalError>([] {
+            link_object({});
+          }).starts_with("internal: kernel object is cut short"));
+    std::vector<std::byte> noise(4096, std::byte{0x7f});
+    CHECK(text_of_error<InternalError>([&] {
+            link_object(noise);
+          }).starts_with("internal: kernel object is no relocatable 64-bit ELF file"));
+    Image image = compile_image(kAxpy);
+    image.symbols[0].offset = image.bytes.size();
+    CHECK(text_of_error<InternalError>([&] {
+            CompiledModule module(image);
+          }).starts_with("internal: kernel image has a function outside itself"));
+    image.symbols.clear();
+    image.slots.push_back({UINT64_MAX - 3, "", 0});
+    CHECK(text_of_error<InternalError>([&] {
+            CompiledModule module(image);
+          }).starts_with("internal: kernel image has a slot outside itself"));
   }
 
   // The short pass list leaves out what straight vector loops do not need. Whatever else a kernel
