@@ -68,6 +68,28 @@ PROGRAMS = [
 ]
 
 
+TRANSFORMS = [
+    "jvp(sin(x:f32[3]), x, t:f32[3])", "jvp(x:f32[2,3] @ w:f32[3,2], x, t:f32[2,3])", "jvp(x:f32[3] * y:f32[3], [x, y], [t:f32[3], u:f32[3]])",
+    "jvp(softmax(x:f32[4], 0), x, t:f32[4])", "jvp(sum(x:f32[3] ** 2), x, t:f32[3])", "jvp(tanh(x:f32[2,3] @ w:f32[3,2] + b:f32[2]), [w, b], [t:f32[3,2], u:f32[2]])",
+    "jvp(cumsum(x:f32[4], 0), x, t:f32[4])", "jvp(amax(x:f32[2,3], 1), x, t:f32[2,3])", "jvp(logsumexp(x:f32[2,3], 1), x, t:f32[2,3])",
+    "jvp(sort(x:f32[4])[0], x, t:f32[4])", "jvp(conv2d(x:f32[1,1,3,3], w:f32[1,1,2,2]), w, t:f32[1,1,2,2])", "jvp(x:f32[4][1:3], x, t:f32[4])",
+    "jvp(grad(sum(x:f32[3] ** 3), x), x, t:f32[3])", "grad(sum(jvp(x:f32[3] ** 3, x, t:f32[3])), x)",
+    "vjp(sin(x:f32[3]), x, v:f32[3])", "vjp(x:f32[2,3] @ w:f32[3,2], [x, w], v:f32[2,2])", "vjp(softmax(x:f32[2,3], 1), x, v:f32[2,3])",
+    "vjp(cat([x:f32[2], y:f32[3]]), [x, y], v:f32[5])", "vjp(layer_norm(x:f32[2,4], [4]), x, v:f32[2,4])",
+    "vmap(sum(x:f32[3,4]), x)", "vmap(softmax(x:f32[3,4], 0), x)", "vmap(w:f32[2,4] @ x:f32[3,4], x)", "vmap(x:f32[3,4] * y:f32[3,4], x, y)", "vmap(dot(x:f32[3,4], y:f32[3,4]), x, y)",
+    "vmap(x:f32[3,2,4].T, x)", "vmap(x:f32[3,4][1:], x)", "vmap(amax(x:f32[3,4], 0), x)", "vmap(cumsum(x:f32[3,4], 0), x)", "vmap(sort(x:f32[3,4])[0], x)",
+    "vmap(grad(sum(x:f32[3,4] ** 3), x), x)", "vmap(relu(x:f32[3,2,4] @ w:f32[4,2]), x)", "vmap(x:f32[3,2,4] @ y:f32[3,4,2], x, y)", "vmap((sum(x:f32[3,4]), x * 2.0), x)",
+    "vmap(w:f32[5][i:i64[3]], i)", "vmap(conv1d(x:f32[2,1,1,5], w:f32[1,1,2]), x)", "vmap(where(x:f32[3,4] > 0.0, x, 0.0), x)", "vmap(argmax(x:f32[3,4]), x)",
+    "vmap(flip(x:f32[3,4], [0]), x)", "vmap(pad(x:f32[3,4], [1,0]), x)", "vmap(x:f32[3,4] + 1.0, x)", "vmap(gather(x:f32[3,4], 0, i:i64[3,2]), x, i)",
+    "grad(sum(vmap(tanh(x:f32[3,4]) * w:f32[4], x)), w, x)", "vmap(vmap(sum(x:f32[2,3,4]), x), x)", "vmap(cat([x:f32[3,2], y:f32[2]]), x)",
+]
+
+
+def transforms(book):
+    for text in TRANSFORMS:
+        book.add("transforms", text.split("(")[0], text, "rel", i=(0, 3))
+
+
 def gradients(book):
     for op, interval in SMOOTH.items():
         book.grad(op, f"{op}(x:f32[6])", x=interval)

@@ -4,6 +4,8 @@ import math
 
 import numpy as np
 
+import notation
+
 INF, NAN = math.inf, math.nan
 
 
@@ -71,6 +73,23 @@ def movement(book):
         if ":f32" in text and "[0" not in text:
             several = op in ("split", "chunk", "unbind") and text.endswith(")")
             book.grad(op, text, tol="equal" if "expand" not in text and "repeat" not in text else "rel", pick=0 if several else None)
+    _rearranged(book)
+
+
+def _rearranged(book):
+    """einops' notation for reshapes and transpositions; the reference is the same in NumPy."""
+    x = np.arange(24, dtype=np.float32)
+    for text, result in [
+        ('rearrange(x:f32[2,3,4], "a b c -> c a b")', lambda a: a.transpose(2, 0, 1)),
+        ('rearrange(x:f32[2,3,4], "a b c -> a (b c)")', lambda a: a.reshape(2, 12)),
+        ('rearrange(x:f32[2,3,4], "a b c -> (c b) a")', lambda a: a.transpose(2, 1, 0).reshape(12, 2)),
+        ('rearrange(x:f32[4,6], "(a b) c -> b a c", a=2)', lambda a: a.reshape(2, 2, 6).transpose(1, 0, 2)),
+        ('rearrange(x:f32[2,12], "b (h w) -> b w h", h=3)', lambda a: a.reshape(2, 3, 4).transpose(0, 2, 1)),
+        ('rearrange(x:f32[2,3,4], "a ... -> ... a")', lambda a: np.moveaxis(a, 0, -1)),
+        ('rearrange(x:f32[24], "n -> n 1")', lambda a: a.reshape(24, 1)),
+    ]:
+        data = {"x": x.reshape(notation.declarations(text)["x"][1])}
+        book.given("movement", "rearrange", text, "exact", data, [(np.ascontiguousarray(result(data["x"])), "f32")], "numpy")
 
 
 # Indexing that PyTorch has.

@@ -36,7 +36,7 @@ from book import SEED, Book
 HAND_WRITTEN = [
     cases_elementwise.unary, cases_elementwise.activations, cases_elementwise.binary, cases_elementwise.promotion, cases_elementwise.casting,
     cases_movement.creation, cases_movement.movement, cases_movement.indexing, cases_reduce.reduce, cases_reduce.scan_sort,
-    cases_nn.matmul, cases_nn.conv, cases_nn.nn, cases_nn.loss, cases_gradients.gradients, cases_random.random,
+    cases_nn.matmul, cases_nn.conv, cases_nn.nn, cases_nn.loss, cases_gradients.gradients, cases_gradients.transforms, cases_random.random,
 ]
 
 

@@ -55,6 +55,9 @@ class _ToPython(ast.NodeTransformer):
             name = node.func.attr
         else:
             name = node.func.id
+        if name == "vmap":  # the body is evaluated for each row of the arguments
+            names = [ast.arg(a.id) for a in node.args[1:]]
+            args[0] = ast.Lambda(ast.arguments([], names, None, [], [], None, []), args[0])
         return ast.Call(ast.Name("_call", ast.Load()), [ast.Constant(name), *args], keywords)
 
     def visit_Assign(self, node):
@@ -94,10 +97,40 @@ def _value_and_grad(y, *xs):
     return (y, *grads) if isinstance(grads, tuple) else (y, grads)
 
 
+def _listed(value):
+    return list(value) if isinstance(value, (list, tuple)) else [value]
+
+
+def _one_or_tuple(grads):
+    return grads[0] if len(grads) == 1 else tuple(grads)
+
+
+def _vjp(y, x, v):
+    return _one_or_tuple(torch.autograd.grad(_listed(y), _listed(x), _listed(v), create_graph=True, materialize_grads=True))
+
+
+def _jvp(y, x, tangents):
+    """The vjp is linear in its cotangent; its own vjp is the jvp."""
+    cotangent = torch.zeros_like(y, requires_grad=True)
+    back = torch.autograd.grad(y, _listed(x), cotangent, create_graph=True, materialize_grads=True)
+    return torch.autograd.grad(back, cotangent, _listed(tangents), create_graph=True, materialize_grads=True)[0]
+
+
+def _vmap(body, *batches):
+    """One example after the other, stacked."""
+    results = [body(*rows) for rows in zip(*batches)]
+    if isinstance(results[0], tuple):
+        return tuple(torch.stack(r) for r in zip(*results))
+    return torch.stack(results)
+
+
 # Where the notation's meaning is not what the search below would find first.
 TORCH_OVERRIDES = {
     "grad": _grad,
     "value_and_grad": _value_and_grad,
+    "vjp": _vjp,
+    "jvp": _jvp,
+    "vmap": _vmap,
     "unfold": torch.Tensor.unfold,
     "swish": F.silu,
     "quick_gelu": lambda x: x * torch.sigmoid(1.702 * x),
@@ -134,8 +167,10 @@ def _differentiated(text, names):
     """The inputs that need a gradient: those that `grad` names, all where it names a variable."""
     targets = set()
     for node in ast.walk(ast.parse(_DECLARATION.sub(r"\1", text).strip())):
-        if isinstance(node, ast.Call) and getattr(node.func, "id", "") in ("grad", "value_and_grad"):
-            targets |= {a.id if isinstance(a, ast.Name) else "" for a in node.args[1:]}
+        if isinstance(node, ast.Call) and getattr(node.func, "id", "") in ("grad", "value_and_grad", "vjp", "jvp"):
+            wanted = node.args[1:] if "grad" in node.func.id else node.args[1:2]
+            wanted = [a for w in wanted for a in (w.elts if isinstance(w, (ast.List, ast.Tuple)) else [w])]
+            targets |= {a.id if isinstance(a, ast.Name) else "" for a in wanted}
     return targets if targets <= set(names) else set(names)
 
 

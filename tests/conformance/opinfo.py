@@ -34,10 +34,10 @@ def _set_sizes(sizes):
 GROUPS = {
     "creation": "arange zeros ones full linspace eye zeros_like ones_like full_like meshgrid tril_indices triu_indices",
     "movement": """reshape view expand broadcast_to permute flip pad cat stack repeat repeat_interleave split chunk squeeze
-        unsqueeze T mT transpose flatten unflatten diag diagonal roll unfold tril triu movedim tile unbind narrow select
+        unsqueeze T mT transpose flatten unflatten diag diagonal roll unfold tril triu movedim tile unbind narrow select expand_as diag_embed
         pixel_shuffle pixel_unshuffle""",
     "indexing": """gather scatter scatter_reduce masked_select masked_fill nonzero one_hot __getitem__ index_select
-        take_along_dim scatter_add index_add masked_scatter bincount searchsorted unique embedding""",
+        take_along_dim scatter_add index_add masked_scatter bincount searchsorted unique embedding take""",
     "casting": "float half int bool bfloat16 double long short",
     "unary": """neg logical_not bitwise_not abs sign square sqrt rsqrt reciprocal exp exp2 log log2 log10 sin cos tan asin acos
         atan sinh cosh tanh asinh acosh atanh erf trunc ceil floor round isnan isinf isfinite expm1 log1p erfc sinc logit
@@ -48,7 +48,7 @@ GROUPS = {
         bitwise_left_shift bitwise_right_shift copysign logaddexp where lerp clamp eq ne lt le gt ge isclose atan2 hypot xlogy
         fmax fmin logaddexp2 logical_and logical_or logical_xor addcmul addcdiv""",
     "reduce": """sum prod max min amax amin any all mean var std var_mean std_mean normalize softmax log_softmax softmin logsumexp
-        argmax argmin allclose norm median""",
+        argmax argmin allclose norm median nansum count_nonzero""",
     "scan_sort": "cumsum cumprod cummax cummin logcumsumexp sort argsort topk",
     "matmul": "matmul bmm addmm baddbmm dot einsum linear outer tensordot",
     "conv": """conv1d conv2d conv3d conv_transpose1d conv_transpose2d avg_pool1d avg_pool2d avg_pool3d max_pool1d max_pool2d
@@ -59,7 +59,7 @@ GROUPS = {
         mse_loss hinge_embedding_loss""",
 }
 GROUP_OF = {op: group for group, ops in GROUPS.items() for op in ops.split()}
-VARIANTS_LEFT_OUT = {("norm", "nuc"), ("max", "binary"), ("min", "binary"), ("interpolate", "bicubic")}
+VARIANTS_LEFT_OUT = {("norm", "nuc"), ("interpolate", "bicubic")}
 CAPS = {"f32": 7, "i64": 2, "i32": 1, "bool": 1, "u8": 1, "f64": 1, "f16": 1, "bf16": 1}
 GRADIENT_CAP = 4
 DROPPED_KEYWORDS = {"device", "layout", "requires_grad", "pin_memory"}
