@@ -19,7 +19,7 @@ DType promote(DType a, DType b) {
   const DTypeInfo& u = x.is_signed ? y : x;
   if (s.size > u.size) return s.dtype;
   constexpr DType kWider[] = {DType::I16, DType::I32, DType::I64, DType::F32};
-  return kWider[std::countr_zero(static_cast<unsigned>(u.size))];
+  return kWider[std::countr_zero(static_cast<unsigned>(u.size)) & 3];
 }
 
 bool parse_dtype(std::string_view text, DType& out) {
