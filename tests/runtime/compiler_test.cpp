@@ -277,9 +277,13 @@ TEST_SUITE("runtime") {
     std::vector<uint64_t> words;
     for (uint64_t i = 1; i <= 64; ++i) words.push_back(i * 0x9e3779b97f4a7c15u);
     for (const Row& row : rows) {
+      CAPTURE(row.name);
+      for (const char* cpu : {"x86-64-v4", "skylake-avx512", "znver5"}) {
+        CHECK_NOTHROW(assembly(row.text, {.triple = "x86_64-linux-gnu", .cpu = cpu}));
+      }
+      CHECK_NOTHROW(assembly(row.text, {.triple = "aarch64-linux-gnu"}));
       for (const auto& input : {bytes_of(floats), bytes_of(doubles), bytes_of(words)}) {
         for (const char* cpu : {"", "x86-64-v2", "x86-64-v3"}) {
-          CAPTURE(row.name);
           CAPTURE(cpu);
           const auto expected = run_phase(row.text, input, {.cpu = cpu, .full_pipeline = true});
           const auto got = run_phase(row.text, input, {.cpu = cpu});
