@@ -22,7 +22,9 @@ bool is_integer_index(const Node& n) {
   return n.dtype == DType::I64 && n.op != Op::Load && n.op != Op::Read;
 }
 
-bool fits_i32(const NodeRef& n) { return n->lo >= INT32_MIN && n->hi <= INT32_MAX; }
+bool fits_i32(const NodeRef& n) {
+  return n->lo >= INT32_MIN && n->hi <= INT32_MAX;
+}
 
 std::vector<const Node*> pointers(const std::vector<NodeRef>& v) {
   return {v.begin(), v.end()};
@@ -49,7 +51,8 @@ std::vector<Instruction> Emitter::end_function() {
   return std::move(frames_[0].code);
 }
 
-void Emitter::open_loop(const NodeRef& variable, const Operand& begin, const Operand& end, bool innermost) {
+void Emitter::open_loop(const NodeRef& variable, const Operand& begin, const Operand& end,
+                        bool innermost) {
   Frame f;
   f.variable = variable;
   f.begin = begin;
@@ -68,7 +71,8 @@ void Emitter::bind(const NodeRef& variable, const Operand& value) {
 
 void Emitter::close_loop() {
   for (CarriedIndex& c : top().carried) {
-    c.phi.next = push({.code = Code::Op, .op = Op::Add, .args = {c.phi.dst, index(c.step)}}, depth(), DType::I64, 1);
+    c.phi.next = push({.code = Code::Op, .op = Op::Add, .args = {c.phi.dst, index(c.step)}},
+                      depth(), DType::I64, 1);
   }
   Frame f = std::move(top());
   frames_.pop_back();
@@ -107,7 +111,8 @@ void Emitter::carry(Cell* cell, int frame) {
 }
 
 void Emitter::barrier() {
-  if (top().code.empty() || top().code.back().code != Code::Barrier) top().code.push_back({.code = Code::Barrier});
+  if (top().code.empty() || top().code.back().code != Code::Barrier)
+    top().code.push_back({.code = Code::Barrier});
 }
 
 // ---- values
@@ -120,7 +125,9 @@ Operand Emitter::constant(DType dtype, uint64_t bits) {
   return v;
 }
 
-Operand Emitter::index(int64_t v) { return constant(DType::I64, static_cast<uint64_t>(v)); }
+Operand Emitter::index(int64_t v) {
+  return constant(DType::I64, static_cast<uint64_t>(v));
+}
 
 Operand Emitter::push(Instruction i, int level, DType dtype, int lanes) {
   i.dst.kind = Operand::Kind::Value;
@@ -139,7 +146,8 @@ const Operand* Emitter::find(const Key& key) const {
   return it == memo_.end() ? nullptr : &it->second.value;
 }
 
-Operand Emitter::remember(const Key& key, const NodeRef& node, const NodeRef& valid, const Operand& v) {
+Operand Emitter::remember(const Key& key, const NodeRef& node, const NodeRef& valid,
+                          const Operand& v) {
   memo_[key] = {v, node, valid};
   frames_[static_cast<size_t>(v.level)].keys.push_back(key);
   return v;
@@ -154,11 +162,16 @@ Operand Emitter::op(Op o, DType dtype, std::vector<Operand> args) {
 }
 
 Operand Emitter::op_here(Op o, std::vector<Operand> args) {
+  return op_in_frame(depth(), o, std::move(args));
+}
+
+Operand Emitter::op_in_frame(int frame, Op o, std::vector<Operand> args) {
   int lanes = 1;
   for (const Operand& a : args) lanes = std::max(lanes, a.lanes);
   for (Operand& a : args) a = widen(a, lanes);
   const DType dtype = args.back().dtype;
-  return push({.code = Code::Op, .op = o, .args = std::move(args)}, depth(), dtype, lanes);
+  return push({.code = Code::Op, .op = o, .args = std::move(args)}, std::max(frame, level_of(args)),
+              dtype, lanes);
 }
 
 Operand Emitter::lane_reduce(Op o, const Operand& v) {
@@ -181,7 +194,8 @@ Operand Emitter::widen(Operand v, int lanes) {
     v.lanes = lanes;
     return v;
   }
-  ensure(v.lanes == 1 && v.kind != Operand::Kind::Iota, "a vector of one width is used where another is needed");
+  ensure(v.lanes == 1 && v.kind != Operand::Kind::Iota,
+         "a vector of one width is used where another is needed");
   // A splat lives where its scalar lives.
   const Key key{kSplat, v.id, static_cast<int64_t>(v.kind), nullptr, nullptr};
   if (const Operand* known = find(key)) return *known;
@@ -221,10 +235,13 @@ Operand Emitter::emit(const NodeRef& n) {
     return v;
   }
   switch (n->op) {
-    case Op::Lin: return remember(key, n, {}, emit_sum(n));
+    case Op::Lin:
+      return remember(key, n, {}, emit_sum(n));
     case Op::FDiv:
-    case Op::FMod: return remember(key, n, {}, emit_division(n));
-    case Op::Read: return emit_read(n);
+    case Op::FMod:
+      return remember(key, n, {}, emit_division(n));
+    case Op::Read:
+      return emit_read(n);
     case Op::Load: {
       const auto slot = static_cast<int>(n->integer());
       const NodeRef valid = n->src.size() > 1 ? n->src[1] : NodeRef();
@@ -233,11 +250,13 @@ Operand Emitter::emit(const NodeRef& n) {
       const Operand r = load({slot, n->dtype, n->src[0], valid, 0, false, size});
       return remember(key, n, {}, r);
     }
-    default: return remember(key, n, {}, emit_elementwise(n));
+    default:
+      return remember(key, n, {}, emit_elementwise(n));
   }
 }
 
-// An index that grows by a constant with the innermost loop is a phi; its first value is computed outside.
+// An index that grows by a constant with the innermost loop is a phi; its first value is computed
+// outside.
 Operand Emitter::carried_index(const NodeRef& n) {
   if (frames_.size() < 2 || !top().innermost || lane_of(n)) return {};
   LinearForm form = linear_form(n);
@@ -300,7 +319,8 @@ Operand Emitter::emit_division(const NodeRef& n) {
   const bool division = n->op == Op::FDiv;
   if (std::has_single_bit(static_cast<uint64_t>(d))) {  // right for negative numbers too
     const int shift = std::countr_zero(static_cast<uint64_t>(d));
-    return division ? op(Op::Shr, DType::I64, {a, index(shift)}) : op(Op::And, DType::I64, {a, index(d - 1)});
+    return division ? op(Op::Shr, DType::I64, {a, index(shift)})
+                    : op(Op::And, DType::I64, {a, index(d - 1)});
   }
   if (x->lo >= 0) return op(division ? Op::IDiv : Op::Rem, DType::I64, {a, index(d)});
   const Operand rest = op(Op::Rem, DType::I64, {a, index(d)});
@@ -340,7 +360,8 @@ Operand Emitter::emit_narrow(const NodeRef& n) {
       Operand r = emit_narrow(rest);
       for (const auto& [atom, c] : vector.terms) {
         Operand t = emit_narrow(atom);
-        if (c != 1) t = op(Op::Mul, DType::I32, {t, constant(DType::I32, static_cast<uint32_t>(c))});
+        if (c != 1)
+          t = op(Op::Mul, DType::I32, {t, constant(DType::I32, static_cast<uint32_t>(c))});
         const bool zero = r.kind == Operand::Kind::Constant && r.bits == 0;
         r = zero ? t : op(Op::Add, DType::I32, {r, t});
       }
@@ -390,7 +411,8 @@ Operand Emitter::load_scalar(const Access& a) {
     const int64_t offset = form.constant;
     form.constant = 0;
     const Operand p = pointer(a.memory, a.dtype, from_linear(form));
-    return push({.code = Code::Load, .args = {p}, .imm = offset}, std::max(p.level, a.level), a.dtype, 1);
+    return push({.code = Code::Load, .args = {p}, .imm = offset}, std::max(p.level, a.level),
+                a.dtype, 1);
   }
   // Element 0 is read in place of one that is not there.
   const Operand valid = emit(a.valid);
@@ -452,12 +474,14 @@ Operand Emitter::gather(const Access& a, const NodeRef& lane) {
       }
     }
     const Operand x = load_scalar(one);
-    r = push({.code = Code::Insert, .args = {r, x}, .imm = q}, std::max(r.level, x.level), a.dtype, lanes_);
+    r = push({.code = Code::Insert, .args = {r, x}, .imm = q}, std::max(r.level, x.level), a.dtype,
+             lanes_);
   }
   return r;
 }
 
-void Emitter::store(int memory, DType dtype, const NodeRef& at, const Operand& v, bool padded, bool stream) {
+void Emitter::store(int memory, DType dtype, const NodeRef& at, const Operand& v, bool padded,
+                    bool stream) {
   const NodeRef lane = lane_of(at);
   LinearForm form = linear_form(at);
   if (lane) {
@@ -466,7 +490,8 @@ void Emitter::store(int memory, DType dtype, const NodeRef& at, const Operand& v
     if (step != 1 || lane_of(rest)) {
       const Operand wide = widen(v, lanes_);
       for (int64_t q = 0; q < live_lanes(lane); q++) {
-        const Operand x = push({.code = Code::Extract, .args = {wide}, .imm = q}, depth(), v.dtype, 1);
+        const Operand x =
+            push({.code = Code::Extract, .args = {wide}, .imm = q}, depth(), v.dtype, 1);
         store(memory, dtype, substitute(at, {{lane, index_const(q)}}), x, padded, false);
       }
       return;
@@ -493,13 +518,16 @@ void Emitter::new_version(Place& p) {
   version_level_[p.version] = depth();
 }
 
-void Emitter::completed(Place& p) { version_level_[p.version] = depth(); }
+void Emitter::completed(Place& p) {
+  version_level_[p.version] = depth();
+}
 
 Operand Emitter::load_place(const Place& p, const NodeRef& flat, int level) {
   return load({p.memory, p.dtype, flat, {}, level, p.padded, 0});
 }
 
-void Emitter::store_place(const Place& p, const std::vector<NodeRef>& index, const Operand& v, bool stream) {
+void Emitter::store_place(const Place& p, const std::vector<NodeRef>& index, const Operand& v,
+                          bool stream) {
   store(p.memory, p.dtype, p.flat(index), v, p.padded, stream);
 }
 
@@ -523,15 +551,18 @@ const Operand* Emitter::find_register(int value, const std::vector<NodeRef>& loc
   return it == registers_.end() ? nullptr : &it->second.value;
 }
 
-// A stored value: from registers, where the reader's tile has the same constants and the same lane variable as the
-// writer's (rule L8), else from its place.
+// A stored value: from registers, where the reader's tile has the same constants and the same lane
+// variable as the writer's (rule L8), else from its place.
 Operand Emitter::emit_read(const NodeRef& n) {
   const int id = static_cast<int>(n->integer());
   const std::vector<NodeRef> at(n->src.begin(), n->src.end());
-  if (const auto it = forwarded_.find({id, pointers(at)}); it != forwarded_.end()) return it->second.value;
+  if (const auto it = forwarded_.find({id, pointers(at)}); it != forwarded_.end())
+    return it->second.value;
   const auto [stage, value] = kernel_.find_value(id);
   const Place& p = place(id);
-  require(p.version > 0, "lower {}: {} is read before stage {} has computed it; attach {} to a loop that encloses the reader",
+  require(p.version > 0,
+          "lower {}: {} is read before stage {} has computed it; attach {} to a loop that encloses "
+          "the reader",
           kernel_.name, value->name, stage->name, stage->name);
   if (value->scope == Scope::Register) {
     const std::vector<NodeRef> local = p.local(at);
@@ -540,8 +571,9 @@ Operand Emitter::emit_read(const NodeRef& n) {
     if (!r) {
       std::string where;
       for (const NodeRef& l : local) where += fmt::format("[{}]", index_text(l));
-      user_error("lower {}: {}{} is not in registers; give {} the tile of its reader or the scope scratch",
-                 kernel_.name, value->name, where, value->name);
+      user_error(
+          "lower {}: {}{} is not in registers; give {} the tile of its reader or the scope scratch",
+          kernel_.name, value->name, where, value->name);
     }
     return *r;
   }
@@ -552,8 +584,8 @@ Operand Emitter::emit_read(const NodeRef& n) {
   return remember(key, flat, {}, load_place(p, flat, level));
 }
 
-// The reader's lanes run along another axis than the registers': lanes x lanes registers are exchanged in log2(lanes)
-// rounds of shuffles, after which the wanted ones exist.
+// The reader's lanes run along another axis than the registers': lanes x lanes registers are
+// exchanged in log2(lanes) rounds of shuffles, after which the wanted ones exist.
 bool Emitter::exchange_lanes(int value, const std::vector<NodeRef>& local) {
   const auto count = static_cast<size_t>(lanes_);
   const NodeRef lane = lane_variable(lanes_);
@@ -583,7 +615,10 @@ bool Emitter::exchange_lanes(int value, const std::vector<NodeRef>& local) {
         if (q & half) continue;
         for (const bool high : {false, true}) {
           const std::vector<Operand> pair{rows[q], rows[q + half]};
-          next[q + (high ? half : 0)] = push({.code = Code::Shuffle, .args = pair, .imm = static_cast<int64_t>(half), .flag = high},
+          next[q + (high ? half : 0)] = push({.code = Code::Shuffle,
+                                              .args = pair,
+                                              .imm = static_cast<int64_t>(half),
+                                              .flag = high},
                                              level_of(pair), rows[q].dtype, lanes_);
         }
       }

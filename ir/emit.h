@@ -1,11 +1,13 @@
 // Emission of expressions into a nest of open loops.
 //
-// A stack of frames, one an open loop. A node is emitted once, in the outermost frame in which all it uses is known, and remembered
-// there until that loop closes (rule L3). Integer sums are emitted outer terms first, so that partial sums move out
-// too. This does the work of loop-invariant code motion, common subexpressions and reassociation of addresses: no
-// optimisation pass runs behind it. In an innermost loop an index that grows by a constant is carried instead of computed.
+// A stack of frames, one an open loop. A node is emitted once, in the outermost frame in which all
+// it uses is known, and remembered there until that loop closes (rule L3). Integer sums are emitted
+// outer terms first, so that partial sums move out too. This does the work of loop-invariant code
+// motion, common subexpressions and reassociation of addresses: no optimisation pass runs behind
+// it. In an innermost loop an index that grows by a constant is carried instead of computed.
 //
-// `lane` is a variable with the interval of the vector's lanes: an expression is a vector exactly if it contains it (rule L5).
+// `lane` is a variable with the interval of the vector's lanes: an expression is a vector exactly
+// if it contains it (rule L5).
 #pragma once
 
 #include <functional>
@@ -54,6 +56,8 @@ class Emitter {
   Operand widen(Operand v, int lanes);
   /// An operation here, in the frame now open, remembered nowhere.
   Operand op_here(Op op, std::vector<Operand> args);
+  /// The same in an outer frame, or as far out as the arguments are known.
+  Operand op_in_frame(int frame, Op op, std::vector<Operand> args);
   Operand lane_reduce(Op op, const Operand& v);
   /// v in the live lanes of `lane`, `other` in the rest.
   Operand only_live(const NodeRef& lane, const Operand& v, const Operand& other);
@@ -66,7 +70,8 @@ class Emitter {
   void completed(Place& place);
   void new_version(Place& place);
   Operand load_place(const Place& place, const NodeRef& flat, int level);
-  void store_place(const Place& place, const std::vector<NodeRef>& index, const Operand& v, bool stream);
+  void store_place(const Place& place, const std::vector<NodeRef>& index, const Operand& v,
+                   bool stream);
   void keep_in_register(int value, const std::vector<NodeRef>& local, const Operand& v);
   void forget_registers(int value);
   /// Values of the stage now at its leaf, for later values at the same point (rule L12).
@@ -84,7 +89,8 @@ class Emitter {
   struct KeyHash {
     size_t operator()(const Key& k) const {
       const auto p = reinterpret_cast<uintptr_t>(k.node), q = reinterpret_cast<uintptr_t>(k.valid);
-      return std::hash<uint64_t>()(p * 0x9E3779B97F4A7C15ULL ^ q * 31 ^ static_cast<uint64_t>(k.a * 131 + k.b * 7 + k.kind));
+      return std::hash<uint64_t>()(p * 0x9E3779B97F4A7C15ULL ^ q * 31 ^
+                                   static_cast<uint64_t>(k.a * 131 + k.b * 7 + k.kind));
     }
   };
   struct Remembered {
@@ -116,9 +122,9 @@ class Emitter {
     int memory;
     DType dtype;
     NodeRef index, valid;
-    int level;    // not emitted further out than this
-    bool padded;  // dead lanes may be touched
-    int64_t size; // elements of the memory from index 0; 0: not known
+    int level;     // not emitted further out than this
+    bool padded;   // dead lanes may be touched
+    int64_t size;  // elements of the memory from index 0; 0: not known
   };
 
   Frame& top() { return frames_.back(); }
@@ -132,7 +138,8 @@ class Emitter {
   Operand load_scalar(const Access& a);
   Operand load_vector(const Access& a, const NodeRef& lane, const LinearForm& scalar_part);
   Operand gather(const Access& a, const NodeRef& lane);
-  void store(int memory, DType dtype, const NodeRef& index, const Operand& v, bool padded, bool stream);
+  void store(int memory, DType dtype, const NodeRef& index, const Operand& v, bool padded,
+             bool stream);
   Operand emit_sum(const NodeRef& n);
   Operand carried_index(const NodeRef& n);
   Operand emit_division(const NodeRef& n);

@@ -1,0 +1,52 @@
+#include "ir/lower.h"
+
+#include <algorithm>
+#include <bit>
+
+#include "core/error.h"
+#include "ir/index.h"
+#include "ir/legalize.h"
+#include "ir/nest.h"
+#include "ir/schedule.h"
+
+namespace lazuli {
+namespace {
+
+// The vector loops of a schedule have one extent, which is the number of lanes.
+int lanes_of_schedule(const Kernel& kernel) {
+  int64_t lanes = 1;
+  for (const auto& s : kernel.stages) {
+    for (const Loop& l : s->loops) {
+      if (l.kind != LoopKind::Vector) continue;
+      const bool legal =
+          l.extent > 1 && l.extent <= 64 && std::has_single_bit(static_cast<uint64_t>(l.extent));
+      require(legal,
+              "lower {}: vector loop {} of {} has {} iterations; split off 2, 4, 8, 16, 32 or 64",
+              kernel.name, l.name, s->name, l.extent);
+      require(lanes == 1 || lanes == l.extent, "lower {}: vector loops of {} and of {} lanes",
+              kernel.name, lanes, l.extent);
+      lanes = l.extent;
+    }
+  }
+  return static_cast<int>(lanes);
+}
+
+}  // namespace
+
+int vector_lanes(const Kernel& kernel, const Target& target) {
+  bool wide = false;
+  for (const auto& s : kernel.stages) {
+    for (const Value& v : s->values) wide |= size_of(v.expr->dtype) == 8;
+  }
+  return wide ? std::max(1, target.lanes / 2) : target.lanes;
+}
+
+Program lower(const Kernel& kernel, const Target& target) {
+  verify_algorithm(kernel);
+  verify_schedule(kernel);
+  Kernel legal = clone(kernel);
+  legalize(legal);
+  return Nest(legal, target, lanes_of_schedule(legal)).run();
+}
+
+}  // namespace lazuli

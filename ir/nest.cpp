@@ -1,0 +1,558 @@
+#include "ir/nest.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "core/error.h"
+#include "core/evaluate.h"
+
+namespace lazuli {
+namespace {
+
+bool is_unrolled(const Loop& l) {
+  return l.kind == LoopKind::Unroll || l.kind == LoopKind::Vector;
+}
+
+NodeRef variable(const std::string& loop_name, int64_t extent) {
+  return axis(loop_name, extent);
+}
+
+}  // namespace
+
+Op combining_op(Op reduce, DType dtype) {
+  const Op op = combiner(reduce);
+  if (dtype != DType::Bool) return op;
+  return op == Op::Add || op == Op::Max ? Op::Or : Op::And;
+}
+
+Nest::Nest(const Kernel& kernel, const Target& target, int lanes)
+    : kernel_(kernel), target_(target), emitter_(kernel, program_, lanes), reads_(kernel) {
+  program_.name = kernel.name;
+  program_.lanes = lanes;
+  for (const KernelArgument& a : kernel.arguments)
+    program_.arguments.push_back({a.name, a.dtype, a.size, a.output});
+}
+
+Program Nest::run() {
+  for (const auto& s : kernel_.stages) {
+    if (!s->at) emit_phase(s.get());
+  }
+  return std::move(program_);
+}
+
+void Nest::emit_phase(const Stage* root) {
+  root_ = root;
+  program_.phases.emplace_back();
+  phase_ = &program_.phases.back();
+  phase_->name = root->name;
+  for (const bool tail : {false, true}) {
+    tail_ = tail;
+    if (tail && !phase_->has_tail) break;
+    emitter_.begin_function();
+    Region whole;
+    for (const NodeRef& a : root->axes) {
+      whole.base.push_back(index_const(0));
+      whole.extent.push_back(a->hi + 1);
+    }
+    emit_stage(root, whole);
+    (tail ? phase_->tail : phase_->body) = emitter_.end_function();
+  }
+}
+
+// ---- attached stages and storage
+
+void Nest::make_place(const Stage* s, const Value& v, const Region& region) {
+  Place& p = emitter_.place(v.id);
+  const Value* alias = v.alias >= 0 ? kernel_.find_value(v.alias).second : nullptr;
+  // Outputs and values that other phases see are stored whole, from index 0.
+  const Scope scope = alias ? alias->scope : v.scope;
+  const bool whole = scope == Scope::Argument || scope == Scope::Shared;
+  const std::vector<int> axes = axes_of(*s, v);
+  p.base.clear();
+  for (int a : axes) p.base.push_back(whole ? index_const(0) : region.base[static_cast<size_t>(a)]);
+  emitter_.new_version(p);
+  if (v.scope == Scope::Register) {
+    emitter_.forget_registers(v.id);
+    return;
+  }
+  Region r = region;
+  if (whole) {
+    for (size_t a = 0; a < s->axes.size(); a++) r.extent[a] = s->axes[a]->hi + 1;
+  }
+  if (whole && parallel_variable_ && s != root_) {
+    bool disjoint = false;
+    for (int a : axes) disjoint |= uses(region.base[static_cast<size_t>(a)], parallel_variable_);
+    require(disjoint,
+            "lower {}: every iteration of the parallel loop of {} would store the same part of {}; "
+            "attach {} elsewhere or make it a phase",
+            kernel_.name, root_->name, v.name, s->name);
+  }
+  if (p.made) {
+    if (alias || v.slot >= 0) return;
+    Place again;
+    lay_out(again, *s, v, r, emitter_.lanes());
+    ensure(again.size <= p.size,
+           fmt::format("kernel {}: storage of {} is needed larger than it was made", kernel_.name,
+                       v.name));
+    return;
+  }
+  p.made = true;
+  p.dtype = v.expr->dtype;
+  if (alias) {
+    const Value& of = *alias;
+    Place& other = emitter_.place(of.id);
+    if (!other.made) {
+      require(of.slot >= 0, "lower {}: {} is kept in place of {}, which has no memory yet",
+              kernel_.name, v.name, of.name);
+      Region all;
+      const Stage* owner = kernel_.find_value(of.id).first;
+      for (const NodeRef& a : owner->axes) all.extent.push_back(a->hi + 1);
+      lay_out(other, *owner, of, all, emitter_.lanes());
+      other.made = true;
+      other.dtype = p.dtype;
+      other.memory = of.slot;
+    }
+    p.memory = other.memory;
+    p.offset = other.offset;
+    p.size = other.size;
+    p.components = other.components;
+    p.padded = other.padded;
+    return;
+  }
+  lay_out(p, *s, v, r, emitter_.lanes());
+  if (v.slot >= 0) {
+    p.memory = v.slot;
+    return;
+  }
+  p.memory = v.scope == Scope::Shared  ? Program::kShared
+             : v.scope == Scope::Local ? Program::kLocal
+                                       : Program::kScratch;
+  int64_t& total = v.scope == Scope::Shared  ? program_.shared_bytes
+                   : v.scope == Scope::Local ? program_.local_bytes
+                                             : program_.scratch_bytes;
+  const int64_t element = size_of(p.dtype);
+  p.offset = total / element;
+  // A vector may begin at the last element; the next value begins on a cache line.
+  total += ((p.size + emitter_.lanes()) * element + 63) / 64 * 64;
+}
+
+void Nest::place_attached(const Stage* s, size_t position, const Environment& e) {
+  std::vector<Stage*> below;
+  for (const auto& c : kernel_.stages) {
+    if (is_below(c.get(), s, position)) below.push_back(c.get());
+  }
+  if (below.empty()) return;
+  const Regions regions = footprints(kernel_, reads_, below, s, {e.current, e.remaining});
+  const auto here = [&](const Stage* c) {
+    return c->at == s && c->at_loop == s->loops[position].name;
+  };
+  // Storage that outlives the loop which computes it: a reader sits outside that loop.
+  std::vector<int> held;
+  for (const Stage* c : below) {
+    if (here(c)) continue;
+    const size_t at = loop_position(*c->at, c->at_loop);
+    for (const Stage* reader : below) {
+      if (reader == c || reader == c->at || !reads_.reads(reader, c) || is_below(reader, c->at, at))
+        continue;
+      for (const Value& v : c->values) {
+        if (v.slot >= 0 || emitter_.place(v.id).held) continue;
+        require(v.scope != Scope::Register,
+                "lower {}: {} is kept in registers, but {} reads it outside loop {}; give it the "
+                "scope scratch",
+                kernel_.name, v.name, reader->name, c->at_loop);
+        make_place(c, v, regions.at(c));
+        emitter_.place(v.id).held = true;
+        held.push_back(v.id);
+      }
+      break;
+    }
+  }
+  for (const Stage* c : below) {
+    if (here(c)) emit_stage(c, regions.at(c));
+  }
+  for (int id : held) emitter_.place(id).held = false;
+}
+
+void Nest::emit_stage(const Stage* s, const Region& region) {
+  for (const Value& v : s->values) {
+    if (!emitter_.place(v.id).held) make_place(s, v, region);
+  }
+  const bool local = std::any_of(s->values.begin(), s->values.end(),
+                                 [](const Value& v) { return v.scope == Scope::Local; });
+  if (local) emitter_.barrier();
+  Environment e;
+  e.current = region.base;
+  e.remaining = region.extent;
+  e.region = &region;
+  if (s == root_ && !s->loops.empty() && s->loops[0].kind == LoopKind::Parallel) {
+    parallel_loops(s, e);
+  } else {
+    loops(s, 0, e);
+  }
+  if (local) emitter_.barrier();
+  for (const Value& v : s->values) {
+    Place& p = emitter_.place(v.id);
+    if (p.held) emitter_.new_version(p);
+    emitter_.completed(p);
+  }
+}
+
+// ---- loops
+
+void Nest::loops(const Stage* s, size_t position, Environment& e) {
+  std::vector<const Value*> opened;
+  for (const Value& v : s->values) {
+    if (v.reduces() && accumulation_position(s, v) == position) {
+      open_accumulators(s, v, position, e);
+      opened.push_back(&v);
+    }
+  }
+  if (position == s->loops.size()) {
+    leaf(s, e);
+  } else {
+    run_loop(s, position, e);
+  }
+  for (const Value* v : opened) finish(s, *v);
+}
+
+void Nest::run_loop(const Stage* s, size_t position, Environment& e) {
+  switch (s->loops[position].kind) {
+    case LoopKind::Vector:
+      return vector_loop(s, position, e);
+    case LoopKind::Unroll:
+    case LoopKind::Ilp:
+      return unrolled_loop(s, position, e);
+    case LoopKind::Serial:
+      return serial_loop(s, position, e);
+    case LoopKind::Parallel:
+      internal_error("a parallel loop inside a nest");
+    default:
+      user_error("lower {}: {} loops of stage {} are not built yet", kernel_.name,
+                 s->loops[position].kind == LoopKind::Group ? "group" : "item", s->name);
+  }
+}
+
+// One iteration: the axis moves, attached stages come first, then the inner loops.
+void Nest::body(const Stage* s, size_t position, Environment& e, const NodeRef& iteration,
+                int64_t remaining) {
+  const Loop& l = s->loops[position];
+  const auto a = static_cast<size_t>(l.axis);
+  Environment inner = e;
+  inner.current[a] = index_add(e.current[a], iteration, l.stride);
+  inner.remaining[a] = remaining;
+  inner.visited.resize(position + 1);
+  inner.visited[position] = iteration;
+  place_attached(s, position, inner);
+  loops(s, position + 1, inner);
+}
+
+void Nest::vector_loop(const Stage* s, size_t position, Environment& e) {
+  const Loop& l = s->loops[position];
+  const auto a = static_cast<size_t>(l.axis);
+  Environment inner = e;
+  inner.lane = emitter_.lane_variable(std::min<int64_t>(e.remaining[a], emitter_.lanes()));
+  inner.current[a] = index_add(e.current[a], inner.lane);
+  inner.remaining[a] = 1;
+  loops(s, position + 1, inner);
+}
+
+void Nest::unrolled_loop(const Stage* s, size_t position, Environment& e) {
+  const Loop& l = s->loops[position];
+  const int64_t n = e.remaining[static_cast<size_t>(l.axis)];
+  const auto iteration = [&](int64_t q, int64_t remaining) {
+    Environment inner = e;
+    if (l.kind == LoopKind::Ilp) inner.ilp.push_back(q);
+    body(s, position, inner, index_const(q), remaining);
+  };
+  for (int64_t q = 0; q < n / l.stride; q++) iteration(q, l.stride);
+  if (n % l.stride) iteration(n / l.stride, n % l.stride);
+}
+
+// The parallel loops stand outermost. One alone may have a ragged last iteration, which is a
+// function of its own; several are counted by one variable.
+void Nest::parallel_loops(const Stage* s, Environment& e) {
+  size_t count = 0;
+  while (count < s->loops.size() && s->loops[count].kind == LoopKind::Parallel) count++;
+  std::vector<int64_t> full;
+  int64_t total = 1, tail = 0;
+  std::vector<int64_t> remaining = e.remaining;
+  for (size_t q = 0; q < count; q++) {
+    const Loop& l = s->loops[q];
+    const auto a = static_cast<size_t>(l.axis);
+    full.push_back(remaining[a] / l.stride);
+    tail = remaining[a] % l.stride;
+    require(tail == 0 || count == 1,
+            "lower {}: parallel loop {} of {} has a ragged end beside another parallel loop; mark "
+            "it alone",
+            kernel_.name, l.name, s->name);
+    remaining[a] = l.stride;
+    total *= full.back();
+  }
+  phase_->count = total;
+  phase_->has_tail = tail > 0;
+  const Loop& first = s->loops[0];
+  if (tail_) {
+    body(s, 0, e, index_const(full[0]), tail);
+    return;
+  }
+  if (total == 0) return;
+  const NodeRef v = variable(first.name, total);
+  Operand begin, end;
+  begin.kind = Operand::Kind::Begin;
+  end.kind = Operand::Kind::End;
+  NodeRef rest = v;
+  std::vector<NodeRef> iterations(count);
+  for (size_t q = count; q-- > 0;) std::tie(rest, iterations[q]) = index_divmod(rest, full[q]);
+  if (total > 1) {
+    emitter_.open_loop(v, begin, end, innermost(s, count - 1));
+    parallel_variable_ = v;
+  }
+  Environment inner = e;
+  for (size_t q = 0; q < count; q++) {
+    const Loop& l = s->loops[q];
+    const auto a = static_cast<size_t>(l.axis);
+    inner.current[a] = index_add(inner.current[a], iterations[q], l.stride);
+    inner.remaining[a] = l.stride;
+    inner.visited.push_back(iterations[q]);
+    place_attached(s, q, inner);
+  }
+  loops(s, count, inner);
+  if (total > 1) emitter_.close_loop();
+  parallel_variable_ = {};
+}
+
+void Nest::serial_loop(const Stage* s, size_t position, Environment& e) {
+  const Loop& l = s->loops[position];
+  const int64_t n = e.remaining[static_cast<size_t>(l.axis)];
+  const int64_t full = n / l.stride, tail = n % l.stride;
+  for (size_t q = position + 1; q < s->loops.size(); q++) {
+    require(s->loops[q].axis != l.axis || s->loops[q].stride < l.stride,
+            "lower {}: in stage {} loop {} stands inside loop {}, a finer part of the same axis; "
+            "order outer parts first",
+            kernel_.name, s->name, s->loops[q].name, l.name);
+  }
+  NodeRef end;
+  if (s->limit.count(l.axis)) {
+    bool outermost = true;
+    for (size_t q = 0; q < position; q++) outermost &= s->loops[q].axis != l.axis;
+    const bool whole = n == s->axes[static_cast<size_t>(l.axis)]->hi + 1 && tail == 0;
+    if (outermost && whole && trimmable()) end = trimmed_end(s, l.axis, l.stride, e);
+  }
+  if (full == 1 && !end) {
+    body(s, position, e, index_const(0), l.stride);
+  } else if (full > 0) {
+    const NodeRef v = variable(l.name, full);
+    const Operand last = end ? emitter_.emit(end) : Emitter::index(full);
+    emitter_.open_loop(v, Emitter::index(0), last, innermost(s, position));
+    body(s, position, e, v, l.stride);
+    emitter_.close_loop();
+  }
+  if (tail) body(s, position, e, index_const(full), tail);
+}
+
+// No loop is emitted inside this one.
+bool Nest::innermost(const Stage* s, size_t position) const {
+  for (size_t q = position + 1; q < s->loops.size(); q++) {
+    const Loop& l = s->loops[q];
+    if (l.extent > 1 && !is_unrolled(l) && l.kind != LoopKind::Ilp) return false;
+  }
+  return std::none_of(kernel_.stages.begin(), kernel_.stages.end(),
+                      [&](const auto& c) { return is_below(c.get(), s, position); });
+}
+
+// ---- triangular domains
+
+// All stages over bounded axes are trimmed or none is: an untrimmed reader would see what a trimmed
+// writer skipped.
+bool Nest::trimmable() const {
+  for (const auto& s : kernel_.stages) {
+    for (const auto& [a, bound] : s->limit) {
+      for (const Loop& l : s->loops) {
+        if (l.axis == a && (s->axes[static_cast<size_t>(a)]->hi + 1) % l.stride) return false;
+      }
+    }
+  }
+  return true;
+}
+
+NodeRef Nest::trimmed_end(const Stage* s, int a, int64_t stride, const Environment& e) const {
+  bool stores = false;
+  for (const Value& v : s->values) stores |= s->keeps(v, a);
+  // The bound at the largest indices: of the whole region where it is stored, else of the tile.
+  Substitution largest;
+  for (size_t b = 0; b < s->axes.size(); b++) {
+    if (static_cast<int>(b) == a) continue;
+    const NodeRef base = stores ? e.region->base[b] : e.current[b];
+    const int64_t length = stores ? e.region->extent[b] : e.remaining[b];
+    largest[s->axes[b]] = index_add(base, index_const(length - 1));
+  }
+  const int64_t n = s->axes[static_cast<size_t>(a)]->hi + 1;
+  int64_t unit = stride;
+  if (stores) {
+    for (const auto& reader : kernel_.stages) {
+      for (const auto& [ra, bound] : reader->limit) {
+        for (const Loop& l : reader->loops) {
+          if (l.axis == ra && n % l.stride == 0) unit = std::max(unit, l.stride);
+        }
+      }
+    }
+  }
+  const NodeRef bound = substitute(s->limit.at(a), largest);
+  const NodeRef units = index_divmod(index_add(bound, index_const(unit - 1)), unit).first;
+  const NodeRef end = index_mul(units, unit / stride);
+  if (end->lo >= 1 && end->hi <= n / stride) return end;
+  // At least one iteration, and none beyond the axis.
+  const NodeRef low = scalar_op(Op::Max, DType::I64, {end, index_const(1)});
+  return scalar_op(Op::Min, DType::I64, {low, index_const(n / stride)});
+}
+
+// ---- values
+
+size_t Nest::accumulation_position(const Stage* s, const Value& v) const {
+  size_t p = s->loops.size();
+  while (p > 0 && (!s->keeps(v, s->loops[p - 1].axis) || is_unrolled(s->loops[p - 1]))) p--;
+  while (p < s->loops.size() && s->keeps(v, s->loops[p].axis)) p++;
+  return p;
+}
+
+void Nest::open_accumulators(const Stage* s, const Value& v, size_t position,
+                             const Environment& e) {
+  Accumulators g;
+  g.frame = emitter_.depth();
+  bool later = false;
+  for (size_t q = 0; q < position; q++) {
+    if (s->keeps(v, s->loops[q].axis) || q >= e.visited.size() || !e.visited[q]) continue;
+    const NodeRef first = index_equal(e.visited[q], index_const(0));
+    if (first->op == Op::Const) {
+      later |= first->lo == 0;
+    } else {
+      g.first = g.first ? logical_and(g.first, first) : first;
+    }
+  }
+  if (later) g.first = scalar_const(Scalar(false), DType::Bool);
+  require(!g.first || v.scope != Scope::Register,
+          "lower {}: {} is kept in registers, but a loop over what it sums stands outside its "
+          "tile; give it a scope with memory",
+          kernel_.name, v.name);
+  accumulators_[v.id] = std::move(g);
+}
+
+Cell& Nest::accumulator(const Stage* s, const Value& v, const std::vector<NodeRef>& index,
+                        const Environment& e, bool across) {
+  Accumulators& g = accumulators_.at(v.id);
+  for (auto& entry : g.entries) {
+    if (entry.ilp == e.ilp && std::equal(entry.index.begin(), entry.index.end(), index.begin(),
+                                         index.end(), NodeEqual())) {
+      emitter_.carry(entry.cell.get(), g.frame);
+      return *entry.cell;
+    }
+  }
+  auto cell = std::make_unique<Cell>();
+  cell->across_lanes = across;
+  bool vector = across;
+  for (const NodeRef& i : index) vector |= emitter_.lane_of(i) != nullptr;
+  const DType dtype = v.expr->dtype;
+  cell->current = Emitter::constant(dtype, reduce_identity(v.reduce, dtype));
+  cell->current.lanes = vector ? emitter_.lanes() : 1;
+  if (g.first) {
+    // Partial results of outer reduction loops live in the value's own storage.
+    ensure(!across && e.ilp.empty(),
+           fmt::format("kernel {}: {} has outer reduction loops and split accumulators",
+                       kernel_.name, v.name));
+    const Place& p = emitter_.place(v.id);
+    const Operand stored = emitter_.load_place(p, p.flat(index), g.frame);
+    if (g.first->op == Op::Const) {
+      cell->current = stored;
+    } else {
+      const Operand first = emitter_.emit(g.first);
+      cell->current = emitter_.op_in_frame(g.frame, Op::Where, {first, cell->current, stored});
+    }
+  }
+  (void)s;
+  g.entries.push_back({index, e.ilp, std::move(cell)});
+  emitter_.carry(g.entries.back().cell.get(), g.frame);
+  return *g.entries.back().cell;
+}
+
+void Nest::leaf(const Stage* s, Environment& e) {
+  emitter_.clear_forwarded();
+  Substitution at, memo;
+  for (size_t a = 0; a < s->axes.size(); a++) at[s->axes[a]] = e.current[a];
+  for (const Value& v : s->values) {
+    std::vector<NodeRef> index;
+    bool lane_kept = false;
+    for (const NodeRef& d : v.dims) {
+      index.push_back(at.at(d));
+      lane_kept |= e.lane && emitter_.lane_of(index.back());
+    }
+    const NodeRef x = substitute(v.expr, at, memo);
+    if (!v.reduces()) {
+      const Operand r = emitter_.emit(x);
+      emitter_.forward(v.id, index, r);
+      keep(v, index, r);
+      continue;
+    }
+    accumulate(v, x, accumulator(s, v, index, e, e.lane && !lane_kept), e);
+  }
+}
+
+void Nest::accumulate(const Value& v, const NodeRef& x, Cell& c, const Environment& e) {
+  const DType dtype = v.expr->dtype;
+  const bool product =
+      v.reduce == Op::ReduceAdd && x->op == Op::Mul && is_float(dtype) && target_.has_fma;
+  std::vector<Operand> args;
+  if (product) {
+    args = {emitter_.emit(x->src[0]), emitter_.emit(x->src[1])};
+  } else {
+    args = {emitter_.emit(x)};
+  }
+  if (c.across_lanes) {
+    Operand neutral = Emitter::constant(dtype, product ? 0 : reduce_identity(v.reduce, dtype));
+    for (Operand& a : args) a = emitter_.only_live(e.lane, a, neutral);
+  }
+  for (Operand& a : args) a = emitter_.widen(a, c.current.lanes);
+  if (product) {
+    c.current = emitter_.op_here(Op::Fma, {args[0], args[1], c.current});
+  } else {
+    c.current = emitter_.op_here(combining_op(v.reduce, dtype), {c.current, args[0]});
+  }
+}
+
+void Nest::finish(const Stage*, const Value& v) {
+  Accumulators g = std::move(accumulators_.at(v.id));
+  accumulators_.erase(v.id);
+  const Op op = combining_op(v.reduce, v.expr->dtype);
+  std::vector<bool> done(g.entries.size());
+  for (size_t i = 0; i < g.entries.size(); i++) {
+    if (done[i]) continue;
+    std::vector<Operand> parts;
+    for (size_t j = i; j < g.entries.size(); j++) {
+      const auto &a = g.entries[i].index, &b = g.entries[j].index;
+      if (!std::equal(a.begin(), a.end(), b.begin(), b.end(), NodeEqual())) continue;
+      done[j] = true;
+      parts.push_back(g.entries[j].cell->current);
+    }
+    while (parts.size() > 1) {
+      std::vector<Operand> next;
+      for (size_t p = 0; p + 1 < parts.size(); p += 2)
+        next.push_back(emitter_.op_here(op, {parts[p], parts[p + 1]}));
+      if (parts.size() % 2) next.push_back(parts.back());
+      parts = std::move(next);
+    }
+    Operand r = parts[0];
+    if (g.entries[i].cell->across_lanes && r.lanes > 1) r = emitter_.lane_reduce(op, r);
+    keep(v, g.entries[i].index, r);
+  }
+}
+
+void Nest::keep(const Value& v, const std::vector<NodeRef>& index, const Operand& r) {
+  const Place& p = emitter_.place(v.id);
+  if (v.scope == Scope::Register) {
+    emitter_.keep_in_register(v.id, p.local(index), r);
+  } else {
+    emitter_.store_place(p, index, r, v.stream);
+  }
+}
+
+}  // namespace lazuli

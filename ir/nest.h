@@ -1,0 +1,104 @@
+// The loop nest of a kernel: loops with exact edges, accumulators, attached stages.
+//
+// L1 Phases. Each root stage is one function over [begin, end) of its parallel loops; a barrier
+// lies between. L2 Environment. Each axis has `current` (a sum of the loop variables bound so far
+// and the region's base) and `remaining`
+//    (how many indices remain below this point). A leaf substitutes axis := current into the
+//    expressions.
+// L4 Edges are exact, never predicated. A loop of stride s over n indices runs n / s full
+// iterations and then, if n % s, one more
+//    emitted copy with a constant variable and the remainder; inner loops take their counts from
+//    `remaining`. A vector over fewer indices than lanes uses a lane variable of that extent.
+// L6 Accumulators. For a reduced value let p be the first reduction loop such that from p inwards
+// every loop over a kept
+//    axis is unrolled or a vector. All instances below p are accumulators in registers, combined
+//    and stored when p closes. If reduction loops remain outside p they start from the value's
+//    storage. Register tiles, blocking, dot products and column sums are all this one rule. A sum
+//    of a product is emitted as fma(a, b, accumulator) for floats.
+// L7 Combining. Accumulators of ilp loops in a fixed pairwise tree, then lanes in a fixed tree.
+// L9 Regions: ir/footprint.h. If a reader of a stage sits outside the loop the stage is attached
+// at, the storage belongs to the
+//    loop now opening, and the inner emission only fills it.
+// L10 Triangular domains. The outermost loop over a bounded axis gets a run-time end. A stage that
+// stores along the axis
+//    must cover its readers: the bound of its whole region, rounded up to the coarsest step of a
+//    reader.
+#pragma once
+
+#include <memory>
+#include <unordered_set>
+
+#include "ir/emit.h"
+#include "ir/footprint.h"
+#include "ir/kernel.h"
+#include "ir/program.h"
+#include "ir/target.h"
+
+namespace lazuli {
+
+class Nest {
+ public:
+  Nest(const Kernel& kernel, const Target& target, int lanes);
+  Program run();
+
+ private:
+  struct Environment {
+    std::vector<NodeRef> current;
+    std::vector<int64_t> remaining;
+    std::vector<int64_t> ilp;      // iteration of each ilp loop passed
+    std::vector<NodeRef> visited;  // iteration of each loop passed, by position
+    NodeRef lane;
+    const Region* region = nullptr;
+  };
+  /// The accumulators of one value while its reduction loops are open.
+  struct Accumulators {
+    int frame = 0;
+    NodeRef first;  // condition: no outer reduction loop has run yet; null: there is none
+    struct Entry {
+      std::vector<NodeRef> index;
+      std::vector<int64_t> ilp;
+      std::unique_ptr<Cell> cell;
+    };
+    std::vector<Entry> entries;  // in order of creation
+  };
+
+  void emit_phase(const Stage* root);
+  void emit_stage(const Stage* s, const Region& region);
+  void make_place(const Stage* s, const Value& v, const Region& region);
+  void place_attached(const Stage* s, size_t position, const Environment& e);
+  void loops(const Stage* s, size_t position, Environment& e);
+  void run_loop(const Stage* s, size_t position, Environment& e);
+  void body(const Stage* s, size_t position, Environment& e, const NodeRef& iteration,
+            int64_t remaining);
+  void vector_loop(const Stage* s, size_t position, Environment& e);
+  void unrolled_loop(const Stage* s, size_t position, Environment& e);
+  void parallel_loops(const Stage* s, Environment& e);
+  void serial_loop(const Stage* s, size_t position, Environment& e);
+  bool innermost(const Stage* s, size_t position) const;
+  size_t accumulation_position(const Stage* s, const Value& v) const;
+  void open_accumulators(const Stage* s, const Value& v, size_t position, const Environment& e);
+  Cell& accumulator(const Stage* s, const Value& v, const std::vector<NodeRef>& index,
+                    const Environment& e, bool across);
+  void finish(const Stage* s, const Value& v);
+  void leaf(const Stage* s, Environment& e);
+  void accumulate(const Value& v, const NodeRef& x, Cell& c, const Environment& e);
+  void keep(const Value& v, const std::vector<NodeRef>& index, const Operand& r);
+  bool trimmable() const;
+  NodeRef trimmed_end(const Stage* s, int axis, int64_t stride, const Environment& e) const;
+
+  const Kernel& kernel_;
+  const Target& target_;
+  Program program_;
+  Emitter emitter_;
+  Reads reads_;
+  std::unordered_map<int, Accumulators> accumulators_;
+  Phase* phase_ = nullptr;
+  const Stage* root_ = nullptr;
+  NodeRef parallel_variable_;
+  bool tail_ = false;
+};
+
+/// The op that a reduction of this dtype combines with.
+Op combining_op(Op reduce, DType dtype);
+
+}  // namespace lazuli

@@ -1,0 +1,195 @@
+// What only a whole schedule can tell: see verify_schedule in ir/schedule.h.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <map>
+#include <set>
+
+#include "core/error.h"
+#include "ir/footprint.h"
+#include "ir/index.h"
+#include "ir/schedule.h"
+
+namespace lazuli {
+namespace {
+
+class ScheduleVerifier {
+ public:
+  explicit ScheduleVerifier(const Kernel& kernel) : kernel_(kernel), reads_(kernel) {
+    for (size_t i = 0; i < kernel.stages.size(); i++) number_[kernel.stages[i].get()] = i;
+  }
+
+  void run() {
+    for (const auto& s : kernel_.stages) {
+      loops(*s);
+      parallel(*s);
+      for (const Value& v : s->values) {
+        readers(*s, v);
+        if (v.alias >= 0) in_place(*s, v);
+      }
+    }
+  }
+
+ private:
+  static const Stage* root_of(const Stage* s) {
+    while (s->at) s = s->at;
+    return s;
+  }
+  size_t number(const Stage* s) const { return number_.at(s); }
+
+  // Every axis is covered by its loops, outer parts before inner ones, and nothing hangs inside a
+  // vector.
+  void loops(const Stage& s) const {
+    for (size_t a = 0; a < s.axes.size(); a++) {
+      int64_t inner = 0;  // the stride of the loop outside must be what the loops inside cover
+      for (size_t l = s.loops.size(); l-- > 0;) {
+        const Loop& loop = s.loops[l];
+        if (loop.axis != static_cast<int>(a)) continue;
+        require(inner == 0 ? loop.stride == 1 : loop.stride >= inner,
+                "schedule: in stage {} loop {} stands inside a finer part of its axis; order outer "
+                "parts first",
+                s.name, loop.name);
+        inner = loop.stride * loop.extent;
+      }
+      require(inner > s.axes[a]->hi, "schedule: the loops of stage {} do not cover axis {}", s.name,
+              a);
+    }
+    for (const auto& c : kernel_.stages) {
+      if (c->at != &s) continue;
+      const Loop& loop = s.loops[loop_position(s, c->at_loop)];
+      require(loop.kind != LoopKind::Vector, "schedule: {} is attached to the vector loop {} of {}",
+              c->name, loop.name, s.name);
+      for (size_t l = 0; l < loop_position(s, c->at_loop); l++) {
+        require(s.loops[l].kind != LoopKind::Vector,
+                "schedule: {} is attached inside the vector loop {} of {}", c->name,
+                s.loops[l].name, s.name);
+      }
+    }
+  }
+
+  void parallel(const Stage& s) const {
+    bool outermost = true;
+    for (const Loop& l : s.loops) {
+      if (l.kind != LoopKind::Parallel) {
+        outermost = false;
+        continue;
+      }
+      require(!s.at, "schedule: loop {} of {} is parallel, but {} is computed inside {}", l.name,
+              s.name, s.name, s.at ? s.at->name : "");
+      require(outermost, "schedule: parallel loop {} of {} does not stand outermost", l.name,
+              s.name);
+      for (const Value& v : s.values) {
+        require(s.keeps(v, l.axis),
+                "schedule: parallel loop {} of {} would split the reduction of {}", l.name, s.name,
+                v.name);
+      }
+    }
+  }
+
+  // Readers see a value inside the loop it is attached to, or across phases in shared memory.
+  void readers(const Stage& s, const Value& v) const {
+    const bool seen_by_all = v.scope == Scope::Shared || v.scope == Scope::Argument ||
+                             (v.alias >= 0 && kernel_.find_value(v.alias).second->slot >= 0);
+    require(s.at || seen_by_all,
+            "schedule: {} is computed by a phase of its own but its scope is private; attach stage "
+            "{} or give it scope shared",
+            v.name, s.name);
+    for (const auto& reader : kernel_.stages) {
+      if (reader.get() == &s) continue;
+      const auto& list = reads_.of(reader.get());
+      const bool reads =
+          std::any_of(list.begin(), list.end(), [&](const auto& r) { return r.value == v.id; });
+      if (!reads) continue;
+      require(number(&s) < number(reader.get()), "schedule: {} reads {} before it is computed",
+              reader->name, v.name);
+      if (root_of(reader.get()) != root_of(&s)) {
+        require(seen_by_all,
+                "schedule: {} is private to phase {} but phase {} reads it; give it scope shared",
+                v.name, root_of(&s)->name, root_of(reader.get())->name);
+        require(number(root_of(&s)) < number(root_of(reader.get())),
+                "schedule: phase {} reads {} of the later phase {}", root_of(reader.get())->name,
+                v.name, root_of(&s)->name);
+        continue;
+      }
+      if (!s.at) continue;
+      const bool enclosed =
+          reader.get() == s.at || is_below(reader.get(), s.at, loop_position(*s.at, s.at_loop));
+      const bool held = common_loop(s, *reader);
+      require(enclosed || held,
+              "schedule: {} is computed in loop {} of {}, which does not enclose its reader {}",
+              v.name, s.at_loop, s.at->name, reader->name);
+    }
+  }
+
+  // A reader outside the loop of `s` finds the storage if both are below one loop of a stage
+  // further out and the nest that contains `s` comes first (rule L9).
+  bool common_loop(const Stage& s, const Stage& reader) const {
+    for (const Stage* inside = s.at; inside && inside->at; inside = inside->at) {
+      const bool together =
+          &reader == inside->at ||
+          is_below(&reader, inside->at, loop_position(*inside->at, inside->at_loop));
+      if (together && number(inside) < number(&reader)) return true;
+    }
+    return false;
+  }
+
+  // V in the memory of W: every read of the earlier of the two comes before, or at the same point
+  // as, the write of the later.
+  void in_place(const Stage& s, const Value& v) const {
+    const auto [other_stage, other] = kernel_.find_value(v.alias);
+    require(other->alias < 0, "schedule: {} is in place of {}, which is in place itself", v.name,
+            other->name);
+    require(v.scope != Scope::Register && other->scope != Scope::Register,
+            "schedule: {} is in place of {}, but one of them is kept in registers", v.name,
+            other->name);
+    require(other_stage != &s, "schedule: {} is in place of {}, a value of the same stage", v.name,
+            other->name);
+    const bool later = number(other_stage) < number(&s);
+    const Value& first = later ? *other : v;
+    const Stage& writer = later ? s : *other_stage;
+    const Value& second = later ? v : *other;
+    require(!second.reduces(), "schedule: {} is in place of {}, but {} is a reduction", v.name,
+            other->name, second.name);
+    for (const auto& reader : kernel_.stages) {
+      for (const Reads::Read& r : reads_.of(reader.get())) {
+        if (r.value != first.id) continue;
+        if (reader.get() == &writer) {
+          bool same = r.index.size() == second.dims.size();
+          for (size_t d = 0; same && d < r.index.size(); d++)
+            same = r.index[d].get() == second.dims[d].get();
+          require(same, "schedule: {} is in place of {}, but {} reads {} elsewhere than it writes",
+                  v.name, other->name, writer.name, first.name);
+        } else {
+          require(number(reader.get()) < number(&writer) && !follows(*reader, writer),
+                  "schedule: {} is in place of {}, but {} reads {} after it is overwritten", v.name,
+                  other->name, reader->name, first.name);
+        }
+      }
+    }
+  }
+
+  // `a` is computed deeper inside than, and so after, `b` began: both below one stage, a in an
+  // inner loop.
+  bool follows(const Stage& a, const Stage& b) const {
+    for (const Stage* x = &a; x && x->at; x = x->at) {
+      for (const Stage* y = &b; y && y->at; y = y->at) {
+        if (x->at == y->at && x != y) {
+          return loop_position(*x->at, x->at_loop) > loop_position(*y->at, y->at_loop);
+        }
+      }
+    }
+    return false;
+  }
+
+  const Kernel& kernel_;
+  Reads reads_;
+  std::map<const Stage*, size_t> number_;
+};
+
+}  // namespace
+
+void verify_schedule(const Kernel& kernel) {
+  ScheduleVerifier(kernel).run();
+}
+
+}  // namespace lazuli
