@@ -1,0 +1,183 @@
+#include "core/ops_matmul.h"
+
+#include <algorithm>
+
+#include "core/ops_elementwise.h"
+#include "core/ops_movement.h"
+#include "core/promotion.h"
+
+namespace lazuli {
+namespace {
+
+void require_rank(std::string_view op, const Tensor& t, int64_t rank, std::string_view which) {
+  require(t.dim() == rank, "{}: the {} operand must have rank {}, but its shape is {}", op, which, rank,
+          to_string(t.shape()));
+}
+
+// Both operands as one dtype; PyTorch asks for equal dtypes and so does this.
+void require_same_dtype(std::string_view op, const Tensor& a, const Tensor& b) {
+  require(a.dtype() == b.dtype(), "{}: operands have dtypes {} and {}; convert one with .to()", op, name(a.dtype()),
+          name(b.dtype()));
+}
+
+bool contains(const Ints& list, int64_t v) { return std::find(list.begin(), list.end(), v) != list.end(); }
+
+// x with its axes at the places that `labels` have in `all`, and size 1 elsewhere.
+NodeRef align(const NodeRef& x, const Ints& labels, const Ints& all) {
+  Ints order;
+  Shape shape;
+  for (int64_t label : all) {
+    const auto it = std::find(labels.begin(), labels.end(), label);
+    if (it == labels.end()) {
+      shape.push_back(1);
+      continue;
+    }
+    order.push_back(it - labels.begin());
+    shape.push_back(x->shape[static_cast<size_t>(order.back())]);
+  }
+  return reshape(permute(x, order), shape);
+}
+
+}  // namespace
+
+Tensor contract(std::string_view op, const Tensor& a, const Ints& labels_a, const Tensor& b, const Ints& labels_b,
+                const Ints& out) {
+  require_same_dtype(op, a, b);
+  Ints all = out, summed;
+  for (const Ints* labels : {&labels_a, &labels_b}) {
+    for (int64_t l : *labels) {
+      if (!contains(all, l)) all.push_back(l);
+    }
+  }
+  check_shape(op, Shape(all.size(), 1));
+  const NodeRef x = align(a.node(), labels_a, all), y = align(b.node(), labels_b, all);
+  const Shape shape = broadcast_shapes(op, x->shape, y->shape);
+  for (int64_t i = static_cast<int64_t>(out.size()); i < static_cast<int64_t>(all.size()); i++) summed.push_back(i);
+  const NodeRef product = elementwise(Op::Mul, {expand(x, shape), expand(y, shape)});
+  return Tensor(reduce(Op::ReduceAdd, product, summed));
+}
+
+Tensor matmul(const Tensor& a, const Tensor& b) {
+  const Shape sa = a.shape(), sb = b.shape();
+  require(!sa.empty() && !sb.empty(), "matmul: operands of shapes {} and {}; both need at least one dimension",
+          to_string(sa), to_string(sb));
+  const int64_t ka = sa.back(), kb = sb.size() == 1 ? sb[0] : sb[sb.size() - 2];
+  if (ka != kb) {
+    const bool fits = sb.size() >= 2 && sb.back() == ka;
+    user_error("matmul: inner sizes differ: {} @ {} has {} and {}{}", to_string(sa), to_string(sb), ka, kb,
+               fits ? "; did you mean b.transpose()?" : "");
+  }
+  // Labels: batches count from the right as -1, -2, ...; m, n and k are 0, 1, 2.
+  Ints la, lb, out;
+  const auto batches = [](const Shape& s) { return std::max<int64_t>(0, static_cast<int64_t>(s.size()) - 2); };
+  for (int64_t i = batches(sa); i > 0; i--) la.push_back(-i);
+  for (int64_t i = batches(sb); i > 0; i--) lb.push_back(-i);
+  for (int64_t i = std::max(batches(sa), batches(sb)); i > 0; i--) out.push_back(-i);
+  if (sa.size() > 1) {
+    la.push_back(0);
+    out.push_back(0);
+  }
+  la.push_back(2);
+  lb.push_back(2);
+  if (sb.size() > 1) {
+    lb.push_back(1);
+    out.push_back(1);
+  }
+  return contract("matmul", a, la, b, lb, out);
+}
+
+Tensor mm(const Tensor& a, const Tensor& b) {
+  require_rank("mm", a, 2, "first");
+  require_rank("mm", b, 2, "second");
+  return matmul(a, b);
+}
+
+Tensor bmm(const Tensor& a, const Tensor& b) {
+  require_rank("bmm", a, 3, "first");
+  require_rank("bmm", b, 3, "second");
+  require(a.size(0) == b.size(0), "bmm: batch sizes differ: {} and {}", a.size(0), b.size(0));
+  return matmul(a, b);
+}
+
+Tensor mv(const Tensor& a, const Tensor& v) {
+  require_rank("mv", a, 2, "first");
+  require_rank("mv", v, 1, "second");
+  return matmul(a, v);
+}
+
+Tensor dot(const Tensor& a, const Tensor& b) {
+  require_rank("dot", a, 1, "first");
+  require_rank("dot", b, 1, "second");
+  return matmul(a, b);
+}
+
+Tensor outer(const Tensor& a, const Tensor& b) {
+  require_rank("outer", a, 1, "first");
+  require_rank("outer", b, 1, "second");
+  return mul(unsqueeze(a, 1), unsqueeze(b, 0));
+}
+
+namespace {
+
+// beta of 0 ignores x, NaN and all, as in PyTorch.
+Tensor scaled_sum(const Tensor& x, const Tensor& product, const Scalar& beta, const Scalar& alpha) {
+  const Tensor scaled = alpha.as_double() == 1 ? product : mul(product, alpha);
+  if (beta.as_double() == 0) return scaled;
+  const Tensor y = broadcast_to(x, product.shape());
+  return add(beta.as_double() == 1 ? y : mul(y, beta), scaled);
+}
+
+}  // namespace
+
+Tensor addmm(const Tensor& x, const Tensor& a, const Tensor& b, const Scalar& beta, const Scalar& alpha) {
+  return scaled_sum(x, mm(a, b), beta, alpha);
+}
+
+Tensor baddbmm(const Tensor& x, const Tensor& a, const Tensor& b, const Scalar& beta, const Scalar& alpha) {
+  return scaled_sum(x, bmm(a, b), beta, alpha);
+}
+
+Tensor linear(const Tensor& x, const Tensor& weight, const std::optional<Tensor>& bias) {
+  require(weight.dim() == 2 || weight.dim() == 1, "linear: the weight must have rank 1 or 2, but its shape is {}",
+          to_string(weight.shape()));
+  require(x.dim() >= 1 && x.size(-1) == weight.size(-1), "linear: the last size of {} is not that of the weight {}",
+          to_string(x.shape()), to_string(weight.shape()));
+  const Tensor y = matmul(x, weight.dim() == 2 ? transpose(weight, 0, 1) : weight);
+  return bias ? add(y, *bias) : y;
+}
+
+Tensor tensordot(const Tensor& a, const Tensor& b, int64_t dims) {
+  require(dims >= 0 && dims <= a.dim() && dims <= b.dim(), "tensordot: dims is {}, but shapes {} and {} have ranks {} and {}",
+          dims, to_string(a.shape()), to_string(b.shape()), a.dim(), b.dim());
+  Ints da, db;
+  for (int64_t i = 0; i < dims; i++) {
+    da.push_back(a.dim() - dims + i);
+    db.push_back(i);
+  }
+  return tensordot(a, b, da, db);
+}
+
+Tensor tensordot(const Tensor& a, const Tensor& b, const Ints& dims_a, const Ints& dims_b) {
+  require(dims_a.size() == dims_b.size(), "tensordot: {} axes of the first operand are paired with {} of the second",
+          dims_a.size(), dims_b.size());
+  Ints la, lb, out;
+  for (int64_t i = 0; i < a.dim(); i++) la.push_back(i);
+  for (int64_t i = 0; i < b.dim(); i++) lb.push_back(a.dim() + i);
+  Ints summed;
+  for (size_t i = 0; i < dims_a.size(); i++) {
+    const int64_t x = check_axis("tensordot", dims_a[i], a.dim()), y = check_axis("tensordot", dims_b[i], b.dim());
+    require(a.size(x) == b.size(y), "tensordot: axis {} of {} has size {}, axis {} of {} has {}", x, to_string(a.shape()),
+            a.size(x), y, to_string(b.shape()), b.size(y));
+    lb[static_cast<size_t>(y)] = x;
+    summed.push_back(x);
+  }
+  for (int64_t l : la) {
+    if (!contains(summed, l)) out.push_back(l);
+  }
+  for (int64_t l : lb) {
+    if (!contains(summed, l)) out.push_back(l);
+  }
+  return contract("tensordot", a, la, b, lb, out);
+}
+
+}  // namespace lazuli

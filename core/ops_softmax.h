@@ -1,0 +1,20 @@
+// Softmax and its relatives along one axis.
+#pragma once
+
+#include <optional>
+
+#include "core/arguments.h"
+#include "core/tensor.h"
+
+namespace lazuli {
+
+/// exp(x - max) / sum, along `dim`. With `dtype`, x is converted first.
+Tensor softmax(const Tensor& x, int64_t dim, std::optional<DType> dtype = {});
+/// softmax(-x).
+Tensor softmin(const Tensor& x, int64_t dim, std::optional<DType> dtype = {});
+/// x - max - log(sum(exp(x - max))).
+Tensor log_softmax(const Tensor& x, int64_t dim, std::optional<DType> dtype = {});
+/// log(sum(exp(x))) without overflow; rows of -inf give -inf.
+Tensor logsumexp(const Tensor& x, const Dims& dims, bool keepdim = false);
+
+}  // namespace lazuli
