@@ -33,6 +33,12 @@ std::optional<uint64_t> From<uint64_t>::get(const Value& v) {
   return static_cast<uint64_t>(*wide);
 }
 
+std::optional<uint32_t> From<uint32_t>::get(const Value& v) {
+  const auto wide = From<int64_t>::get(v);
+  if (!wide || *wide < 0 || *wide > std::numeric_limits<uint32_t>::max()) return std::nullopt;
+  return static_cast<uint32_t>(*wide);
+}
+
 std::optional<double> From<double>::get(const Value& v) {
   if (!v.is_number()) return std::nullopt;
   return to_scalar(v).as_double();

@@ -75,6 +75,12 @@ struct From<uint64_t> {
 };
 
 template <>
+struct From<uint32_t> {
+  static std::string wanted() { return "an integer from 0 to 4294967295"; }
+  static std::optional<uint32_t> get(const Value& v);
+};
+
+template <>
 struct From<double> {
   static std::string wanted() { return "a number"; }
   static std::optional<double> get(const Value& v);
@@ -253,7 +259,7 @@ inline Value to_value(const SpreadMean& r) {
 
 template <typename F, typename R, typename... P>
 Builtin wrap_as(F function) {
-  const auto call = [function]<size_t... I>(std::span<const Value> arguments,
+  const auto call = [function]<size_t... I>([[maybe_unused]] std::span<const Value> arguments,
                                             std::index_sequence<I...>) {
     // Braces convert in order, so the first wrong argument is the one reported.
     std::tuple<typename Held<P>::type...> held{convert<typename Held<P>::type>(arguments, I)...};

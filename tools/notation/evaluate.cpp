@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include <array>
+#include <type_traits>
 
 #include "core/error.h"
 #include "tools/notation/arithmetic.h"
@@ -58,7 +59,7 @@ class Evaluator {
     }
   }
 
-  Value run() {
+  Result run() {
     for (const Statement& statement : program_.statements) {
       Value value = evaluate(statement.value);
       if (statement.name.empty()) {
@@ -67,10 +68,23 @@ class Evaluator {
         variables_.insert_or_assign(statement.name, std::move(value));
       }
     }
-    return last_;
+    Result result{.tensors = {}, .is_tuple = last_.get<Sequence>() != nullptr};
+    placed(last_.place, [&] { collect(last_, result); });
+    return result;
   }
 
  private:
+  static void collect(const Value& value, Result& result) {
+    if (const auto* sequence = value.get<Sequence>()) {
+      for (const Value& item : sequence->items) collect(item, result);
+      return;
+    }
+    if (const auto* word = value.get<Word>()) throw UndeclaredWord(word->text, value.place);
+    const std::optional<Tensor> tensor = to_tensor(value);
+    require(tensor.has_value(), "the result is {}; expected a tensor", describe(value));
+    result.tensors.push_back(*tensor);
+  }
+
   // Chains such as `a + b + c` and `x.f().g()` lean to the left; they are walked, not recursed
   // into.
   Value evaluate(ExprId id) {
@@ -95,16 +109,30 @@ class Evaluator {
     return e.kind == ExprKind::Binary || e.kind == ExprKind::Attribute || e.kind == ExprKind::Index;
   }
 
-  /// Runs `f`; an error of the user's that has no place gets this one.
+  /// Runs `f`; an error of the user's that has no place gets that of its argument, or this one.
   template <typename F>
-  Value placed(size_t place, F f) const {
+  std::invoke_result_t<F> placed(size_t place, F f) const {
     try {
       return f();
     } catch (const PlacedError&) {
       throw;
+    } catch (const UndeclaredWord& error) {
+      const std::string near = suggestion(error.word, known_names());
+      fail_at(program_.text, error.place.value_or(place),
+              near.empty() ? error.what()
+                           : fmt::format("'{}' is no input and no variable{}", error.word, near));
+    } catch (const ArgumentError& error) {
+      fail_at(program_.text, error.place.value_or(place), error.what());
     } catch (const UserError& error) {
       fail_at(program_.text, place, error.what());
     }
+  }
+
+  std::vector<std::string_view> known_names() const {
+    std::vector<std::string_view> names;
+    for (const InputDecl& input : program_.inputs) names.push_back(input.name);
+    for (const auto& [name, value] : variables_) names.push_back(name);
+    return names;
   }
 
   Value base(const Expr& e) {
@@ -243,33 +271,12 @@ class Evaluator {
   Value last_;
 };
 
-void collect(const Value& value, Result& result) {
-  if (const auto* sequence = value.get<Sequence>()) {
-    for (const Value& item : sequence->items) collect(item, result);
-    return;
-  }
-  if (const auto* word = value.get<Word>()) {
-    user_error("'{}' is no input and no variable; declare it where it is first met, as {}:f32[...]",
-               word->text, word->text);
-  }
-  const std::optional<Tensor> tensor = to_tensor(value);
-  require(tensor.has_value(), "the result is {}; expected a tensor", describe(value));
-  result.tensors.push_back(*tensor);
-}
-
 }  // namespace
 
 Result evaluate_program(const Program& program, const Bindings& bindings,
                         const EvalOptions& options) {
   start_random(options.seed);
-  const Value value = Evaluator(program, bindings).run();
-  Result result{.tensors = {}, .is_tuple = value.get<Sequence>() != nullptr};
-  try {
-    collect(value, result);
-  } catch (const UserError& error) {
-    fail_at(program.text, program.at(program.result()).place, error.what());
-  }
-  return result;
+  return Evaluator(program, bindings).run();
 }
 
 std::vector<Tensor> evaluate(const Program& program, const Bindings& bindings,

@@ -20,7 +20,7 @@ struct Table {
 
   Table() {
     rows = join_rows({creation_functions(), elementwise_functions(), array_functions(),
-                      nn_functions(), transform_functions()});
+                      random_functions(), nn_functions(), transform_functions()});
     for (const Function& row : rows) {
       if (by_name.count(row.name()) == 0) names.push_back(row.name());
       by_name.emplace(row.name(), &row);
@@ -85,6 +85,7 @@ struct Alias {
   std::string_view written, meant;
 };
 // NumPy's spellings of PyTorch's parameters, and the two names of a method's object.
+constexpr std::string_view kOneOf = "one of ";
 constexpr std::array<Alias, 9> kAliases{{{"axis", "dim"},
                                          {"unbiased", "correction"},
                                          {"shape", "size"},
@@ -126,6 +127,8 @@ std::optional<size_t> find_parameter(const std::vector<Parameter>& parameters,
 struct Misfit {
   int progress = -1;
   std::string message;
+  std::optional<size_t> place;
+  std::string undeclared;  // the word that should have been a tensor
 };
 
 /// Arguments of one call, matched to one signature.
@@ -147,9 +150,11 @@ class Matcher {
   }
 
  private:
-  bool fail(Misfit& misfit, int progress, std::string message) const {
+  bool fail(Misfit& misfit, int progress, std::string message,
+            std::optional<size_t> place = {}) const {
     if (progress > misfit.progress) {
-      misfit = {progress, fmt::format("{}; the call is {}", message, function_.signature)};
+      misfit = {
+          progress, fmt::format("{}; the call is {}", message, function_.signature), place, {}};
     }
     return false;
   }
@@ -178,7 +183,8 @@ class Matcher {
     return fail(
         misfit, 0,
         fmt::format("{} takes {} argument{} at most, {} are given", function_.name(),
-                    parameters_.size(), parameters_.size() == 1 ? "" : "s", positional.size()));
+                    parameters_.size(), parameters_.size() == 1 ? "" : "s", positional.size()),
+        positional[next].place);
   }
 
   bool place_keywords(const std::vector<std::pair<std::string, Value>>& keywords, Misfit& misfit) {
@@ -193,11 +199,13 @@ class Matcher {
         for (const Parameter& p : parameters_) names.push_back(p.name);
         return fail(misfit, 1,
                     fmt::format("{} has no parameter '{}'{}", function_.name(), keyword,
-                                suggestion(keyword, names)));
+                                suggestion(keyword, names)),
+                    value.place);
       }
       if (slots_[*index]) {
         return fail(misfit, 1,
-                    fmt::format("{} gets {} twice", function_.name(), parameters_[*index].name));
+                    fmt::format("{} gets {} twice", function_.name(), parameters_[*index].name),
+                    value.place);
       }
       slots_[*index] = value;
     }
@@ -232,25 +240,26 @@ class Matcher {
   std::vector<std::optional<Value>> slots_;
 };
 
-std::string wrong_type(const Function& function, const Parameter& parameter, const Value& value,
-                       const std::string& wanted) {
-  if (const auto* word = value.get<Word>(); word != nullptr && wanted.starts_with("a tensor")) {
-    return fmt::format(
-        "'{}' is no input and no variable; declare it where it is first met, as {}:f32[...]",
-        word->text, word->text);
-  }
+Misfit wrong_type(const Function& function, const Parameter& parameter, const Value& value,
+                  const BadArgument& bad) {
+  Misfit misfit{2 + static_cast<int>(bad.index), {}, value.place, {}};
+  const auto* word = value.get<Word>();
+  if (word != nullptr && bad.wanted.starts_with("a tensor")) misfit.undeclared = word->text;
   std::string hint;
-  if (const auto* word = value.get<Word>(); word != nullptr && wanted.starts_with("one of ")) {
+  if (word != nullptr && bad.wanted.starts_with(kOneOf)) {
     std::vector<std::string_view> words;
-    for (std::string_view rest = std::string_view(wanted).substr(7); !rest.empty();) {
+    for (std::string_view rest = std::string_view(bad.wanted).substr(kOneOf.size());
+         !rest.empty();) {
       const size_t space = std::min(rest.find(' '), rest.size());
       words.push_back(rest.substr(0, space));
       rest.remove_prefix(std::min(space + 1, rest.size()));
     }
     hint = suggestion(word->text, words);
   }
-  return fmt::format("{}: {} is {}; expected {}{}; the call is {}", function.name(), parameter.name,
-                     describe(value), wanted, hint, function.signature);
+  misfit.message =
+      fmt::format("{}: {} is {}; expected {}{}; the call is {}", function.name(), parameter.name,
+                  describe(value), bad.wanted, hint, function.signature);
+  return misfit;
 }
 
 }  // namespace
@@ -261,6 +270,14 @@ std::vector<Function> join_rows(std::vector<std::vector<Function>> parts) {
     std::move(part.begin(), part.end(), std::back_inserter(rows));
   return rows;
 }
+
+UndeclaredWord::UndeclaredWord(const std::string& word, std::optional<size_t> place)
+    : ArgumentError(
+          fmt::format(
+              "'{}' is no input and no variable; declare it where it is first met, as {}:f32[...]",
+              word, word),
+          place),
+      word(word) {}
 
 const std::vector<Function>& all_functions() {
   return table().rows;
@@ -317,13 +334,12 @@ Value call_function(std::string_view name, std::vector<Value> positional,
     try {
       return row->builtin.call(values);
     } catch (const BadArgument& bad) {
-      const int progress = 2 + static_cast<int>(bad.index);
-      if (progress > misfit.progress) {
-        misfit = {progress, wrong_type(*row, parameters[bad.index], values[bad.index], bad.wanted)};
-      }
+      Misfit found = wrong_type(*row, parameters[bad.index], values[bad.index], bad);
+      if (found.progress > misfit.progress) misfit = std::move(found);
     }
   }
-  throw UserError(misfit.message);
+  if (!misfit.undeclared.empty()) throw UndeclaredWord(misfit.undeclared, misfit.place);
+  throw ArgumentError(misfit.message, misfit.place);
 }
 
 }  // namespace lazuli::notation

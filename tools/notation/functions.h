@@ -2,11 +2,13 @@
 // bound to a C++ function.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
 #include <vector>
 
+#include "core/error.h"
 #include "tools/notation/bind.h"
 
 namespace lazuli::notation {
@@ -25,6 +27,7 @@ struct Function {
 std::vector<Function> creation_functions();
 std::vector<Function> elementwise_functions();
 std::vector<Function> array_functions();
+std::vector<Function> random_functions();
 std::vector<Function> nn_functions();
 std::vector<Function> transform_functions();
 
@@ -39,6 +42,22 @@ const std::vector<Function>& all_functions();
 
 /// The distinct names, for suggestions.
 const std::vector<std::string_view>& function_names();
+
+/// A mistake in an argument, with the place of the argument where it is known.
+class ArgumentError : public UserError {
+ public:
+  ArgumentError(const std::string& message, std::optional<size_t> place)
+      : UserError(message), place(place) {}
+  std::optional<size_t> place;
+};
+
+/// A word stands where a tensor must be. Whoever knows the inputs and variables can say which one
+/// is near.
+class UndeclaredWord : public ArgumentError {
+ public:
+  UndeclaredWord(const std::string& word, std::optional<size_t> place);
+  std::string word;
+};
 
 struct Parameter {
   std::string name;

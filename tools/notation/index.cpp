@@ -4,6 +4,7 @@
 
 #include "core/error.h"
 #include "core/ops_index.h"
+#include "tools/notation/functions.h"
 
 namespace lazuli::notation {
 namespace {
