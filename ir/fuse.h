@@ -45,14 +45,33 @@ struct Partition {
   int of(const Node* n) const { return number.at(n); }
 };
 
+/// What fusion looks up about every node before it places any: computed once, linear in the nodes.
+struct GraphFacts {
+  std::vector<std::vector<int>> members;  // of a member: the members it reads, through movement and inlined nodes
+  std::vector<std::vector<int>> buffers;  // and the arrays that exist already
+  std::vector<int> readers;               // direct users of a node
+  std::vector<int> order;                 // members and library nodes as they are placed
+};
+
+/// Fills nodes, roles and what follows from them: inlined are nodes that are cheap to evaluate from stored arrays and the products that
+/// reductions sum.
+GraphFacts prepare(Partition& p);
+
 /// Decides which nodes share a kernel. `roots` are simplified. Linear in the nodes.
 Partition partition(std::vector<NodeRef> roots, const Target& target);
 
 /// The iteration space of a node: its shape, or that of a reduction's source.
 const Shape& space(const Node& n);
-
+/// Movement nodes and identities: only index maps.
+bool is_move(const Node& n);
+/// The axes of `x` along which its values differ, as far as movement ops tell.
+std::vector<bool> varying_axes(const Node& x);
 /// Sum of a product whose factors each miss a kept axis of the other.
 bool is_contraction(const Node& n);
+/// The output axis along which index `n` counts 0, 1, ... and which it alone depends on; -1 if there is none.
+int64_t counted_axis(const Node& n);
+/// Labels of a gather from those of the array: axes whose index merely counts arrive unchanged.
+Labels gathered_labels(const Node& gather, const Labels& array);
 
 /// A kernel and the nodes (numbers) whose arrays are its arguments.
 struct BuiltKernel {

@@ -23,9 +23,15 @@ class Planner {
   Planner(Partition& p, const Target& target) : p_(p), target_(target) {}
 
   Plan run() {
-    for (size_t g = 0; g < p_.groups.size(); g++) step(p_.groups[g]);
+    std::vector<int> step_of(p_.groups.size(), -1);
+    for (size_t g = 0; g < p_.groups.size(); g++) {
+      if (stores_nothing(p_.groups[g])) continue;
+      step_of[g] = static_cast<int>(plan_.steps.size());
+      step(p_.groups[g]);
+    }
     for (const NodeRef& root : p_.roots) output(root);
     plan_.decisions = std::move(p_.decisions);
+    for (Decision& d : plan_.decisions) d.step = step_of[static_cast<size_t>(d.step)];
     plan_.roots = p_.roots;
     return std::move(plan_);
   }
@@ -39,6 +45,16 @@ class Planner {
                              n->shape, NodeRef(n)});
     }
     return it->second;
+  }
+
+  // A kernel whose values are all evaluated by their readers is none.
+  bool stores_nothing(const Group& group) const {
+    for (const std::vector<int>* part : {&group.main, &group.finish}) {
+      for (int n : *part) {
+        if (p_.stored[static_cast<size_t>(n)]) return false;
+      }
+    }
+    return true;
   }
 
   void step(const Group& group) {

@@ -53,8 +53,10 @@ class KernelBuilder {
     Labels space;            // axes of its space
     int value = -1;          // -1: not yet, or inlined
     std::vector<NodeRef> dims;
-    bool inlined = false;
+    bool inlined = false;    // evaluated by its readers
+    bool dead = false;       // nobody needs it here
     bool finish = false;
+    int level = 0;           // reductions on the way to it
     // a sum in parts: the value of the parts, the axes it keeps, and the pieces of its chunks
     int part = -1;
     Labels part_space;
@@ -110,19 +112,82 @@ class KernelBuilder {
 
   bool is_stored(int n) const { return p_.stored[static_cast<size_t>(n)]; }
 
+  // Where a member is computed: a reduction by itself, a pointwise one in the stage of its shape and level.
+  struct Home {
+    int reduction = -1;
+    bool finish = false;
+    int level = 0;
+    Shape shape;
+    friend bool operator==(const Home&, const Home&) = default;
+  };
+
   void find_readers() {
     std::map<int, std::vector<std::pair<int, Reach>>> readers;
-    for (const auto& [n, made] : made_) {
-      for (const auto& [m, reach] : reads(n)) readers[m].emplace_back(n, reach);
-    }
     for (int n : group_.finish) made_[n].finish = true;
-    for (auto& [m, made] : made_) {
-      const auto& list = readers[m];
-      if (is_stored(m) || is_reduce(node(m).op) || list.size() != 1) continue;
-      const auto& [reader, reach] = list[0];
-      const bool once = reach.plain ? reach.moved == 0 : reach.moved == 1 && !reach.repeats;
-      made.inlined = once && made.finish == made_[reader].finish;
+    for (auto& [n, made] : made_) {
+      for (const auto& [m, reach] : reads(n)) {
+        readers[m].emplace_back(n, reach);
+        const Made& source = made_.at(m);
+        made.level = std::max(made.level, source.level + is_reduce(node(m).op));
+      }
     }
+    std::map<int, Home> home;
+    for (auto it = made_.rbegin(); it != made_.rend(); ++it) {
+      auto& [m, made] = *it;
+      std::vector<std::pair<int, Reach>> list = readers[m];
+      std::erase_if(list, [&](const auto& r) { return made_.at(r.first).dead; });
+      const Node& v = node(m);
+      home[m] = is_reduce(v.op) ? Home{.reduction = m, .shape = {}}
+                                : Home{-1, made.finish, made.level, v.shape};
+      made.dead = !is_stored(m) && list.empty();
+      if (made.dead || is_stored(m) || is_reduce(v.op)) continue;
+      made.inlined = inlines(m, list, home);
+      if (made.inlined) home[m] = home[list[0].first];
+    }
+  }
+
+  // Is pointwise member m evaluated where it is read: once, or by several readers of one stage, or because that is cheap.
+  bool inlines(int m, const std::vector<std::pair<int, Reach>>& readers,
+               const std::map<int, Home>& home) {
+    const auto same_part = [&](int n) { return made_.at(n).finish == made_.at(m).finish; };
+    bool one_home = true, repeats = false;
+    for (const auto& [n, reach] : readers) {
+      const bool plain = reach.plain && reach.moved == 0 && !reach.repeats;
+      one_home &= plain && same_part(n) && home.at(n) == home.at(readers[0].first);
+      repeats |= reach.repeats || !same_part(n);
+    }
+    if (one_home) return true;
+    if (readers.size() == 1) {
+      const auto& [n, reach] = readers[0];
+      return !reach.plain && reach.moved == 1 && !reach.repeats && same_part(n);
+    }
+    return !repeats && is_cheap(m);
+  }
+
+  // A few operations on array elements and on values much smaller than the result, such as a row's mean.
+  bool is_cheap(int m) const {
+    constexpr int kCheapNodes = 6, kCheapLoads = 2;
+    const int64_t size = node(m).numel();
+    std::vector<int> stack{m};
+    int operations = 0, loads = 0;
+    while (!stack.empty()) {
+      const int x = stack.back();
+      stack.pop_back();
+      const Node& v = node(x);
+      if (x != m && in_group(x)) {
+        if (v.numel() * 4 > size) return false;
+        continue;
+      }
+      if (v.op == Op::Const || v.op == Op::Iota) continue;
+      if (is_stored(x)) {
+        if (++loads > kCheapLoads) return false;
+        continue;
+      }
+      if (has(v.op, kCostly) || v.op == Op::Gather) return false;
+      if (is_elementwise(v.op) && ++operations > kCheapNodes) return false;
+      for (const NodeRef& s : v.src) stack.push_back(of(s));
+    }
+    return true;
   }
 
   // ---- axes
@@ -148,10 +213,12 @@ class KernelBuilder {
 
   std::optional<Labels> source_labels(const Node& v, bool finish) {
     std::optional<Labels> r;
-    for (size_t i = v.op == Op::Gather; i < v.src.size(); i++) {
-      const auto& s = labels_at(of(v.src[i]), finish);
+    for (size_t i = 0; i < v.src.size(); i++) {
+      std::optional<Labels> s = labels_at(of(v.src[i]), finish);
       if (!s) continue;
-      r = r ? p_.atoms.unify(*r, *s, v.src[i]->shape, Atoms::Join::First) : *s;
+      if (v.op == Op::Gather && i == 0) s = gathered_labels(v, *s);
+      if (is_move(v)) s = p_.atoms.forward(v, *s);
+      r = r ? p_.atoms.unify(*r, *s, space(v), Atoms::Join::First) : *s;
     }
     return r;
   }
@@ -371,7 +438,7 @@ class KernelBuilder {
 
   void emit(int n) {
     Made& made = made_.at(n);
-    if (made.inlined) return;
+    if (made.inlined || made.dead) return;
     const Node& v = node(n);
     if (made.part >= 0) return emit_sum_of_parts(n);
     const Space s = make_space(v, made.space);
@@ -400,7 +467,7 @@ class KernelBuilder {
 
   void emit_part(int n) {
     Made& made = made_.at(n);
-    if (made.chunks.empty()) return;
+    if (made.chunks.empty() || made.dead) return;
     const Node& v = node(n);
     const Space s = make_space(v, made.part_space);
     std::vector<NodeRef> chunk_axes, rest = s.reduced;
