@@ -148,8 +148,6 @@ Tensor jvp(const Tensor& y, std::span<const Tensor> xs, std::span<const Tensor> 
   return Tensor(r ? r : fresh(zeros_like(y_node)));
 }
 
-Tensor detach(const Tensor& x) { return Tensor(detach(x.node())); }
-
 Tensor custom_vjp(const Tensor& value, const std::vector<Tensor>& inputs, VjpFunction vjp) {
   Sources src{value.node()};
   for (const Tensor& t : inputs) src.push_back(t.node());

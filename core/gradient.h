@@ -47,9 +47,6 @@ Tensor vmap(const std::function<Tensor(const Tensor&)>& f, const Tensor& x, int6
 /// Collects d y / d leaf into the .grad of every requires_grad leaf below y, adding to what is there. Lazy: nothing is computed.
 void backward(const Tensor& y, const std::optional<Tensor>& gradient = std::nullopt);
 
-/// y with no gradient through it.
-Tensor detach(const Tensor& x);
-
 /// `value` with a gradient of the user's own: `vjp(cotangent)` returns one tensor for each of `inputs`.
 using VjpFunction = std::function<std::vector<Tensor>(const Tensor& cotangent)>;
 Tensor custom_vjp(const Tensor& value, const std::vector<Tensor>& inputs, VjpFunction vjp);
