@@ -1,0 +1,59 @@
+// Every stage between an expression and machine code, as text; and what a plan costs, measured.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "core/tensor.h"
+#include "ir/target.h"
+
+namespace lazuli {
+
+/// One kernel at every stage.
+struct KernelText {
+  std::string name;
+  std::vector<std::string> operations;  // the graph's ops that it computes, in order
+  std::string algorithm;                // stages and their values
+  std::string schedule;                 // steps
+  std::vector<std::string> reasons;     // why each group of steps was chosen
+  std::string program;                  // loops
+  std::string llvm, assembly, opencl;
+  double flops = 0, bytes = 0;
+  double predicted_seconds = 0;
+};
+
+struct PlanText {
+  std::string graph;   // nodes, before simplification
+  std::string fusion;  // which nodes share a kernel, and why
+  std::string plan;    // launch list and arrays
+  std::vector<KernelText> kernels;
+};
+
+/// What `roots` become on `target`. Runs nothing; LLVM is asked only for `with_assembly`.
+PlanText inspect(std::span<const Tensor> roots, const Target& target, bool with_assembly);
+
+/// The graph in Graphviz's language: one box a node, movement dashed.
+std::string graph_dot(std::span<const Tensor> roots);
+/// The picture that Graphviz makes of it; DeviceError if the program `dot` is not there.
+std::string graph_svg(std::span<const Tensor> roots);
+
+/// One step of a plan, run and timed.
+struct StepCost {
+  std::string name;
+  std::vector<std::string> operations;
+  double flops = 0, bytes = 0, predicted_seconds = 0, seconds = 0;
+  double floor_seconds = 0;  // the larger of flops at peak and bytes at bandwidth
+  std::string bound;         // "compute" or "memory"
+  std::string schedule;
+  std::vector<std::string> reasons;
+};
+
+/// Compiles the plan of `roots` for the current device and times each step (median of `repeats`).
+std::vector<StepCost> measure_steps(std::span<const Tensor> roots, int repeats = 11);
+
+/// What lazuli does to compute `roots` and why: each kernel with its operations, why it ends there, its schedule, operations,
+/// bytes, predicted and measured time, percent of the roofline measured in the same run, and what bounds it.
+std::string explain(std::span<const Tensor> roots);
+std::string explain(const Tensor& root);
+
+}  // namespace lazuli
