@@ -1,0 +1,165 @@
+#include "ir/math.h"
+
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <type_traits>
+
+#include "core/error.h"
+#include "ir/index.h"
+#include "ir/math_functions.h"
+
+namespace lazuli {
+namespace {
+
+template <typename T>
+constexpr DType dtype_of() {
+  if (std::is_same_v<T, bool>) return DType::Bool;
+  if (std::is_same_v<T, float>) return DType::F32;
+  if (std::is_same_v<T, double>) return DType::F64;
+  if (std::is_same_v<T, int32_t>) return DType::I32;
+  if (std::is_same_v<T, int64_t>) return DType::I64;
+  return sizeof(T) == 4 ? DType::U32 : DType::U64;
+}
+
+template <typename T>
+uint64_t bits_of(T v) {
+  if constexpr (std::is_same_v<T, float>) {
+    return std::bit_cast<uint32_t>(v);
+  } else if constexpr (std::is_same_v<T, double>) {
+    return std::bit_cast<uint64_t>(v);
+  } else {
+    return static_cast<uint64_t>(v);
+  }
+}
+
+// A node that stands for a T: operators on it build nodes.
+template <typename T>
+struct Expr {
+  NodeRef node;
+
+  Expr() = default;
+  explicit Expr(NodeRef n) : node(std::move(n)) {}
+  template <typename A>
+  requires std::is_arithmetic_v<A> Expr(A v)
+      : node(make({.op = Op::Const,
+                   .dtype = dtype_of<T>(),
+                   .arg = ScalarBits{bits_of(static_cast<T>(v))}})) {}
+
+  template <typename R = T>
+  static Expr<R> op(Op o, Sources src) {
+    return Expr<R>(scalar_op(o, dtype_of<R>(), std::move(src)));
+  }
+
+  friend Expr operator+(Expr a, Expr b) { return op(Op::Add, {a.node, b.node}); }
+  friend Expr operator-(Expr a, Expr b) { return op(Op::Sub, {a.node, b.node}); }
+  friend Expr operator*(Expr a, Expr b) { return op(Op::Mul, {a.node, b.node}); }
+  friend Expr operator/(Expr a, Expr b) { return op(Op::Div, {a.node, b.node}); }
+  friend Expr operator-(Expr a) { return op(Op::Neg, {a.node}); }
+  friend Expr operator&(Expr a, Expr b) { return op(Op::And, {a.node, b.node}); }
+  friend Expr operator|(Expr a, Expr b) { return op(Op::Or, {a.node, b.node}); }
+  friend Expr operator^(Expr a, Expr b) { return op(Op::Xor, {a.node, b.node}); }
+  friend Expr operator<<(Expr a, Expr b) { return op(Op::Shl, {a.node, b.node}); }
+  friend Expr operator>>(Expr a, Expr b) { return op(Op::Shr, {a.node, b.node}); }
+  friend Expr operator!(Expr a) { return op(Op::Not, {a.node}); }
+  friend Expr<bool> operator<(Expr a, Expr b) { return op<bool>(Op::Lt, {a.node, b.node}); }
+  friend Expr<bool> operator<=(Expr a, Expr b) { return op<bool>(Op::Le, {a.node, b.node}); }
+  friend Expr<bool> operator==(Expr a, Expr b) { return op<bool>(Op::Eq, {a.node, b.node}); }
+  friend Expr<bool> operator!=(Expr a, Expr b) { return op<bool>(Op::Ne, {a.node, b.node}); }
+  friend Expr fma(Expr a, Expr b, Expr c) { return op(Op::Fma, {a.node, b.node, c.node}); }
+  friend Expr sqrt(Expr a) { return op(Op::Sqrt, {a.node}); }
+  friend Expr abs(Expr a) { return op(Op::Abs, {a.node}); }
+  friend Expr round(Expr a) { return op(Op::Round, {a.node}); }
+  friend Expr where(Expr<bool> c, Expr a, Expr b) {
+    return op(Op::Where, {c.node, a.node, b.node});
+  }
+  friend Expr rare(Expr<bool> c, Expr a, Expr b) {
+    return Expr(make({.op = Op::Where,
+                      .dtype = dtype_of<T>(),
+                      .arg = kRarely,
+                      .src = {c.node, a.node, b.node}}));
+  }
+};
+
+template <typename T, typename S>
+Expr<T> bitcast(Expr<S> a) {
+  return Expr<S>::template op<T>(Op::Bitcast, {a.node});
+}
+template <typename T, typename S>
+Expr<T> cast(Expr<S> a) {
+  return Expr<S>::template op<T>(Op::Cast, {a.node});
+}
+
+using Builder = NodeRef (*)(DType, const Sources&);
+
+template <auto kF32, auto kF64>
+NodeRef unary(DType t, const Sources& s) {
+  return t == DType::F64 ? kF64(Expr<double>(s[0])).node : kF32(Expr<float>(s[0])).node;
+}
+template <auto kF32, auto kF64>
+NodeRef binary(DType t, const Sources& s) {
+  return t == DType::F64 ? kF64(Expr<double>(s[0]), Expr<double>(s[1])).node
+                         : kF32(Expr<float>(s[0]), Expr<float>(s[1])).node;
+}
+
+struct Row {
+  Op op;
+  Builder build;
+  int ulp_f32, ulp_f64;  // f32: over all inputs; f64: over samples
+};
+
+#define LAZULI_UNARY(f) unary<math::f<Expr, float>, math::f<Expr, double>>
+#define LAZULI_BINARY(f) binary<math::f<Expr, float>, math::f<Expr, double>>
+constexpr std::array kRows{
+    Row{Op::Exp, LAZULI_UNARY(exp), 2, 2},      Row{Op::Exp2, LAZULI_UNARY(exp2), 2, 2},
+    Row{Op::Expm1, LAZULI_UNARY(expm1), 2, 3},  Row{Op::Log, LAZULI_UNARY(log), 2, 2},
+    Row{Op::Log2, LAZULI_UNARY(log2), 2, 2},    Row{Op::Log10, LAZULI_UNARY(log10), 2, 2},
+    Row{Op::Log1p, LAZULI_UNARY(log1p), 2, 2},  Row{Op::Sin, LAZULI_UNARY(sin), 2, 2},
+    Row{Op::Cos, LAZULI_UNARY(cos), 2, 2},      Row{Op::Tan, LAZULI_UNARY(tan), 4, 4},
+    Row{Op::Asin, LAZULI_UNARY(asin), 2, 2},    Row{Op::Acos, LAZULI_UNARY(acos), 2, 2},
+    Row{Op::Atan, LAZULI_UNARY(atan), 2, 2},    Row{Op::Sinh, LAZULI_UNARY(sinh), 3, 3},
+    Row{Op::Cosh, LAZULI_UNARY(cosh), 2, 2},    Row{Op::Tanh, LAZULI_UNARY(tanh), 2, 2},
+    Row{Op::Asinh, LAZULI_UNARY(asinh), 3, 3},  Row{Op::Acosh, LAZULI_UNARY(acosh), 3, 3},
+    Row{Op::Atanh, LAZULI_UNARY(atanh), 3, 3},  Row{Op::Erf, LAZULI_UNARY(erf), 2, 2},
+    Row{Op::Erfc, LAZULI_UNARY(erfc), 4, 6},    Row{Op::Pow, LAZULI_BINARY(pow), 2, 3},
+    Row{Op::Atan2, LAZULI_BINARY(atan2), 2, 2},
+};
+#undef LAZULI_UNARY
+#undef LAZULI_BINARY
+
+const Row* find_row(Op op) {
+  const auto it =
+      std::find_if(kRows.begin(), kRows.end(), [&](const Row& r) { return r.op == op; });
+  return it == kRows.end() ? nullptr : &*it;
+}
+
+const Row& row_of(Op op) {
+  const Row* row = find_row(op);
+  if (!row) internal_error("expand_math: " + std::string(name(op)) + " has no expansion");
+  return *row;
+}
+
+bool is_half(DType t) {
+  return t == DType::F16 || t == DType::BF16;
+}
+
+}  // namespace
+
+bool is_math(Op op) {
+  return find_row(op) != nullptr;
+}
+
+NodeRef expand_math(Op op, DType dtype, const Sources& src) {
+  const Row& row = row_of(op);
+  if (!is_half(dtype)) return row.build(dtype, src);
+  Sources wide;
+  for (const NodeRef& s : src) wide.push_back(scalar_op(Op::Cast, DType::F32, {s}));
+  return scalar_op(Op::Cast, dtype, {row.build(DType::F32, wide)});
+}
+
+int stated_ulp(Op op, DType dtype) {
+  const Row& row = row_of(op);
+  return is_half(dtype) ? 1 : dtype == DType::F64 ? row.ulp_f64 : row.ulp_f32;
+}
+
+}  // namespace lazuli

@@ -1,0 +1,581 @@
+// The elementary functions, written once over a value type V: V<float> may be a number (tests) or a
+// node (kernels), and an operator then computes or builds. No branches, and only what every target
+// has: + - * / fma sqrt abs, compare and select, conversion, and integer operations on the bits.
+//
+// Style of the code: polynomials are evaluated by Estrin's scheme (latency, not count, bounds long
+// bodies); n of 2^n is read off the low bits of a sum rounded by a large constant, since
+// conversions are slow; minima are compare-and-select with the variable last, one instruction on
+// x86 that also lets NaN through. `rare(c, slow, fast)` is `where` with the hint that c is seldom
+// true in any lane.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <limits>
+
+#include "ir/math_tables.h"
+
+namespace lazuli::math {
+
+#define LAZULI_MATH template <template <typename> class V, typename S>
+
+template <typename S>
+using UintOf = typename Table<S>::Uint;
+template <typename S>
+using IntOf = typename Table<S>::Int;
+
+template <typename S>
+inline constexpr int kWidth = 8 * static_cast<int>(sizeof(S));
+template <typename S>
+inline constexpr UintOf<S> kSignBit = UintOf<S>{1} << (kWidth<S> - 1);
+template <typename S>
+inline constexpr UintOf<S> kOneBits = UintOf<S>{Table<S>::kBias} << Table<S>::kMantissa;
+template <typename S>
+inline constexpr UintOf<S> kMantissaBits = (UintOf<S>{1} << Table<S>::kMantissa) - 1;
+/// 2^n.
+constexpr double power(int n) {
+  double p = 1;
+  for (; n > 0; n--) p *= 2;
+  for (; n < 0; n++) p /= 2;
+  return p;
+}
+inline constexpr double kInf = std::numeric_limits<double>::infinity();
+inline constexpr double kNaN = std::numeric_limits<double>::quiet_NaN();
+
+LAZULI_MATH V<UintOf<S>> bits(V<S> x) {
+  return bitcast<UintOf<S>>(x);
+}
+
+/// At least (at most) `bound`; NaN stays.
+LAZULI_MATH V<S> at_least(V<S> x, double bound) {
+  return where(x < V<S>(bound), V<S>(bound), x);
+}
+LAZULI_MATH V<S> at_most(V<S> x, double bound) {
+  return where(V<S>(bound) < x, V<S>(bound), x);
+}
+
+/// x with its sign flipped where the top bit of `sign` is set; the lower bits of `sign` are ignored
+/// or known to be 0.
+LAZULI_MATH V<S> flip_sign(V<S> x, V<UintOf<S>> sign) {
+  return bitcast<S>(bits(x) ^ sign);
+}
+LAZULI_MATH V<UintOf<S>> sign_of(V<S> x) {
+  return bits(x) & V<UintOf<S>>(kSignBit<S>);
+}
+
+/// c[0] + c[1] x + ... by Estrin's scheme.
+template <template <typename> class V, typename S, size_t N>
+V<S> poly(V<S> x, const std::array<double, N>& c) {
+  if constexpr (N == 1) {
+    return V<S>(c[0]);
+  } else {
+    std::array<V<S>, (N + 1) / 2> term;
+    for (size_t i = 0; i < N / 2; i++) term[i] = fma(x, V<S>(c[2 * i + 1]), V<S>(c[2 * i]));
+    if (N % 2) term[N / 2] = V<S>(c[N - 1]);
+    for (size_t n = term.size(); n > 1; n = (n + 1) / 2) {
+      x = x * x;
+      for (size_t i = 0; i < n / 2; i++) term[i] = fma(x, term[2 * i + 1], term[2 * i]);
+      if (n % 2) term[n / 2] = term[n - 1];
+    }
+    return term[0];
+  }
+}
+
+/// The same with Horner's rule for the last step: one rounding less where c[0] dominates.
+template <template <typename> class V, typename S, size_t N>
+V<S> poly_to_one(V<S> x, const std::array<double, N>& c) {
+  std::array<double, N - 1> rest;
+  for (size_t i = 1; i < N; i++) rest[i - 1] = c[i];
+  return fma(x, poly(x, rest), V<S>(c[0]));
+}
+
+// ---- exponentials
+
+/// x = n log 2 + r with |r| <= log(2)/2; the low bits of `bits` are those of n, plus a multiple of
+/// 2^(width - mantissa).
+LAZULI_MATH struct Exponent {
+  V<UintOf<S>> bits;
+  V<S> r;
+};
+
+LAZULI_MATH Exponent<V, S> split_exp(V<S> x) {
+  using T = Table<S>;
+  const V<S> t = fma(x, V<S>(T::kLog2e.high), V<S>(T::kRound));
+  const V<S> n = t - V<S>(T::kRound);
+  const V<S> r = fma(n, V<S>(-T::kLn2.low), fma(n, V<S>(-T::kLn2.high), x));
+  return {bits(t), r};
+}
+
+LAZULI_MATH Exponent<V, S> split_exp2(V<S> x) {
+  using T = Table<S>;
+  const V<S> t = x + V<S>(T::kRound);
+  const V<S> n = t - V<S>(T::kRound);
+  return {bits(t), (x - n) * V<S>(T::kLn2.high)};
+}
+
+/// e^r - 1 for |r| <= log(2)/2, to full relative accuracy.
+LAZULI_MATH V<S> expm1_core(V<S> r) {
+  return fma(r * r, poly(r, Table<S>::kExp), r);
+}
+
+/// 2^(n + offset) for n in the low bits; the result must be a normal number.
+LAZULI_MATH V<S> power_of_two(V<UintOf<S>> n, int offset = 0) {
+  using T = Table<S>;
+  const auto bias = static_cast<UintOf<S>>(T::kBias + offset);
+  return bitcast<S>((n << T::kMantissa) + V<UintOf<S>>(bias << T::kMantissa));
+}
+
+/// 2^n (1 + p), rounded once even where the result is denormal: 2^n is applied as two factors.
+LAZULI_MATH V<S> scale(V<UintOf<S>> n, V<S> p) {
+  const V<UintOf<S>> half = n >> 1;
+  const V<S> first = power_of_two<V, S>(half);
+  return fma(first, p, first) * power_of_two<V, S>(n - half);
+}
+
+LAZULI_MATH V<S> exp(V<S> x) {
+  x = at_least(at_most(x, Table<S>::kExpHigh), Table<S>::kExpLow);
+  const auto [n, r] = split_exp(x);
+  return scale<V, S>(n, expm1_core(r));
+}
+
+LAZULI_MATH V<S> exp2(V<S> x) {
+  x = at_least(at_most(x, Table<S>::kExp2High), Table<S>::kExp2Low);
+  const auto [n, r] = split_exp2(x);
+  return scale<V, S>(n, expm1_core(r));
+}
+
+/// (e^x - 1) 2^offset, without the care that tiny x needs.
+LAZULI_MATH V<S> scaled_expm1(V<S> x, int offset) {
+  const auto [n, r] = split_exp(x);
+  const V<S> s = power_of_two<V, S>(n, offset);
+  return fma(s, expm1_core(r), s - V<S>(offset == 0 ? 1.0 : offset == -1 ? 0.5 : 0.25));
+}
+
+LAZULI_MATH V<S> expm1(V<S> x) {
+  using T = Table<S>;
+  const V<S> y = scaled_expm1(at_least(at_most(x, T::kExpHigh), T::kExpm1Low), -1) * V<S>(2);
+  return where(abs(x) < V<S>(T::kTiny), x, y);
+}
+
+LAZULI_MATH V<S> sinh(V<S> x) {
+  using T = Table<S>;
+  const V<S> a = abs(x);
+  const V<S> q =
+      scaled_expm1(at_most(a, T::kSinhHigh), -2);  // a quarter, so that nothing overflows too early
+  const V<S> y = (q + q / fma(q, V<S>(4), V<S>(1))) * V<S>(2);
+  return flip_sign(where(a < V<S>(T::kTinyCube), a, y), sign_of(x));
+}
+
+LAZULI_MATH V<S> cosh(V<S> x) {
+  const auto [n, r] = split_exp(at_most(abs(x), Table<S>::kSinhHigh));
+  const V<S> s = power_of_two<V, S>(n, -2);
+  const V<S> q = fma(s, expm1_core(r), s);
+  return (q + V<S>(0.0625) / q) * V<S>(2);
+}
+
+LAZULI_MATH V<S> tanh(V<S> x) {
+  using T = Table<S>;
+  const V<S> a = at_most(abs(x), T::kTanhHigh), z = a * a;
+  const V<S> near = fma(a * z, poly(z, T::kTanh), a);
+  const auto [n, r] = split_exp(a + a);
+  const V<S> s = power_of_two<V, S>(n);
+  const V<S> far = V<S>(1) - V<S>(2) / fma(s, expm1_core(r), s + V<S>(1));
+  return flip_sign(where(a < V<S>(T::kTanhNear), near, far), sign_of(x));
+}
+
+// ---- logarithms
+
+/// A positive number as 2^e (1 + f) with 1 + f in [2/3, 4/3); `biased` has e, biased, in its
+/// exponent field.
+LAZULI_MATH struct Mantissa {
+  V<S> e, f;
+  V<UintOf<S>> biased;
+};
+
+/// `extra` is subtracted from e. Denormals are not looked after.
+LAZULI_MATH Mantissa<V, S> split_log_normal(V<S> x, V<S> extra_bias) {
+  using T = Table<S>;
+  using U = UintOf<S>;
+  const V<U> t = bits(x) + V<U>(kOneBits<S> - T::kTwoThirds);
+  // The biased exponent, put in the mantissa of 2^mantissa, is a float without a conversion.
+  const auto unit = U{T::kBias + T::kMantissa} << T::kMantissa;
+  const V<S> e = bitcast<S>((t >> T::kMantissa) | V<U>(unit)) - extra_bias;
+  const V<S> f = bitcast<S>((t & V<U>(kMantissaBits<S>)) + V<U>(T::kTwoThirds)) - V<S>(1);
+  return {e, f, t};
+}
+
+LAZULI_MATH Mantissa<V, S> split_log(V<S> x) {
+  using T = Table<S>;
+  constexpr double scale = static_cast<double>(uint64_t{4} << T::kMantissa);
+  constexpr double bias = static_cast<double>((uint64_t{1} << T::kMantissa) + T::kBias);
+  const V<bool> denormal = x < V<S>(T::kMinNormal);
+  return split_log_normal(where(denormal, x * V<S>(scale), x),
+                          where(denormal, V<S>(bias + T::kMantissa + 2), V<S>(bias)));
+}
+
+/// log(1 + f) - f for 1 + f in [2/3, 4/3).
+template <template <typename> class V>
+V<float> log_tail(V<float> f) {
+  return f * f * fma(f, poly(f, Table<float>::kLog), V<float>(-0.5));
+}
+template <template <typename> class V>
+V<double> log_tail(V<double> f) {  // by atanh(f / (2 + f)): a division, but half the terms
+  const V<double> s = f / (V<double>(2) + f), z = s * s, h = V<double>(0.5) * f * f;
+  return s * fma(z, poly(z, Table<double>::kLog), h) - h;
+}
+
+/// (e log 2 + log(1 + f)) / log(base), of which `two` is log 2 / log(base) and `unit` 1 /
+/// log(base).
+LAZULI_MATH V<S> join_log(V<S> e, V<S> f, Parts2 two, Parts2 unit) {
+  V<S> y = log_tail(f);
+  if (unit.high == 1) {
+    y = two.low == 0 ? y : fma(e, V<S>(two.low), y);
+    return fma(e, V<S>(two.high), f + y);
+  }
+  y = fma(f, V<S>(unit.low), y * V<S>(unit.high));
+  if (two.low != 0) y = fma(e, V<S>(two.low), y);
+  return fma(e, V<S>(two.high), fma(f, V<S>(unit.high), y));
+}
+
+/// y where 0 < x < inf; else what a logarithm is there.
+LAZULI_MATH V<S> log_edges(V<S> x, V<S> y) {
+  const V<S> outside = where(x == V<S>(0), V<S>(-kInf), V<S>(kNaN));
+  return where(V<S>(0) < x, where(x < V<S>(kInf), y, x), outside);
+}
+
+LAZULI_MATH V<S> log(V<S> x) {
+  const auto m = split_log(x);
+  return log_edges(x, join_log(m.e, m.f, Table<S>::kLn2, {1, 0}));
+}
+
+LAZULI_MATH V<S> log2(V<S> x) {
+  const auto m = split_log(x);
+  return log_edges(x, join_log(m.e, m.f, {1, 0}, Table<S>::kLog2e));
+}
+
+LAZULI_MATH V<S> log10(V<S> x) {
+  const auto m = split_log(x);
+  return log_edges(x, join_log(m.e, m.f, Table<S>::kLog10Of2, Table<S>::kLog10e));
+}
+
+LAZULI_MATH V<S> log1p(V<S> x) {
+  using T = Table<S>;
+  using U = UintOf<S>;
+  const V<S> u = x + V<S>(1);
+  const auto m =
+      split_log_normal(u, V<S>(static_cast<double>((uint64_t{1} << T::kMantissa) + T::kBias)));
+  // 1 + f = 2^-e (1 + x) from x itself, since u is rounded. 4 * 2^-e, because 2^-e may be denormal.
+  const V<U> field = m.biased & V<U>(~kMantissaBits<S> & ~kSignBit<S>);
+  const V<S> s = bitcast<S>(V<U>((U{2} * T::kBias + 2) << T::kMantissa) - field);
+  const V<S> f = fma(s, x * V<S>(0.25), fma(s, V<S>(0.25), V<S>(-1)));
+  const V<S> y = log_edges(u, join_log(m.e, f, T::kLn2, {1, 0}));
+  return where(abs(x) < V<S>(T::kTiny), x, y);
+}
+
+LAZULI_MATH V<S> atanh(V<S> x) {
+  const V<S> a = abs(x), twice = a + a, rest = V<S>(1) - a;
+  // For a < 1/2, 2a + 2a^2/(1-a) is 2a/(1-a) with less rounding.
+  const V<S> z = where(a < V<S>(0.5), fma(twice, a / rest, twice), twice / rest);
+  return flip_sign(V<S>(0.5) * log1p(z), sign_of(x));
+}
+
+LAZULI_MATH V<S> asinh(V<S> x) {
+  const V<S> a = abs(x), square = a * a;
+  const V<bool> large = V<S>(Table<S>::kSquareLarge) < a;
+  const V<S> z = a + square / (V<S>(1) + sqrt(square + V<S>(1)));
+  const V<S> y = log1p(where(large, a, z)) + where(large, V<S>(Table<S>::kLn2.high), V<S>(0));
+  return flip_sign(y, sign_of(x));
+}
+
+LAZULI_MATH V<S> acosh(V<S> x) {
+  const V<S> t = x - V<S>(1);
+  const V<bool> large = V<S>(Table<S>::kSquareLarge) < x;
+  const V<S> z = t + sqrt(fma(t, t, t + t));
+  const V<S> y = log1p(where(large, x, z)) + where(large, V<S>(Table<S>::kLn2.high), V<S>(0));
+  return where(V<S>(1) <= x, y, V<S>(kNaN));
+}
+
+// ---- trigonometry
+
+/// An angle as r plus a multiple of pi/2; the two low bits of `quadrant` are those of the multiple.
+LAZULI_MATH struct Angle {
+  V<S> r;
+  V<UintOf<S>> quadrant;
+};
+
+template <template <typename> class V>
+V<uint32_t> mul_high(V<uint32_t> a, V<uint32_t> b) {
+  return cast<uint32_t>((cast<uint64_t>(a) * cast<uint64_t>(b)) >> 32);
+}
+template <template <typename> class V>
+V<uint64_t> mul_high(V<uint64_t> a, V<uint64_t> b) {
+  const V<uint64_t> mask(0xffffffffu), a0 = a & mask, a1 = a >> 32, b0 = b & mask, b1 = b >> 32;
+  const V<uint64_t> middle = a1 * b0 + ((a0 * b0) >> 32), other = a0 * b1 + (middle & mask);
+  return a1 * b1 + (middle >> 32) + (other >> 32);
+}
+
+/// Three words of the bits of 1/pi, from the bit `position` on; in front of the point stands one
+/// word of zeros.
+template <template <typename> class V, typename S>
+std::array<V<UintOf<S>>, 3> inverse_pi_window(V<UintOf<S>> position) {
+  using U = UintOf<S>;
+  constexpr int width = kWidth<S>, levels = width == 32 ? 3 : 5;
+  std::array<V<U>, 4 + (1 << levels)> word;
+  for (size_t i = 0; i < word.size(); i++) {
+    U value = 0;
+    if (width == 64 && i > 0 && i <= kInversePiBits.size())
+      value = static_cast<U>(kInversePiBits[i - 1]);
+    if (width == 32 && i > 0)
+      value = static_cast<U>(kInversePiBits[(i - 1) / 2] >> (i % 2 ? 32 : 0));
+    word[i] = V<U>(value);
+  }
+  for (int level = levels - 1; level >= 0; level--) {
+    const V<bool> set = (position & V<U>(U{static_cast<U>(width)} << level)) != V<U>(0);
+    const size_t step = size_t{1} << level;
+    for (size_t i = 0; i < 3 + step; i++) word[i] = where(set, word[i + step], word[i]);
+  }
+  const V<U> shift = position & V<U>(U{width - 1}), rest = V<U>(U{width - 1}) - shift;
+  std::array<V<U>, 3> window;
+  for (size_t i = 0; i < 3; i++) window[i] = (word[i] << shift) | ((word[i + 1] >> 1) >> rest);
+  return window;
+}
+
+/// Payne and Hanek's reduction (SIGNUM Newsletter 18, 1983) of a finite a >= 2^(mantissa/2).
+LAZULI_MATH Angle<V, S> reduce_huge(V<S> a) {
+  using T = Table<S>;
+  using U = UintOf<S>;
+  constexpr int width = kWidth<S>, mantissa = T::kMantissa, digits = mantissa + 1;
+  const V<U> b = bits(a);
+  // Only the bits of 2/pi that do not make multiples of 4 matter: a product of two words in fixed
+  // point, of which the two top bits are the quadrant.
+  const auto from = static_cast<U>(width - 1 - mantissa - T::kBias);
+  const auto w = inverse_pi_window<V, S>((b >> mantissa) + V<U>(from));
+  const V<U> m = (b & V<U>(kMantissaBits<S>)) | V<U>(kMantissaBits<S> + 1);
+  const V<U> carried = mul_high(m, w[2]), low = m * w[1] + carried;
+  constexpr U half = U{1} << (width - 3);
+  const V<U> high = m * w[0] + mul_high(m, w[1]) + where(low < carried, V<U>(half + 1), V<U>(half));
+  const V<U> v = (high & V<U>(2 * half - 1)) - V<U>(half);  // signed
+  // v and low as a sum of floats, exactly: two full significands and what is left.
+  constexpr U tail = (U{1} << (width - digits)) - 1;
+  const auto to_float = [](V<U> part, int exponent) {
+    return cast<S>(bitcast<IntOf<S>>(part)) * V<S>(power(exponent));
+  };
+  const V<S> top = to_float(v & V<U>(~tail), 2 - width);
+  const V<S> next = to_float(
+      ((v & V<U>(tail)) << (2 * digits - width)) | (low >> (2 * (width - digits))), 2 - 2 * digits);
+  const V<S> last = to_float(low & V<U>((U{1} << (2 * (width - digits))) - 1), 2 - 2 * width);
+  const V<S> rest = next + last, turn = top + rest, error = (top - turn) + rest;
+  const V<S> pi_high(T::kPi.high / 2), pi_low(T::kPi.middle / 2);
+  const V<S> r = turn * pi_high;
+  const V<S> correction = fma(turn, pi_high, -r) + fma(turn, pi_low, error * pi_high);
+  return {where(a < V<S>(kInf), r + correction, V<S>(kNaN)), high >> (width - 2)};
+}
+
+/// Cody and Waite's reduction of an a >= 0 that is not huge.
+LAZULI_MATH Angle<V, S> reduce(V<S> a) {
+  using T = Table<S>;
+  const V<S> t = fma(a, V<S>(2 * T::kInversePi), V<S>(T::kRound)), n = t - V<S>(T::kRound);
+  const V<S> first = fma(n, V<S>(T::kPi.high / -2), a);  // exact
+  const V<S> r = fma(n, V<S>(T::kPi.low / -2), fma(n, V<S>(T::kPi.middle / -2), first));
+  return {r, bits(t)};
+}
+
+/// Sine and cosine of |r| <= pi/4 and a little.
+LAZULI_MATH struct SinCos { V<S> sin, cos; };
+LAZULI_MATH SinCos<V, S> sin_cos(V<S> r) {
+  const V<S> z = r * r;
+  const V<S> s = fma(r * z, poly(z, Table<S>::kSin), r);
+  const V<S> c = fma(z * z, poly(z, Table<S>::kCos), fma(z, V<S>(-0.5), V<S>(1)));
+  return {s, c};
+}
+
+/// sin of an angle `ahead` quadrants further.
+LAZULI_MATH V<S> sin_of(Angle<V, S> a, int ahead) {
+  using U = UintOf<S>;
+  const auto [s, c] = sin_cos(a.r);
+  const V<bool> odd = (a.quadrant & V<U>(1)) != V<U>(0);
+  const V<U> q = ahead ? a.quadrant + V<U>(static_cast<unsigned>(ahead)) : a.quadrant;
+  return flip_sign(ahead % 2 ? where(odd, s, c) : where(odd, c, s),
+                   (q << (kWidth<S> - 2)) & V<U>(kSignBit<S>));
+}
+
+LAZULI_MATH V<S> tan_of(Angle<V, S> a) {
+  using U = UintOf<S>;
+  const auto [s, c] = sin_cos(a.r);
+  const V<bool> odd = (a.quadrant & V<U>(1)) != V<U>(0);
+  return flip_sign(where(odd, c, s) / where(odd, s, c), a.quadrant << (kWidth<S> - 1));
+}
+
+LAZULI_MATH V<S> sin(V<S> x) {
+  const V<S> a = abs(x);
+  const V<bool> huge = V<S>(Table<S>::kTrigLarge) < a;
+  return flip_sign(rare(huge, sin_of(reduce_huge(a), 0), sin_of(reduce(a), 0)), sign_of(x));
+}
+
+LAZULI_MATH V<S> cos(V<S> x) {
+  const V<S> a = abs(x);
+  const V<bool> huge = V<S>(Table<S>::kTrigLarge) < a;
+  return rare(huge, sin_of(reduce_huge(a), 1), sin_of(reduce(a), 1));
+}
+
+LAZULI_MATH V<S> tan(V<S> x) {
+  const V<S> a = abs(x);
+  const V<bool> huge = V<S>(Table<S>::kTrigLarge) < a;
+  return flip_sign(rare(huge, tan_of(reduce_huge(a)), tan_of(reduce(a))), sign_of(x));
+}
+
+/// asin(s) - s, |s| <= 1/2, of z = s^2.
+LAZULI_MATH V<S> asin_tail(V<S> s, V<S> z) {
+  return s * z * poly(z, Table<S>::kAsin);
+}
+
+LAZULI_MATH V<S> asin(V<S> x) {
+  const auto& pi = Table<S>::kPi;
+  const V<S> a = abs(x);
+  const V<bool> small = a < V<S>(0.5);
+  const V<S> z = where(small, a * a, fma(a, V<S>(-0.5), V<S>(0.5)));
+  const V<S> s = where(small, a, sqrt(z)), tail = asin_tail(s, z);
+  const V<S> far = fma(s, V<S>(-2), V<S>(pi.high / 2)) + fma(tail, V<S>(-2), V<S>(pi.middle / 2));
+  return flip_sign(where(small, s + tail, far), sign_of(x));
+}
+
+LAZULI_MATH V<S> acos(V<S> x) {
+  const auto& pi = Table<S>::kPi;
+  const V<S> a = abs(x);
+  const V<bool> small = a < V<S>(0.5), negative = x < V<S>(0);
+  const V<S> z = where(small, a * a, fma(a, V<S>(-0.5), V<S>(0.5)));
+  const V<S> s = where(small, x, sqrt(z)), tail = asin_tail(s, z);
+  const V<S> near = V<S>(pi.high / 2) - (s + (tail - V<S>(pi.middle / 2)));
+  const V<S> twice = (s + tail) * V<S>(2);
+  const V<S> far =
+      where(negative, V<S>(pi.high) - (s + (s + fma(tail, V<S>(2), V<S>(-pi.middle)))), twice);
+  return where(small, near, far);
+}
+
+/// The angle of (|x|, |y|), from 0 to pi/2, or to pi where the top bit of `left` is set.
+LAZULI_MATH V<S> angle_of(V<S> t, V<bool> steep, V<UintOf<S>> left) {
+  using U = UintOf<S>;
+  const auto& pi = Table<S>::kPi;
+  const V<S> z = t * t, tail = t * z * poly(z, Table<S>::kAtan);
+  // t, pi/2 - t, pi - t or pi/2 + t: the constant, and t with a sign.
+  const V<bool> is_left = left != V<U>(0);
+  const V<S> high = where(steep, V<S>(pi.high / 2), where(is_left, V<S>(pi.high), V<S>(0)));
+  const V<S> low = where(steep, V<S>(pi.middle / 2), where(is_left, V<S>(pi.middle), V<S>(0)));
+  const V<U> sign = where(steep, left ^ V<U>(kSignBit<S>), left);
+  return high + (flip_sign(t, sign) + (flip_sign(tail, sign) + low));
+}
+
+LAZULI_MATH V<S> atan(V<S> x) {
+  const V<S> a = abs(x);
+  const V<bool> steep = V<S>(1) < a;
+  const V<S> t = where(steep, V<S>(1), a) / where(steep, a, V<S>(1));
+  return flip_sign(angle_of<V, S>(t, steep, V<UintOf<S>>(0)), sign_of(x));
+}
+
+LAZULI_MATH V<S> atan2(V<S> y, V<S> x) {
+  const V<S> a = abs(x), b = abs(y);
+  const V<bool> steep = a < b;
+  const V<S> low = where(steep, a, b), high = where(steep, b, a);
+  V<S> t = low / high;
+  t = where(low == high, where(low == V<S>(0), V<S>(0), V<S>(1)), t);  // 0/0 and inf/inf
+  const V<S> angle = flip_sign(angle_of<V, S>(t, steep, sign_of(x)), sign_of(y));
+  const V<S> sum = x + y;  // NaN if either is
+  return where((x == x) & (y == y), angle, sum);
+}
+
+// ---- error function
+
+/// erfc(a) for a >= 0.8.
+LAZULI_MATH V<S> erfc_positive(V<S> a) {
+  using T = Table<S>;
+  a = at_most(a, T::kErfcHigh);
+  const V<S> square = a * a, square_low = fma(a, a, -square);
+  const V<S> k(T::kErfcCentre), sum = a + k, sum_low = k - (sum - a);
+  const V<S> inverse = V<S>(1) / sum;
+  const V<S> inverse_low = fma(-sum, inverse, V<S>(1)) - sum_low * inverse;  // relative
+  const V<S> g = poly_to_one((a - k) * inverse, T::kErfc) * inverse;
+  const auto [n, r] = split_exp(-square);
+  const V<S> p = expm1_core(r + (inverse_low - square_low));
+  const V<UintOf<S>> half = n >> 1;
+  const V<S> first = power_of_two<V, S>(half);
+  return fma(first, p, first) * g * power_of_two<V, S>(n - half);
+}
+
+LAZULI_MATH V<S> erfc(V<S> x) {
+  const V<S> a = abs(x), near = V<S>(1) - fma(x, poly(x * x, Table<S>::kErf), x);
+  const V<S> y = erfc_positive(a);
+  return where(a < V<S>(0.8), near, where(x < V<S>(0), V<S>(2) - y, y));
+}
+
+/// erf(a) for a above kErfSmall.
+template <template <typename> class V>
+V<double> erf_large(V<double> a) {
+  return V<double>(1) - erfc_positive(a);
+}
+template <template <typename> class V>
+V<float> erf_large(V<float> a) {  // 1 - 2^-q(a)
+  using T = Table<float>;
+  const V<float> q = poly(at_most(a, T::kErfOne), T::kErfTail);
+  const V<float> t = V<float>(T::kRound) - q, n = t - V<float>(T::kRound);
+  return fma(-power_of_two<V, float>(bits(t)), poly(-q - n, T::kExp2Short), V<float>(1));
+}
+
+LAZULI_MATH V<S> erf(V<S> x) {
+  const V<S> a = abs(x);
+  const V<S> small = fma(a, poly(a * a, Table<S>::kErf), a);
+  return flip_sign(where(a < V<S>(Table<S>::kErfSmall), small, erf_large(a)), sign_of(x));
+}
+
+// ---- power
+
+/// An unevaluated sum, |low| at most half a unit in the last place of high.
+LAZULI_MATH struct Double { V<S> high, low; };
+
+/// log2(x) of a finite x > 0 with about 10 more bits than S has.
+LAZULI_MATH Double<V, S> log2_double(V<S> x) {
+  using T = Table<S>;
+  const auto m = split_log(x);
+  // s = f / (2 + f), log(1 + f) = 2 s (1 + z/3 + z^2 R(z)), z = s^2.
+  const V<S> denominator = m.f + V<S>(2), denominator_low = m.f - (denominator - V<S>(2));
+  const V<S> inverse = V<S>(1) / denominator, s = m.f * inverse;
+  const V<S> s_low = inverse * fma(-s, denominator_low, fma(-s, denominator, m.f));
+  const V<S> z = s * s, z_low = fma(s, s, -z) + (s + s) * s_low;
+  const V<S> third(T::kThird.high), rest = fma(z, poly(z, T::kPowLog), V<S>(T::kThird.low));
+  const V<S> u = third + rest, u_low = (third - u) + rest;
+  const V<S> w = z * u, w_low = fma(z, u, -w) + fma(z, u_low, z_low * u);
+  const V<S> p = s * w, p_low = fma(s, w, -p) + fma(s, w_low, s_low * w);
+  const V<S> l = s + p, l_low = ((s - l) + p) + (p_low + s_low);
+  const V<S> c(2 * T::kLog2e.high), c_low(2 * T::kLog2e.low);
+  const V<S> b = l * c, b_low = fma(l, c, -b) + fma(l, c_low, l_low * c);
+  const V<S> sum = m.e + b, sum_low = ((m.e - sum) + b) + b_low;
+  const V<S> high = sum + sum_low;
+  return {high, (sum - high) + sum_low};
+}
+
+LAZULI_MATH V<S> pow(V<S> x, V<S> y) {
+  using T = Table<S>;
+  using U = UintOf<S>;
+  const V<S> a = abs(x), zero(0), one(1), inf(kInf), nan(kNaN);
+  auto [high, low] = log2_double(a);
+  high = where(a < inf, where(a == zero, V<S>(-kInf), high), a);
+  const V<S> product = y * high;
+  const V<bool> inside = abs(product) < V<S>(T::kPowHigh);
+  const V<S> product_low = where(inside, fma(y, high, -product) + y * low, zero);
+  const V<S> bounded = at_least(at_most(product, T::kExp2High), T::kExp2Low);
+  const V<S> t = bounded + V<S>(T::kRound), n = t - V<S>(T::kRound);
+  const V<S> r = ((bounded - n) + product_low) * V<S>(T::kLn2.high);
+  V<S> result = scale<V, S>(bits(t), expm1_core(r));
+  // Negative bases: odd integers flip the sign, other non-integers have no power.
+  const V<S> half = y * V<S>(0.5);
+  const V<bool> integer = round(y) == y, odd = integer & (round(half) != half);
+  result = flip_sign(result, where(odd, sign_of(x), V<U>(0)));
+  result = where((x < zero) & (a < inf) & !integer, nan, result);
+  result = where((x == x) & (y == y), result, nan);
+  // 1^y and x^0 are 1 even of NaN, and so is (-1)^inf.
+  const V<bool> is_one = (x == one) | (y == zero) | ((a == one) & (abs(y) == inf));
+  return where(is_one, one, result);
+}
+
+#undef LAZULI_MATH
+
+}  // namespace lazuli::math

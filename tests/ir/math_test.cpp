@@ -1,0 +1,367 @@
+// The elementary functions against the C library's in a wider type: as numbers, densely, and as the
+// node graphs that kernels get, which must give the same bits.
+#include "ir/math.h"
+
+#include <doctest/doctest.h>
+
+#include <array>
+#include <bit>
+#include <cmath>
+#include <cstring>
+#include <limits>
+#include <random>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "core/evaluate.h"
+#include "ir/index.h"
+#include "ir/kernel.h"
+#include "ir/math_functions.h"
+#include "tests/ir/math_number.h"
+
+using namespace lazuli;
+
+namespace {
+
+using F = math::Number<float>;
+using D = math::Number<double>;
+
+struct Function {
+  Op op;
+  float (*f32)(float);
+  double (*f64)(double);
+  double (*exact_f32)(double);
+  long double (*exact_f64)(long double);
+};
+
+#define LAZULI_FUNCTION(op, f)                                                             \
+  Function {                                                                               \
+    op, [](float x) { return math::f(F(x)).v; }, [](double x) { return math::f(D(x)).v; }, \
+        [](double x) { return std::f(x); }, [](long double x) { return std::f(x); }        \
+  }
+const std::vector<Function> kFunctions{
+    LAZULI_FUNCTION(Op::Exp, exp),     LAZULI_FUNCTION(Op::Exp2, exp2),
+    LAZULI_FUNCTION(Op::Expm1, expm1), LAZULI_FUNCTION(Op::Log, log),
+    LAZULI_FUNCTION(Op::Log2, log2),   LAZULI_FUNCTION(Op::Log10, log10),
+    LAZULI_FUNCTION(Op::Log1p, log1p), LAZULI_FUNCTION(Op::Sin, sin),
+    LAZULI_FUNCTION(Op::Cos, cos),     LAZULI_FUNCTION(Op::Tan, tan),
+    LAZULI_FUNCTION(Op::Asin, asin),   LAZULI_FUNCTION(Op::Acos, acos),
+    LAZULI_FUNCTION(Op::Atan, atan),   LAZULI_FUNCTION(Op::Sinh, sinh),
+    LAZULI_FUNCTION(Op::Cosh, cosh),   LAZULI_FUNCTION(Op::Tanh, tanh),
+    LAZULI_FUNCTION(Op::Asinh, asinh), LAZULI_FUNCTION(Op::Acosh, acosh),
+    LAZULI_FUNCTION(Op::Atanh, atanh), LAZULI_FUNCTION(Op::Erf, erf),
+    LAZULI_FUNCTION(Op::Erfc, erfc),
+};
+#undef LAZULI_FUNCTION
+
+// The error in units in the last place that T has at `exact`; NaN must be NaN, and an exact zero
+// have its sign. A result that overflows counts as the power of two beyond the largest number.
+template <typename T, typename Wide>
+double error_in_ulp(T got, Wide exact) {
+  constexpr double kWrong = 1e30;
+  using Limits = std::numeric_limits<T>;
+  if (std::isnan(exact)) return std::isnan(got) ? 0 : kWrong;
+  if (std::isnan(got)) return kWrong;
+  const T rounded = static_cast<T>(exact);
+  if (exact == 0 && std::signbit(got) != std::signbit(exact)) return kWrong;
+  if (rounded == got) return 0;
+  if (std::isinf(exact)) return kWrong;
+  const Wide value = std::isinf(got)
+                         ? std::copysign(std::ldexp(Wide(1), Limits::max_exponent), Wide(got))
+                         : Wide(got);
+  const int exponent =
+      exact == 0 ? Limits::min_exponent : std::max(std::ilogb(exact) + 1, Limits::min_exponent);
+  return static_cast<double>(std::fabs(value - exact) /
+                             std::ldexp(Wide(1), exponent - Limits::digits));
+}
+
+template <typename T>
+uint64_t to_word(T x) {
+  if constexpr (sizeof(T) == 4) {
+    return std::bit_cast<uint32_t>(x);
+  } else {
+    return std::bit_cast<uint64_t>(x);
+  }
+}
+template <typename T>
+T from_word(uint64_t bits) {
+  if constexpr (sizeof(T) == 4) {
+    return std::bit_cast<T>(static_cast<uint32_t>(bits));
+  } else {
+    return std::bit_cast<T>(bits);
+  }
+}
+
+// An expanded function, evaluated node by node with the documented meaning of each op.
+class Graph {
+ public:
+  Graph(Op op, DType dtype) : arity_(info(op).arity) {
+    Sources inputs;
+    for (int i = 0; i < arity_; i++) inputs.push_back(load(i, dtype, index_const(0)));
+    const NodeRef root = expand_math(op, dtype, inputs);
+    std::unordered_map<const Node*, size_t> place;
+    for (const NodeRef& n : inputs) {
+      place[n.get()] = values_.size();
+      values_.push_back(0);
+    }
+    visit(root, [&](const NodeRef& n) {
+      if (place.count(n.get()) || n.get() == index_const(0).get()) return;
+      place[n.get()] = values_.size();
+      values_.push_back(n->op == Op::Const ? std::get<ScalarBits>(n->arg).bits : 0);
+      if (n->op == Op::Const) return;
+      Step step{n, values_.size() - 1, {}};
+      for (const NodeRef& s : n->src) step.src.push_back(place.at(s.get()));
+      steps_.push_back(step);
+    });
+  }
+
+  template <typename T>
+  T operator()(T x, T y = 0) {
+    values_[0] = to_word(x);
+    if (arity_ > 1) values_[1] = to_word(y);
+    return from_word<T>(run());
+  }
+  uint64_t operator()(uint64_t bits) {
+    values_[0] = bits;
+    return run();
+  }
+  size_t size() const { return steps_.size(); }
+
+ private:
+  struct Step {
+    NodeRef node;
+    size_t at;
+    std::vector<size_t> src;
+  };
+
+  uint64_t run() {
+    for (const Step& s : steps_) {
+      std::array<uint64_t, 3> bits{};
+      for (size_t i = 0; i < s.src.size(); i++) bits[i] = values_[s.src[i]];
+      values_[s.at] = evaluate(s.node->op, s.node->dtype, std::span(bits.data(), s.src.size()),
+                               s.node->src.back()->dtype);
+    }
+    return values_[steps_.back().at];
+  }
+
+  int arity_;
+  std::vector<uint64_t> values_;
+  std::vector<Step> steps_;
+};
+
+template <typename T>
+std::vector<T> special_values() {
+  using L = std::numeric_limits<T>;
+  std::vector<T> r;
+  for (const T x : {T(0),
+                    L::denorm_min(),
+                    L::min() / 2,
+                    L::min(),
+                    L::epsilon() / 4,
+                    L::epsilon(),
+                    T(0.25),
+                    T(0.5),
+                    T(0.8),
+                    T(1) - L::epsilon() / 2,
+                    T(1),
+                    T(1) + L::epsilon(),
+                    T(1.5),
+                    T(2),
+                    T(3),
+                    T(10),
+                    T(88.72284),
+                    T(89.5),
+                    T(104),
+                    T(709.79),
+                    T(710.5),
+                    T(746),
+                    T(1024),
+                    T(1.5707963267948966),
+                    T(3.14159265358979),
+                    T(1e5),
+                    T(1e9),
+                    T(1e22),
+                    T(1e30),
+                    L::max() / 2,
+                    L::max(),
+                    L::infinity(),
+                    L::quiet_NaN()}) {
+    r.push_back(x);
+    r.push_back(-x);
+  }
+  return r;
+}
+
+// Half of them of any magnitude, half where most functions do something.
+double random_double(std::mt19937_64& random) {
+  const uint64_t bits = random();
+  switch (random() % 4) {
+    case 0:
+      return std::bit_cast<double>(bits);
+    case 1:
+      return std::ldexp(static_cast<double>(static_cast<int64_t>(bits)),
+                        static_cast<int>(random() % 64) - 95);
+    case 2:
+      return static_cast<double>(static_cast<int64_t>(bits)) * 0x1p-63;
+    default:
+      return static_cast<double>(static_cast<int64_t>(bits)) * 0x1p-63 * (random() % 2 ? 30 : 750);
+  }
+}
+
+struct Worst {
+  double ulp = 0;
+  double at = 0;
+
+  void add(double error, double x) {
+    if (error > ulp) {
+      ulp = error;
+      at = x;
+    }
+  }
+};
+
+void check_worst(Op op, DType dtype, const Worst& worst) {
+  INFO(std::string(name(op)), " ", std::string(name(dtype)), ": ", worst.ulp, " ULP at ", worst.at);
+  CHECK(worst.ulp <= stated_ulp(op, dtype));
+}
+
+}  // namespace
+
+TEST_SUITE("ir") {
+  TEST_CASE("f32 functions stay within their stated ULPs over the whole range") {
+    for (const Function& f : kFunctions) {
+      Worst worst;
+      for (uint64_t i = 0; i < uint64_t{1} << 32; i += 4001) {
+        const float x = std::bit_cast<float>(static_cast<uint32_t>(i));
+        worst.add(error_in_ulp(f.f32(x), f.exact_f32(x)), x);
+      }
+      for (const float x : special_values<float>())
+        worst.add(error_in_ulp(f.f32(x), f.exact_f32(x)), x);
+      check_worst(f.op, DType::F32, worst);
+    }
+  }
+
+  TEST_CASE("f64 functions stay within their stated ULPs on random numbers") {
+    for (const Function& f : kFunctions) {
+      Worst worst;
+      std::mt19937_64 random(1);
+      for (int i = 0; i < 100000; i++) {
+        const double x = random_double(random);
+        worst.add(error_in_ulp(f.f64(x), f.exact_f64(x)), x);
+      }
+      for (const double x : special_values<double>())
+        worst.add(error_in_ulp(f.f64(x), f.exact_f64(x)), x);
+      check_worst(f.op, DType::F64, worst);
+    }
+  }
+
+  TEST_CASE("angles that are nearly multiples of pi/2 are reduced exactly") {
+    // The worst cases of both formats, and large numbers of all kinds.
+    for (const float x :
+         {0x1.921fb6p0f, 0x1.921fb6p1f, 16367173.0f * 0x1p72f, 0x1.6ac5b2p115f, 1e30f}) {
+      for (const size_t i : {7u, 8u, 9u}) {
+        const Function& f = kFunctions[i];
+        CHECK(error_in_ulp(f.f32(x), f.exact_f32(x)) <= stated_ulp(f.op, DType::F32));
+      }
+    }
+    for (const double x : {0x1.921fb54442d18p0, 6381956970095103.0 * 0x1p797, 1e22, 1e300}) {
+      for (const size_t i : {7u, 8u, 9u}) {
+        const Function& f = kFunctions[i];
+        CHECK(error_in_ulp(f.f64(x), f.exact_f64(x)) <= stated_ulp(f.op, DType::F64));
+      }
+    }
+  }
+
+  TEST_CASE("pow and atan2 stay within their stated ULPs, with all the special cases of C") {
+    std::mt19937_64 random(2);
+    Worst pow32, atan32, pow64, atan64;
+    const auto try_f32 = [&](float x, float y) {
+      pow32.add(error_in_ulp(math::pow(F(x), F(y)).v, std::pow(double(x), double(y))), x);
+      atan32.add(error_in_ulp(math::atan2(F(x), F(y)).v, std::atan2(double(x), double(y))), x);
+    };
+    const auto try_f64 = [&](double x, double y) {
+      using L = long double;
+      pow64.add(error_in_ulp(math::pow(D(x), D(y)).v, std::pow(L(x), L(y))), x);
+      atan64.add(error_in_ulp(math::atan2(D(x), D(y)).v, std::atan2(L(x), L(y))), x);
+    };
+    for (int i = 0; i < 300000; i++) {
+      const double x = random_double(random), y = random_double(random);
+      // An exponent for which the power is a number.
+      const double reach = 1024 / (std::fabs(std::log2(std::fabs(x))) + 1e-30) * std::sin(y);
+      try_f32(static_cast<float>(x), static_cast<float>(reach / 8));
+      try_f32(static_cast<float>(x), static_cast<float>(y));
+      if (i % 4 == 0) try_f64(std::fabs(x), reach);
+    }
+    for (const float x : special_values<float>()) {
+      for (const float y : special_values<float>()) try_f32(x, y);
+    }
+    for (const double x : special_values<double>()) {
+      for (const double y : special_values<double>()) try_f64(x, y);
+    }
+    check_worst(Op::Pow, DType::F32, pow32);
+    check_worst(Op::Atan2, DType::F32, atan32);
+    check_worst(Op::Pow, DType::F64, pow64);
+    check_worst(Op::Atan2, DType::F64, atan64);
+  }
+
+  TEST_CASE("the node graphs of the functions give the same bits as the numbers") {
+    for (const Function& f : kFunctions) {
+      INFO(std::string(name(f.op)));
+      Graph f32(f.op, DType::F32), f64(f.op, DType::F64);
+      const auto same = [](auto a, auto b) {
+        return to_word(a) == to_word(b) || (std::isnan(a) && std::isnan(b));
+      };
+      std::mt19937_64 random(3);
+      int differ = 0;
+      for (uint64_t i = 0; i < uint64_t{1} << 32; i += 400009) {
+        const float x = std::bit_cast<float>(static_cast<uint32_t>(i));
+        differ += !same(f32(x), f.f32(x));
+        const double y = random_double(random);
+        differ += !same(f64(y), f.f64(y));
+      }
+      for (const float x : special_values<float>()) differ += !same(f32(x), f.f32(x));
+      for (const double x : special_values<double>()) differ += !same(f64(x), f.f64(x));
+      CHECK(differ == 0);
+    }
+    Graph pow32(Op::Pow, DType::F32), atan32(Op::Atan2, DType::F32);
+    for (const float x : special_values<float>()) {
+      for (const float y : special_values<float>()) {
+        const float p = math::pow(F(x), F(y)).v, a = math::atan2(F(x), F(y)).v;
+        CHECK((std::isnan(p) ? std::isnan(pow32(x, y)) : to_word(pow32(x, y)) == to_word(p)));
+        CHECK((std::isnan(a) ? std::isnan(atan32(x, y)) : to_word(atan32(x, y)) == to_word(a)));
+      }
+    }
+  }
+
+  TEST_CASE("functions of 16-bit floats are the f32 ones, rounded") {
+    for (const DType dtype : {DType::F16, DType::BF16}) {
+      const auto widen = [&](uint64_t bits) {
+        const auto half = static_cast<uint16_t>(bits);
+        return dtype == DType::F16 ? f16_to_f32(half) : bf16_to_f32(half);
+      };
+      for (const Function& f : kFunctions) {
+        INFO(std::string(name(f.op)), " ", std::string(name(dtype)));
+        Graph graph(f.op, dtype);
+        int differ = 0;
+        for (uint64_t bits = 0; bits < 65536; bits += 37) {
+          const float want = f.f32(widen(bits));
+          const uint16_t rounded = dtype == DType::F16 ? f32_to_f16(want) : f32_to_bf16(want);
+          const float got = widen(graph(bits));
+          differ += std::isnan(want) ? !std::isnan(got) : to_word(got) != to_word(widen(rounded));
+        }
+        CHECK(differ == 0);
+      }
+    }
+  }
+
+  TEST_CASE("a huge angle is a rarely taken branch, and nothing else is") {
+    for (const Function& f : kFunctions) {
+      const bool angle = f.op == Op::Sin || f.op == Op::Cos || f.op == Op::Tan;
+      int rare = 0;
+      visit(expand_math(f.op, DType::F32, {load(0, DType::F32, index_const(0))}),
+            [&](const NodeRef& n) { rare += is_rare(*n); });
+      CHECK(rare == (angle ? 1 : 0));
+    }
+  }
+}
