@@ -194,8 +194,7 @@ Tensor unflatten(const Tensor& x, int64_t dim, const Shape& sizes) {
   require(x.dim() > 0, "unflatten: the input is a scalar; it has no axis to divide");
   require(!sizes.empty(), "unflatten: no sizes are given for dimension {}", dim);
   const Shape parts = inferred("unflatten", Shape{x.size(axis)}, sizes, x.size(axis));
-  Shape shape(x.shape().begin(), x.shape().begin() + axis);
-  shape = Shape();
+  Shape shape;
   for (int64_t i = 0; i < x.dim(); i++) {
     if (i == axis) shape.append(parts.begin(), parts.end());
     else shape.push_back(x.size(i));
@@ -505,7 +504,8 @@ Tensor repeat(const Tensor& x, const Ints& repeats) {
   }
   check_shape("repeat", out);
   Shape start(at(added), 1);
-  start.append(x.shape().begin(), x.shape().end());
+  const Shape own = x.shape();
+  start.append(own.begin(), own.end());
   // Axis by axis, so that the rank on the way exceeds the result's by one at most.
   NodeRef y = reshape(x.node(), start);
   for (size_t i = 0; i < repeats.size(); i++) {
