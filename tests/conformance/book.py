@@ -7,6 +7,7 @@ Numbers are the shortest decimal that reads back to the same element; "nan", "in
 Tolerances, for floats (other outputs are always exact; a NaN matches a NaN; an infinity matches itself):
   exact  same bits          equal  same value, zeros of either sign are one
   ulpN   at most N units in the last place of the output's dtype, zeros keep their sign
+  ulpNz  the same, zeros of either sign are one
   relE   |difference| <= E * the largest finite magnitude of that output
 """
 
@@ -18,6 +19,7 @@ import numpy as np
 import torch
 
 import notation
+import tolerances
 
 SEED = 20240607
 MAX_INPUT_ELEMENTS = 160
@@ -152,13 +154,13 @@ def refine(raw, high, tol, dtype, strict=False):
     if not same_specials(raw, rounded):
         return raw, tol if tol.startswith("ulp") else f"rel{REL_FLOOR[dtype]:g}"
     if tol.startswith("ulp"):
-        allowed = int(tol[3:])
+        allowed, suffix = int(tol[3:].rstrip("z")), "z" if tol.endswith("z") else ""
         own = ulp_error(raw, rounded, dtype)
         if strict or 2 * own <= allowed:
             return rounded, tol
         steps = [n for n in (4, 8, 16, 32, 64) if n >= 2 * own]
         if steps:
-            return rounded, f"ulp{max(steps[0], allowed)}"
+            return rounded, f"ulp{max(steps[0], allowed)}{suffix}"
     return rounded, f"rel{rel_step(dtype, max(REL_FLOOR[dtype], 8 * rel_error(raw, rounded))):g}"
 
 
@@ -167,7 +169,7 @@ def loosest(tols):
     if rels:
         return max(rels, key=lambda t: float(t[3:]))
     ulps = [t for t in tols if t.startswith("ulp")]
-    return max(ulps, key=lambda t: int(t[3:])) if ulps else tols[0]
+    return max(ulps, key=lambda t: int(t[3:].rstrip("z"))) if ulps else tols[0]
 
 
 # --- the book ------------------------------------------------------------------------------------------------------
@@ -215,6 +217,10 @@ class Book:
             raise Rejected("a dtype outside lazuli")
         names = [notation.DTYPE_NAMES[t.dtype] for t in raw]
         values = [to_numpy(t) for t in raw]
+        if tol == "exact" and op in tolerances.CORRECTLY_ROUNDED and "alpha" in text:
+            tol = "rel"  # one rounding or two
+        if tol == "exact" and op in tolerances.CORRECTLY_ROUNDED:
+            values, _ = self._refined(text, bindings, names, values, "ulp1", True)
         if tol.startswith(("ulp", "rel")):
             values, tol = self._refined(text, bindings, names, values, tol, strict)
         self._write(group, op, text, arrays, [encode(v, n) for v, n in zip(values, names)], tol, source)
@@ -245,8 +251,9 @@ class Book:
         arrays = self.arrays(text, data)
         self._write(group, op, text, arrays, [encode(a, d) for a, d in outputs], tol, source)
 
-    def add(self, group, op, text, tol="exact", lib="torch", source="torch", strict=False, **data):
+    def add(self, group, op, text, tol=None, lib="torch", source="torch", strict=False, **data):
         """Adds a hand-written case; a case that cannot be evaluated is a mistake in the table."""
+        tol = tol or ("equal" if op in tolerances.EQUAL else "exact")
         if lib == "numpy":
             self.numpy_vector(group, op, text, tol, data)
         else:

@@ -1,6 +1,7 @@
 """Hand-written cases: creation, movement, indexing."""
 
 import math
+import re
 
 import numpy as np
 
@@ -72,7 +73,7 @@ def movement(book):
         book.add("movement", op, text)
         if ":f32" in text and "[0" not in text:
             several = op in ("split", "chunk", "unbind") and text.endswith(")")
-            book.grad(op, text, tol="equal" if "expand" not in text and "repeat" not in text else "rel", pick=0 if several else None)
+            book.grad(op, text, tol="rel" if re.search("expand|repeat|tile|pad|unfold|cat", text) else "equal", pick=0 if several else None)
     _rearranged(book)
 
 
@@ -100,7 +101,7 @@ INDEXING = """
     x:f32[][None] | x:f32[][...] | x:f32[0,3][:, 1] | x:f32[4,3][1:3][:, 0] | x:f32[5,5][1:4, 1:4][1]
     x:f32[4,3][i:i64[2]] | x:f32[4,3][:, i:i64[2]] | x:f32[4,3][i:i64[2], j:i64[2]] | x:f32[4,3][i:i64[2,1], j:i64[2]]
     x:f32[2,3,4][:, i:i64[2], j:i64[2]] | x:f32[2,3,4][i:i64[2], :, j:i64[2]] | x:f32[2,3,4][i:i64[2], 1:, j:i64[2]]
-    x:f32[2,3,4][0, :, j:i64[2]] | x:f32[2,3,4][i:i64[2,2]] | x:f32[2,3,4][..., i:i64[2]] | x:f32[2,3,4][None, i:i64[2]]
+    x:f32[2,3,4][i:i64[2,2]] | x:f32[2,3,4][..., i:i64[2]] | x:f32[2,3,4][None, i:i64[2]]
     x:f32[4,3][i:i64[]] | x:f32[4,3][i:i64[0]] | x:f32[4,3][i:i32[2]] | x:f32[4,3][1:, i:i64[2]] | x:f32[2,3,4][i:i64[2], 0]
     x:f32[4][m:bool[4]] | x:f32[4,3][m:bool[4]] | x:f32[2,3][m:bool[2,3]] | x:f32[4,3][m:bool[4], 1] | x:f32[4,3][:, m:bool[3]]
     x:f32[2,3,2][:, m:bool[3,2]] | x:f32[4][x > 0.0] | x:i64[2,3][i:i64[1]] | x:bool[4][m:bool[4]]
@@ -110,7 +111,7 @@ NUMPY_INDEXING = """
     x:f32[5][::-1] | x:f32[5][::-2] | x:f32[5][3:0:-1] | x:f32[5][-1:-4:-2] | x:f32[5][10::-3] | x:f32[5][:2:-1] | x:f32[4,3][::-1, ::-1]
     x:f32[4,3][::-1, 1] | x:f32[4,3][1:3, ::-2] | x:f32[4,3][::-1][1:] | x:i32[6][4:1:-1][::-1] | x:f32[2,3,4][..., ::-1]
     x:f32[5][0:3:-1] | x:f32[0][::-1] | x:f32[4,3][None, ::-1] | x:f32[5][::-1][::-1] | x:f32[2,3][::-1].T | x:f32[6][-2::-2]
-    x:f32[3,4][::-1, i:i64[2]] | x:f32[4][-1::-1]
+    x:f32[2,3,4][0, :, j:i64[2]] | x:f32[3,4][::-1, i:i64[2]] | x:f32[4][-1::-1]
 """
 
 
