@@ -169,7 +169,7 @@ template <typename T>
 struct From<std::optional<T>> {
   static std::string wanted() { return From<T>::wanted() + " or None"; }
   static std::optional<std::optional<T>> get(const Value& v) {
-    if (v.is_none()) return std::optional<T>();
+    if (v.is_none()) return std::make_optional<std::optional<T>>(std::nullopt);
     auto inner = From<T>::get(v);
     if (!inner) return std::nullopt;
     return std::optional<T>(std::move(*inner));
