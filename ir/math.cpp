@@ -121,7 +121,7 @@ constexpr std::array kRows{
     Row{Op::Cosh, LAZULI_UNARY(cosh), 2, 2},    Row{Op::Tanh, LAZULI_UNARY(tanh), 2, 2},
     Row{Op::Asinh, LAZULI_UNARY(asinh), 3, 3},  Row{Op::Acosh, LAZULI_UNARY(acosh), 3, 3},
     Row{Op::Atanh, LAZULI_UNARY(atanh), 3, 3},  Row{Op::Erf, LAZULI_UNARY(erf), 2, 2},
-    Row{Op::Erfc, LAZULI_UNARY(erfc), 4, 6},    Row{Op::Pow, LAZULI_BINARY(pow), 2, 3},
+    Row{Op::Erfc, LAZULI_UNARY(erfc), 3, 4},    Row{Op::Pow, LAZULI_BINARY(pow), 2, 3},
     Row{Op::Atan2, LAZULI_BINARY(atan2), 2, 2},
 };
 #undef LAZULI_UNARY

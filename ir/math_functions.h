@@ -493,12 +493,12 @@ LAZULI_MATH V<S> erfc_positive(V<S> a) {
   const V<S> k(T::kErfcCentre), sum = a + k, sum_low = k - (sum - a);
   const V<S> inverse = V<S>(1) / sum;
   const V<S> inverse_low = fma(-sum, inverse, V<S>(1)) - sum_low * inverse;  // relative
-  const V<S> g = poly_to_one((a - k) * inverse, T::kErfc) * inverse;
+  const V<S> c = poly_to_one((a - k) * inverse, T::kErfc);
+  const V<S> g = c * inverse, g_low = fma(c, inverse, -g);
   const auto [n, r] = split_exp(-square);
   const V<S> p = expm1_core(r + (inverse_low - square_low));
   const V<UintOf<S>> half = n >> 1;
-  const V<S> first = power_of_two<V, S>(half);
-  return fma(first, p, first) * g * power_of_two<V, S>(n - half);
+  return (g + fma(g, p, g_low)) * power_of_two<V, S>(half) * power_of_two<V, S>(n - half);
 }
 
 LAZULI_MATH V<S> erfc(V<S> x) {

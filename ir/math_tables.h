@@ -162,17 +162,17 @@ struct Table<double> {
       0x1.06eba8214db68p-3,  -0x1.812746b037999p-2,  0x1.ce2f21a03eacep-4,  -0x1.b82ce3112d356p-6,
       0x1.565bccd27565ap-8,  -0x1.c02da7e07c6cep-11, 0x1.f9a19e410c52ap-14, -0x1.f4b24f8f137eep-17,
       0x1.b835da6aaef14p-20, -0x1.5117fdd0274a5p-23, 0x1.6ed3121d2edbcp-27};
-  // 0.49 <= a <= 27.3: 2^-54.1
-  static constexpr double kErfcCentre = 4, kErfcHigh = 27.3;
+  // 0.79 <= a <= 27.3: 2^-55.7
+  static constexpr double kErfcCentre = 2, kErfcHigh = 27.3;
   static constexpr std::array kErfc{
-      0x1.18932bf08e154p0,    -0x1.f3fe31ecb49bep-1,  0x1.8be202d26c742p-1,
-      -0x1.14eacb1ad03bep-1,  0x1.52cac2370f1b1p-2,   -0x1.645fd8a4b7d68p-3,
-      0x1.38dbd2c91ad1ep-4,   -0x1.b00c052e433c9p-6,  0x1.908f470a47d5cp-8,
-      -0x1.269b4db9a8be2p-12, -0x1.dd283f2119d9fp-12, 0x1.72cd79cfddcb2p-13,
-      -0x1.e7ed32b7927dep-19, -0x1.3c6a19625cd14p-16, 0x1.3b047b4e00248p-18,
-      0x1.7daf65d842287p-20,  -0x1.c556e2f7d2389p-21, -0x1.37c660978321cp-24,
-      0x1.036eab68be666p-23,  -0x1.590e3fc7f40fcp-30, -0x1.af58594c41a52p-27,
-      0x1.bb2f65bb6142p-31};
+      0x1.058671b52c776p0,    -0x1.5fd386754eff9p-1,  0x1.1e2deea6b112ep-2,
+      -0x1.2a88e6107cf5cp-5,  -0x1.606e415518795p-6,  0x1.a89eaff758c91p-8,
+      0x1.9517bb62a932ap-9,   -0x1.b6fbf8667837ep-11, -0x1.5ba4362450acdp-11,
+      0x1.2052c0cee9bcp-15,   0x1.2efa3b0affc1cp-13,  0x1.1e8266656383ap-15,
+      -0x1.6c23ec5eca642p-16, -0x1.0ee1072eb99edp-16, -0x1.1bb77f29c50fdp-20,
+      0x1.ebc146f2b7182p-19,  0x1.d9a0cae916f36p-20,  0x1.bc12a15886865p-23,
+      -0x1.5bbadca776c5ap-22, -0x1.d484aca70988ap-21, 0x1.115f9cf82e68p-22,
+      0x1.10f1b36a1173ap-22,  -0x1.b0667848a7e8fp-24};
 };
 
 /// The first 1280 bits of 1/pi after the point, for the reduction of huge angles.
