@@ -11,7 +11,7 @@
 #include <optional>
 
 #include "core/error.h"
-#include "runtime/cpu/host.h"
+#include "runtime/host.h"
 
 namespace lazuli {
 namespace {

@@ -56,4 +56,8 @@ class Device {
   virtual std::unique_ptr<Executable> prepare(Plan plan) = 0;
 };
 
+/// Makers of the devices, each defined in its own folder; `which` is what follows the colon of the name.
+std::unique_ptr<Device> make_cpu_device(Runtime& runtime, std::string_view which);
+std::unique_ptr<Device> make_reference_device(Runtime& runtime, std::string_view which);
+
 }  // namespace lazuli

@@ -6,7 +6,7 @@
 #include <cstring>
 
 #include "runtime/allocator.h"
-#include "runtime/cpu/host.h"
+#include "runtime/host.h"
 
 #if defined(__x86_64__)
 #include <immintrin.h>

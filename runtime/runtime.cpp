@@ -4,8 +4,6 @@
 
 #include "core/error.h"
 #include "core/lazy_buffer.h"
-#include "runtime/cpu/device.h"
-#include "runtime/reference/reference.h"
 #include "runtime/storage.h"
 
 namespace lazuli {

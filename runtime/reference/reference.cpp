@@ -12,6 +12,7 @@
 #include "core/evaluate.h"
 #include "core/graph.h"
 #include "core/lazy_buffer.h"
+#include "runtime/device.h"
 
 namespace lazuli {
 namespace {

@@ -2,18 +2,13 @@
 // the meaning of the graph: every other device must agree with it within stated ULPs.
 #pragma once
 
-#include <memory>
 #include <span>
-#include <string_view>
 
 #include "core/node.h"
-#include "runtime/device.h"
 
 namespace lazuli {
 
 /// Computes `roots` and attaches their storage. Interior values are freed as soon as their last reader is done.
 void realize_reference(std::span<const NodeRef> roots);
-
-std::unique_ptr<Device> make_reference_device(Runtime& runtime, std::string_view which);
 
 }  // namespace lazuli

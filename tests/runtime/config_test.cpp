@@ -7,7 +7,7 @@
 #include <string>
 
 #include "core/error.h"
-#include "runtime/cpu/host.h"
+#include "runtime/host.h"
 
 using namespace lazuli;
 

@@ -1,5 +1,6 @@
 // What the CPU is said to be.
-#include "runtime/cpu/host.h"
+#include "runtime/cpu/target.h"
+#include "runtime/host.h"
 
 #include <doctest/doctest.h>
 #include <sched.h>

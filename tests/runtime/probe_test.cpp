@@ -3,7 +3,7 @@
 
 #include <doctest/doctest.h>
 
-#include "runtime/cpu/host.h"
+#include "runtime/host.h"
 
 using namespace lazuli;
 

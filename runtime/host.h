@@ -4,12 +4,11 @@
 #include <cstdint>
 #include <string>
 
-#include "ir/target.h"
-
 namespace lazuli {
 
 struct Host {
   std::string name;  ///< as the system calls it: "AMD EPYC 7763"
+  const char* level;  ///< LLVM's name of a CPU that has no more vector instructions than this
   int lanes;         ///< f32 elements of the widest vector register
   int vector_registers;
   bool has_fma;
@@ -24,10 +23,5 @@ const Host& host();
 /// How many threads can run at once: the cores of this process's affinity mask, or the quota of its
 /// control group if that is less. At least 1. Asked at each call, since the mask may change.
 int available_cores();
-
-/// What kernels for this machine are made for. The CPU's name and features are LLVM's; where the
-/// LLVM module is missing (then nothing compiles either), the name is that of the machine's x86-64
-/// level.
-Target host_target();
 
 }  // namespace lazuli

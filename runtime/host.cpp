@@ -1,4 +1,4 @@
-#include "runtime/cpu/host.h"
+#include "runtime/host.h"
 
 #include <sched.h>
 #include <unistd.h>
@@ -9,7 +9,6 @@
 #include <thread>
 
 #include "core/error.h"
-#include "runtime/cpu/compiler.h"
 
 namespace lazuli {
 namespace {
@@ -100,6 +99,7 @@ const Host& host() {
   static const Host host = [] {
     const VectorLevel& level = vector_level();
     return Host{.name = cpu_name(),
+                .level = level.cpu,
                 .lanes = level.lanes,
                 .vector_registers = level.registers,
                 .has_fma = level.has_fma,
@@ -109,34 +109,6 @@ const Host& host() {
                 .cores = available_cores()};
   }();
   return host;
-}
-
-Target host_target() {
-  const Host& here = host();
-  Target target;
-  target.cpu = vector_level().cpu;
-#if defined(__aarch64__)
-  target.triple = "aarch64-unknown-linux-gnu";
-#endif
-  try {
-    const LlvmHost& llvm = llvm_host();
-    target.cpu = llvm.cpu;
-    target.triple = llvm.triple;
-    target.features = llvm.features;
-  } catch (const DeviceError&) {
-    // Said again, and not caught, by the first compile.
-  }
-  target.lanes = here.lanes;
-  target.vector_registers = here.vector_registers;
-  target.has_fma = here.has_fma;
-  if (here.l1 > 0) target.l1 = here.l1;
-  if (here.l2 > 0) target.l2 = here.l2;
-  if (here.l3 > 0) target.l3 = here.l3;
-  target.cores = available_cores();
-  // Nominal (two units at 3.2 GHz), not measured: these may decide between schedules, and the same
-  // machine must decide alike in every process.
-  target.fma_per_second = here.lanes * 2 * 3.2e9;
-  return target;
 }
 
 }  // namespace lazuli
