@@ -1,0 +1,127 @@
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <list>
+#include <unordered_map>
+
+#include "core/error.h"
+#include "core/lazy_buffer.h"
+#include "runtime/cpu/compiler.h"
+#include "runtime/cpu/executable.h"
+#include "runtime/cpu/target.h"
+#include "runtime/device.h"
+#include "runtime/plan_key.h"
+#include "runtime/storage.h"
+
+namespace lazuli {
+namespace {
+
+// A compiled structure and how a graph of that structure is bound to it.
+struct CachedPlan {
+  std::unique_ptr<CpuExecutable> executable;
+  std::vector<size_t> inputs;  // for each input slot, which leaf of the key
+  std::vector<int> outputs;    // slot of each root
+};
+
+class CpuDevice final : public Device {
+ public:
+  explicit CpuDevice(Runtime& runtime) : runtime_(runtime), target_(host_target()), kernels_(target_) {}
+
+  std::string_view name() const override { return "cpu"; }
+  std::string description() const override {
+    return fmt::format("{}, vectors of {} f32, {} threads", target_.cpu, target_.lanes, runtime_.pool.size());
+  }
+  const Target& target() const override { return target_; }
+
+  void realize(std::span<const NodeRef> roots) override {
+    PlanKey key = plan_key(roots);
+    const std::shared_ptr<CachedPlan> plan = find_or_compile(roots, key);
+    run(*plan, roots, key.leaves);
+  }
+
+  std::unique_ptr<Executable> prepare(Plan plan) override {
+    return std::make_unique<CpuExecutable>(runtime_, kernels_, std::move(plan));
+  }
+
+ private:
+  // Plans kept for structures met lately. Each holds code and a list of steps, no arrays.
+  static constexpr size_t kMaxPlans = 256;
+
+  std::shared_ptr<CachedPlan> find_or_compile(std::span<const NodeRef> roots, const PlanKey& key) {
+    {
+      std::lock_guard lock(mutex_);
+      if (const auto it = plans_.find(key.hash); it != plans_.end()) {
+        recent_.splice(recent_.begin(), recent_, it->second.second);
+        return it->second.first;
+      }
+    }
+    std::shared_ptr<CachedPlan> made = compile_plan(roots, key);
+    std::lock_guard lock(mutex_);
+    const auto [it, is_new] = plans_.try_emplace(key.hash);
+    if (!is_new) return it->second.first;
+    recent_.push_front(key.hash);
+    it->second = {made, recent_.begin()};
+    if (recent_.size() > kMaxPlans) {
+      plans_.erase(recent_.back());
+      recent_.pop_back();
+    }
+    return made;
+  }
+
+  std::shared_ptr<CachedPlan> compile_plan(std::span<const NodeRef> roots, const PlanKey& key) {
+    auto cached = std::make_shared<CachedPlan>();
+    Plan plan = make_plan(roots, target_);
+    std::unordered_map<const Node*, size_t> leaf_number;
+    for (size_t i = 0; i < key.leaves.size(); i++) leaf_number[key.leaves[i]] = i;
+    for (const PlanSlot& s : plan.slots) {
+      if (s.role != PlanSlot::Role::Input) continue;
+      const auto it = leaf_number.find(s.node);
+      ensure(it != leaf_number.end(), "plan: an input slot is not a leaf of the graph");
+      cached->inputs.push_back(it->second);
+    }
+    cached->outputs = plan.outputs;
+    cached->executable = std::make_unique<CpuExecutable>(runtime_, kernels_, std::move(plan));
+    cached->executable->forget_graph();
+    return cached;
+  }
+
+  void run(CachedPlan& plan, std::span<const NodeRef> roots, const std::vector<NodeRef>& leaves) {
+    std::vector<std::shared_ptr<Storage>> inputs, outputs;
+    for (size_t leaf : plan.inputs) inputs.push_back(leaves[leaf]->storage());
+    const std::vector<PlanSlot>& slots = plan.executable->plan().slots;
+    std::vector<std::shared_ptr<Storage>> of_slot(slots.size());
+    size_t in = 0;
+    for (size_t i = 0; i < slots.size(); i++) {
+      if (slots[i].role == PlanSlot::Role::Input) of_slot[i] = inputs[in++];
+      if (slots[i].role != PlanSlot::Role::Output) continue;
+      const auto bytes = static_cast<size_t>(numel(slots[i].shape)) * static_cast<size_t>(size_of(slots[i].dtype));
+      of_slot[i] = std::make_shared<HostStorage>(runtime_.memory, bytes);
+      outputs.push_back(of_slot[i]);
+    }
+    plan.executable->run(inputs, outputs);
+    // Values are attached only now: a failure before leaves every tensor as it was.
+    for (size_t r = 0; r < roots.size(); r++) {
+      if (!roots[r]->realised()) roots[r]->set_storage(of_slot[static_cast<size_t>(plan.outputs[r])]);
+    }
+  }
+
+  struct KeyHash {
+    size_t operator()(const Hash128& h) const { return h.low; }
+  };
+
+  Runtime& runtime_;
+  Target target_;
+  KernelStore kernels_;
+  std::mutex mutex_;
+  std::list<Hash128> recent_;
+  std::unordered_map<Hash128, std::pair<std::shared_ptr<CachedPlan>, std::list<Hash128>::iterator>, KeyHash> plans_;
+};
+
+}  // namespace
+
+std::unique_ptr<Device> make_cpu_device(Runtime& runtime, std::string_view which) {
+  require(which.empty(), "device: cpu has no number, but 'cpu:{}' was given; use cpu", which);
+  return std::make_unique<CpuDevice>(runtime);
+}
+
+}  // namespace lazuli

@@ -1,0 +1,225 @@
+#include "runtime/cpu/executable.h"
+
+#include <algorithm>
+#include <chrono>
+#include <unordered_set>
+
+#include "core/error.h"
+#include "runtime/library.h"
+
+namespace lazuli {
+namespace {
+
+// Below this predicted time waking other threads costs more than it saves.
+constexpr double kParallelSeconds = 6e-6;
+
+size_t slot_bytes(const PlanSlot& s) {
+  return static_cast<size_t>(numel(s.shape)) * static_cast<size_t>(size_of(s.dtype));
+}
+
+double now() {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
+
+double median(std::vector<double> v) {
+  std::nth_element(v.begin(), v.begin() + static_cast<ptrdiff_t>(v.size() / 2), v.end());
+  return v[v.size() / 2];
+}
+
+// The same op and shapes over sources that hold no arrays.
+NodeRef without_sources(const NodeRef& n) {
+  if (!n) return n;
+  Sources src;
+  for (const NodeRef& s : n->src) {
+    src.push_back(make({.op = Op::Buffer, .dtype = s->dtype, .shape = s->shape, .arg = int64_t{-1}}));
+  }
+  return make({.op = n->op, .dtype = n->dtype, .shape = n->shape, .arg = n->arg, .src = std::move(src)});
+}
+
+}  // namespace
+
+// Pointers of all slots for one run: inputs and outputs are given, temporaries are allocated here and given back after.
+class CpuExecutable::Memory {
+ public:
+  Memory(CpuExecutable& e, std::span<const std::shared_ptr<Storage>> inputs,
+         std::span<const std::shared_ptr<Storage>> outputs) {
+    for (size_t bytes : e.block_bytes_) blocks_.push_back(e.runtime_.memory.allocate(bytes));
+    size_t in = 0, out = 0;
+    for (size_t i = 0; i < e.plan_.slots.size(); i++) {
+      switch (e.plan_.slots[i].role) {
+        case PlanSlot::Role::Input: pointers.push_back(inputs[in++]->data()); break;
+        case PlanSlot::Role::Output: pointers.push_back(outputs[out++]->data()); break;
+        case PlanSlot::Role::Temporary:
+          pointers.push_back(blocks_[static_cast<size_t>(e.block_of_slot_[i])].data());
+          break;
+      }
+    }
+    ensure(in == inputs.size() && out == outputs.size(), "executable: inputs and outputs do not fit the plan");
+    scratch_stride = (e.scratch_bytes_ + 4095) / 4096 * 4096 + 576;
+    if (e.scratch_bytes_) {
+      scratch_ = e.runtime_.memory.allocate(static_cast<size_t>(scratch_stride * e.runtime_.pool.size()));
+    }
+    if (e.shared_bytes_) shared_ = e.runtime_.memory.allocate(static_cast<size_t>(e.shared_bytes_));
+  }
+  void* scratch(int worker) { return scratch_ ? scratch_.data() + scratch_stride * worker : nullptr; }
+  void* shared() { return shared_.data(); }
+
+  std::vector<void*> pointers, arguments;
+  int64_t scratch_stride = 0;
+
+ private:
+  std::vector<Block> blocks_;
+  Block scratch_, shared_;
+};
+
+CpuExecutable::CpuExecutable(Runtime& runtime, KernelStore& store, Plan plan)
+    : runtime_(runtime), store_(store), plan_(std::move(plan)) {
+  std::vector<std::shared_ptr<Kernel>> kernels;
+  for (const PlanStep& s : plan_.steps) {
+    if (s.kernel) kernels.push_back(s.kernel);
+  }
+  compile_all(kernels);
+  for (const PlanStep& s : plan_.steps) {
+    Launch l;
+    if (s.kernel) l.kernel = store_.get(*s.kernel);
+    l.node = s.node;
+    l.slots = s.arguments;
+    if (l.kernel) {
+      scratch_bytes_ = std::max(scratch_bytes_, l.kernel->scratch_bytes);
+      shared_bytes_ = std::max(shared_bytes_, l.kernel->shared_bytes);
+    }
+    launches_.push_back(std::move(l));
+  }
+  plan_memory();
+}
+
+void CpuExecutable::compile_all(const std::vector<std::shared_ptr<Kernel>>& kernels) {
+  std::vector<const Kernel*> distinct;
+  std::unordered_set<uint64_t> seen;
+  for (const auto& k : kernels) {
+    if (seen.insert(structural_hash(*k).low).second) distinct.push_back(k.get());
+  }
+  runtime_.pool.parallel_for(0, static_cast<int64_t>(distinct.size()), 1,
+                             [&](int64_t from, int64_t to, int) {
+                               for (int64_t i = from; i < to; i++) store_.get(*distinct[static_cast<size_t>(i)]);
+                             });
+}
+
+// First fit by size over the intervals in which temporaries live.
+void CpuExecutable::plan_memory() {
+  const size_t n = plan_.slots.size();
+  std::vector<int> first(n, -1), last(n, -1);
+  for (size_t step = 0; step < launches_.size(); step++) {
+    for (int s : launches_[step].slots) {
+      const auto i = static_cast<size_t>(s);
+      if (first[i] < 0) first[i] = static_cast<int>(step);
+      last[i] = static_cast<int>(step);
+    }
+  }
+  block_of_slot_.assign(n, -1);
+  std::vector<int> busy_until;
+  std::vector<size_t> order;
+  for (size_t i = 0; i < n; i++) {
+    if (plan_.slots[i].role == PlanSlot::Role::Temporary) order.push_back(i);
+  }
+  std::stable_sort(order.begin(), order.end(), [&](size_t a, size_t b) { return first[a] < first[b]; });
+  for (size_t i : order) {
+    const size_t bytes = slot_bytes(plan_.slots[i]);
+    int best = -1;
+    for (size_t b = 0; b < block_bytes_.size(); b++) {
+      if (busy_until[b] >= first[i]) continue;
+      if (best < 0) best = static_cast<int>(b);
+      const size_t have = block_bytes_[b], other = block_bytes_[static_cast<size_t>(best)];
+      const bool fits = have >= bytes, other_fits = other >= bytes;
+      if (fits ? !other_fits || have < other : !other_fits && have > other) best = static_cast<int>(b);
+    }
+    if (best < 0) {
+      best = static_cast<int>(block_bytes_.size());
+      block_bytes_.push_back(0);
+      busy_until.push_back(-1);
+    }
+    const auto b = static_cast<size_t>(best);
+    block_bytes_[b] = std::max(block_bytes_[b], bytes);
+    busy_until[b] = last[i];
+    block_of_slot_[i] = best;
+  }
+}
+
+void CpuExecutable::launch(const Launch& l, Memory& memory) {
+  std::vector<void*>& arguments = memory.arguments;
+  arguments.clear();
+  for (int s : l.slots) arguments.push_back(memory.pointers[static_cast<size_t>(s)]);
+  if (!l.kernel) return run_library_step(*l.node, arguments, runtime_.pool);
+  for (const CompiledKernel::PhaseFunctions& phase : l.kernel->phases) {
+    if (phase.count == 0) {
+      // The parallel axis is shorter than one step: the tail is all there is.
+    } else if (l.kernel->predicted_seconds < kParallelSeconds || phase.count == 1) {
+      phase.body(arguments.data(), memory.scratch(0), memory.shared(), 0, phase.count);
+    } else {
+      const int64_t chunks = std::min<int64_t>(phase.count, 4 * int64_t{runtime_.pool.size()});
+      runtime_.pool.parallel_for(0, phase.count, (phase.count + chunks - 1) / chunks,
+                                 [&](int64_t from, int64_t to, int worker) {
+                                   phase.body(arguments.data(), memory.scratch(worker), memory.shared(), from, to);
+                                 });
+    }
+    if (phase.tail) phase.tail(arguments.data(), memory.scratch(0), memory.shared(), 0, 1);
+  }
+}
+
+void CpuExecutable::run(std::span<const std::shared_ptr<Storage>> inputs,
+                        std::span<const std::shared_ptr<Storage>> outputs) {
+  std::lock_guard lock(mutex_);
+  Memory memory(*this, inputs, outputs);
+  for (const Launch& l : launches_) launch(l, memory);
+}
+
+std::vector<double> CpuExecutable::time_steps(std::span<const std::shared_ptr<Storage>> inputs,
+                                              std::span<const std::shared_ptr<Storage>> outputs, int repeats) {
+  std::lock_guard lock(mutex_);
+  Memory memory(*this, inputs, outputs);
+  for (const Launch& l : launches_) launch(l, memory);  // warm
+  std::vector<std::vector<double>> times(launches_.size());
+  for (int r = 0; r < repeats; r++) {
+    for (size_t i = 0; i < launches_.size(); i++) {
+      const double start = now();
+      launch(launches_[i], memory);
+      times[i].push_back(now() - start);
+    }
+  }
+  std::vector<double> out;
+  for (auto& t : times) out.push_back(t.empty() ? 0 : median(std::move(t)));
+  return out;
+}
+
+std::vector<KernelReport> CpuExecutable::report(bool with_assembly) const {
+  std::vector<KernelReport> out;
+  for (size_t i = 0; i < launches_.size(); i++) {
+    const auto& k = launches_[i].kernel;
+    if (!k) continue;
+    KernelReport r;
+    r.name = plan_.steps[i].kernel ? plan_.steps[i].kernel->name : "kernel";
+    r.schedule = k->schedule;
+    r.reasons = k->reasons;
+    r.program = k->program;
+    r.source = k->source;
+    if (with_assembly) r.assembly = assembly(k->source);
+    r.flops = k->flops;
+    r.bytes = k->bytes;
+    out.push_back(std::move(r));
+  }
+  return out;
+}
+
+void CpuExecutable::forget_graph() {
+  for (Launch& l : launches_) l.node = without_sources(l.node);
+  for (PlanSlot& s : plan_.slots) s.node = {};
+  for (PlanStep& s : plan_.steps) {
+    s.node = {};
+    s.kernel = nullptr;
+    s.members.clear();
+  }
+  plan_.roots.clear();
+  plan_.decisions.clear();
+}
+
+}  // namespace lazuli

@@ -1,0 +1,223 @@
+#include "runtime/inspect.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <cstdlib>
+#include <filesystem>
+#include <unordered_map>
+
+#include "codegen/llvm.h"
+#include "codegen/opencl.h"
+#include "core/error.h"
+#include "core/graph.h"
+#include "ir/choose.h"
+#include "ir/lower.h"
+#include "ir/plan.h"
+#include "runtime/cpu/compiler.h"
+#include "runtime/cpu/kernel_store.h"
+#include "runtime/probe.h"
+#include "runtime/runtime.h"
+#include "runtime/storage.h"
+
+namespace lazuli {
+namespace {
+
+std::vector<NodeRef> nodes_of(std::span<const Tensor> tensors) {
+  std::vector<NodeRef> r;
+  for (const Tensor& t : tensors) r.push_back(t.node());
+  return r;
+}
+
+std::vector<std::string> operation_names(const PlanStep& s) {
+  std::vector<std::string> r;
+  for (const NodeRef& m : s.members) r.emplace_back(name(m->op));
+  if (r.empty() && s.node) r.emplace_back(name(s.node->op));
+  return r;
+}
+
+std::string step_name(const PlanStep& s, size_t i) {
+  return s.kernel ? fmt::format("kernel {}", i) : fmt::format("step {} ({})", i, name(s.node->op));
+}
+
+std::string slot_text(const PlanSlot& s, size_t i) {
+  constexpr const char* kRole[] = {"input", "output", "temporary"};
+  return fmt::format("a{}: {} {}{}", i, kRole[static_cast<int>(s.role)], name(s.dtype), to_string(s.shape));
+}
+
+std::string launch_list(const Plan& plan) {
+  std::string out;
+  for (size_t i = 0; i < plan.slots.size(); i++) out += slot_text(plan.slots[i], i) + "\n";
+  for (size_t i = 0; i < plan.steps.size(); i++) {
+    out += step_name(plan.steps[i], i) + "(";
+    for (size_t k = 0; k < plan.steps[i].arguments.size(); k++) {
+      out += fmt::format("{}a{}", k ? ", " : "", plan.steps[i].arguments[k]);
+    }
+    out += ")\n";
+  }
+  out += "results:";
+  for (int o : plan.outputs) out += fmt::format(" a{}", o);
+  return out + "\n";
+}
+
+KernelText kernel_text(const PlanStep& step, size_t i, const Target& target, bool with_assembly) {
+  KernelText t;
+  t.name = fmt::format("kernel_{}", i);
+  t.operations = operation_names(step);
+  t.algorithm = print_algorithm(*step.kernel);
+  Kernel k = clone(*step.kernel);
+  choose_schedule(k, target);
+  t.schedule = k.schedule;
+  t.reasons = k.reasons;
+  const Program program = lower(k, target);
+  verify_program(program);
+  t.program = print_program(program);
+  t.llvm = emit_llvm(program, target, t.name);
+  t.opencl = emit_opencl(program, t.name);
+  if (with_assembly) {
+    CompileOptions options;
+    options.triple = target.triple;
+    options.cpu = target.cpu;
+    options.features = target.features;
+    t.assembly = assembly(t.llvm, options);
+  }
+  t.flops = count_flops(*step.kernel);
+  t.bytes = count_bytes(*step.kernel);
+  t.predicted_seconds = predict_seconds(*step.kernel, target);
+  return t;
+}
+
+std::shared_ptr<Storage> host_storage(const PlanSlot& s) {
+  const auto bytes = static_cast<size_t>(numel(s.shape)) * static_cast<size_t>(size_of(s.dtype));
+  return std::make_shared<HostStorage>(Runtime::current().memory, bytes);
+}
+
+std::string joined(const std::vector<std::string>& parts) {
+  return fmt::format("{}", fmt::join(parts, ", "));
+}
+
+std::string indented(const std::string& text) {
+  std::string out;
+  size_t at = 0;
+  while (at < text.size()) {
+    const size_t end = std::min(text.find('\n', at), text.size());
+    out += "    " + text.substr(at, end - at) + "\n";
+    at = end + 1;
+  }
+  return out;
+}
+
+}  // namespace
+
+PlanText inspect(std::span<const Tensor> roots, const Target& target, bool with_assembly) {
+  PlanText t;
+  const std::vector<NodeRef> nodes = nodes_of(roots);
+  t.graph = print_graph(nodes);
+  const Plan plan = make_plan(nodes, target);
+  t.fusion = print_plan(plan);
+  t.plan = launch_list(plan);
+  for (size_t i = 0; i < plan.steps.size(); i++) {
+    if (plan.steps[i].kernel) t.kernels.push_back(kernel_text(plan.steps[i], i, target, with_assembly));
+  }
+  return t;
+}
+
+std::string graph_dot(std::span<const Tensor> roots) {
+  std::string out = "digraph lazuli {\n  rankdir=TB;\n  node [shape=box, fontname=\"monospace\", fontsize=10];\n";
+  std::unordered_map<const Node*, size_t> number;
+  for (const NodeRef& n : topological(nodes_of(roots), true)) {
+    const size_t id = number.size();
+    number[n] = id;
+    const char* style = is_movement(n->op) ? ", style=dashed" : is_leaf(n->op) || n->realised() ? ", style=filled" : "";
+    const std::string arg = n->op == Op::Buffer || n->op == Op::Fresh ? "" : arg_text(*n);
+    out += fmt::format("  n{} [label=\"{}{}{}\\n{}{}\"{}];\n", id, name(n->op), arg.empty() ? "" : " ", arg,
+                       name(n->dtype), to_string(n->shape), style);
+    if (n->realised()) continue;
+    for (const NodeRef& s : n->src) out += fmt::format("  n{} -> n{};\n", number.at(s), id);
+  }
+  return out + "}\n";
+}
+
+std::string graph_svg(std::span<const Tensor> roots) {
+  // Graphviz reads a file and writes to the pipe.
+  std::string path = (std::filesystem::temp_directory_path() / "lazuli-graph-XXXXXX").string();
+  const int fd = mkstemp(path.data());
+  if (fd < 0) device_error("svg: a temporary file cannot be made");
+  FILE* file = fdopen(fd, "w");
+  const std::string dot = graph_dot(roots);
+  std::fwrite(dot.data(), 1, dot.size(), file);
+  std::fclose(file);
+  std::string out;
+  FILE* pipe = popen(("dot -Tsvg " + path + " 2>/dev/null").c_str(), "r");
+  char block[4096];
+  for (size_t n; pipe && (n = std::fread(block, 1, sizeof block, pipe)) > 0;) out.append(block, n);
+  const int status = pipe ? pclose(pipe) : -1;
+  std::remove(path.c_str());
+  if (status != 0) device_error("svg: Graphviz's program `dot` did not run; install the package graphviz, or use --dot");
+  return out;
+}
+
+std::vector<StepCost> measure_steps(std::span<const Tensor> roots, int repeats) {
+  Runtime& runtime = Runtime::current();
+  Device& device = runtime.device();
+  Plan plan = make_plan(nodes_of(roots), device.target());
+  std::vector<std::shared_ptr<Storage>> inputs, outputs;
+  for (const PlanSlot& s : plan.slots) {
+    if (s.role == PlanSlot::Role::Input) inputs.push_back(s.node->storage());
+    if (s.role == PlanSlot::Role::Output) outputs.push_back(host_storage(s));
+  }
+  const std::vector<PlanStep> steps = plan.steps;
+  const std::unique_ptr<Executable> executable = device.prepare(std::move(plan));
+  const std::vector<double> seconds = executable->time_steps(inputs, outputs, repeats);
+  const std::vector<KernelReport> reports = executable->report(false);
+  const Roofline roof = measure_roofline(runtime.pool);
+  std::vector<StepCost> costs;
+  size_t next_report = 0;
+  for (size_t i = 0; i < steps.size(); i++) {
+    StepCost c;
+    c.name = step_name(steps[i], i);
+    c.operations = operation_names(steps[i]);
+    c.seconds = seconds[i];
+    if (steps[i].kernel) {
+      const KernelReport& r = reports[next_report++];
+      c.flops = r.flops;
+      c.bytes = r.bytes;
+      c.schedule = r.schedule;
+      c.reasons = r.reasons;
+      c.predicted_seconds = predict_seconds(*steps[i].kernel, device.target());
+    } else {
+      for (const NodeRef& s : steps[i].node->src) c.bytes += static_cast<double>(s->numel()) * size_of(s->dtype);
+      c.bytes += static_cast<double>(steps[i].node->numel()) * size_of(steps[i].node->dtype);
+    }
+    const double compute = c.flops / (roof.peak_gflops * 1e9), memory = c.bytes / (roof.bandwidth_gbps * 1e9);
+    c.floor_seconds = std::max(compute, memory);
+    c.bound = compute > memory ? "compute" : "memory";
+    costs.push_back(std::move(c));
+  }
+  return costs;
+}
+
+std::string explain(std::span<const Tensor> roots) {
+  const std::vector<NodeRef> nodes = nodes_of(roots);
+  const Plan plan = make_plan(nodes, Runtime::current().device().target());
+  std::string out;
+  const std::vector<StepCost> costs = measure_steps(roots);
+  for (size_t i = 0; i < costs.size(); i++) {
+    const StepCost& c = costs[i];
+    out += fmt::format("{}: {}\n", c.name, joined(c.operations));
+    for (const Decision& d : plan.decisions) {
+      if (d.step == static_cast<int>(i)) out += fmt::format("  why: %{} {}\n", d.node, d.text);
+    }
+    for (const std::string& r : c.reasons) out += "  schedule: " + r + "\n";
+    if (!c.schedule.empty()) out += indented(c.schedule);
+    out += fmt::format("  {:.4g} operations, {:.4g} bytes; predicted {:.1f} us, measured {:.1f} us, {:.0f} % of the floor, bound by {}\n",
+                       c.flops, c.bytes, c.predicted_seconds * 1e6, c.seconds * 1e6,
+                       c.seconds > 0 ? 100 * c.floor_seconds / c.seconds : 0, c.bound);
+  }
+  return out;
+}
+
+std::string explain(const Tensor& root) { return explain(std::span<const Tensor>(&root, 1)); }
+
+}  // namespace lazuli
