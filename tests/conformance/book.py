@@ -28,7 +28,10 @@ MAX_OUTPUT_ELEMENTS = 220
 # Smallest relE per dtype: sums of some hundred terms in any order.
 REL_FLOOR = {"f64": 1e-12, "f32": 1e-5, "f16": 4e-3, "bf16": 3e-2}
 REL_STEPS = {
-    "f64": (1e-12, 1e-11, 1e-10), "f32": (1e-5, 1e-4, 1e-3), "f16": (4e-3, 1e-2, 4e-2), "bf16": (3e-2, 6e-2, 1e-1),
+    "f64": (1e-12, 1e-11, 1e-10),
+    "f32": (1e-5, 1e-4, 1e-3),
+    "f16": (4e-3, 1e-2, 4e-2),
+    "bf16": (3e-2, 6e-2, 1e-1),
 }
 ULP_LIMIT = 64
 
@@ -54,7 +57,11 @@ def _shortest(value, kind):
         number = float(f"{float(value):.{digits}g}")
         back = _WIDE[kind](number)
         if back == value and np.signbit(back) == np.signbit(value):
-            return int(number) if number.is_integer() and abs(number) < 1e6 and not np.signbit(number) else number
+            return (
+                int(number)
+                if number.is_integer() and abs(number) < 1e6 and not np.signbit(number)
+                else number
+            )
     raise AssertionError(f"no decimal for {value!r}")
 
 
@@ -96,7 +103,11 @@ def fill(name, dtype, shape, spec, seed):
         return rng.integers(0, 2, count).astype(bool).reshape(shape)
     if dtype in notation.FLOATS:
         low, high = spec or (-2, 2)
-        return np.round(rng.uniform(low, high, count), 2 if dtype in ("f16", "bf16") else 3).astype(numpy_dtype).reshape(shape)
+        return (
+            np.round(rng.uniform(low, high, count), 2 if dtype in ("f16", "bf16") else 3)
+            .astype(numpy_dtype)
+            .reshape(shape)
+        )
     low, high = spec or ((0, 9) if dtype.startswith("u") else (-9, 9))
     return rng.integers(low, high + 1, count).astype(numpy_dtype).reshape(shape)
 
@@ -132,7 +143,10 @@ def rel_error(got, want):
 def same_specials(a, b):
     """NaNs and infinities are in the same places."""
     a, b = a.astype(np.float64), b.astype(np.float64)
-    return bool((np.isnan(a) == np.isnan(b)).all() and (np.where(np.isinf(a), a, 0) == np.where(np.isinf(b), b, 0)).all())
+    return bool(
+        (np.isnan(a) == np.isnan(b)).all()
+        and (np.where(np.isinf(a), a, 0) == np.where(np.isinf(b), b, 0)).all()
+    )
 
 
 def rel_step(dtype, error):
@@ -186,9 +200,12 @@ class Book:
     def _write(self, group, op, text, arrays, outputs, tol, source):
         declared = notation.declarations(text)
         line = {
-            "op": op, "expr": text,
+            "op": op,
+            "expr": text,
             "inputs": {n: encode(arrays[n], d) for n, (d, _) in declared.items()},
-            "outputs": outputs, "tol": tol, "source": source,
+            "outputs": outputs,
+            "tol": tol,
+            "source": source,
         }
         if sum(a.size for a in arrays.values()) > MAX_INPUT_ELEMENTS:
             raise Rejected("too many input elements")
@@ -277,6 +294,15 @@ class Book:
         g = notation.declare("g", notation.DTYPE_NAMES[out.dtype], out.shape)
         scalar = f"sum({expression} * {g})"
         text = "; ".join([*statements, f"grad({scalar}, {', '.join(targets)})"])
-        arrays["g"] = data["g"] if isinstance(data.get("g"), np.ndarray) else fill(
-            "g", notation.DTYPE_NAMES[out.dtype], tuple(out.shape), data.get("g"), zlib.crc32(text.encode()))
+        arrays["g"] = (
+            data["g"]
+            if isinstance(data.get("g"), np.ndarray)
+            else fill(
+                "g",
+                notation.DTYPE_NAMES[out.dtype],
+                tuple(out.shape),
+                data.get("g"),
+                zlib.crc32(text.encode()),
+            )
+        )
         self.torch_vector(group, op, text, tol, arrays, source)

@@ -2,11 +2,19 @@
 
 import math
 
-import tolerances
 
 INF, NAN = math.inf, math.nan
 
-SHAPED = ["X", "X, 0", "X, 1", "X, -1", "X, [0,1]", "X, 1, true", "X, dim=0, keepdim=true", "X, axis=1, keepdims=true"]
+SHAPED = [
+    "X",
+    "X, 0",
+    "X, 1",
+    "X, -1",
+    "X, [0,1]",
+    "X, 1, true",
+    "X, dim=0, keepdim=true",
+    "X, axis=1, keepdims=true",
+]
 TIES = [2.0, 5.0, 5.0, -1.0, 5.0, 2.0]
 
 
@@ -25,7 +33,16 @@ def reduce(book):
             if op in ("prod", "max", "min"):
                 book.grad(op, text, pick=0 if "," in form and op != "prod" else None)
     for op in ("var", "std", "var_mean", "std_mean"):
-        for form in ("X", "X, 1", "X, [0,1]", "X, 0, correction=0", "X, 1, keepdim=true", "X, 1, correction=2", "X, 0, false", "X, false"):
+        for form in (
+            "X",
+            "X, 1",
+            "X, [0,1]",
+            "X, 0, correction=0",
+            "X, 1, keepdim=true",
+            "X, 1, correction=2",
+            "X, 0, false",
+            "X, false",
+        ):
             text = f"{op}({form.replace('X', 'x:f32[3,4]')})"
             book.add("reduce", op, text, "rel")
             if "mean" not in op and "false" not in form:
@@ -38,13 +55,29 @@ def reduce(book):
 
 def _dtypes(book):
     for dtype in ("bool", "i8", "i16", "i32", "i64", "u8", "f16", "bf16", "f64"):
-        for text in (f"sum(x:{dtype}[2,3])", f"sum(x:{dtype}[2,3], 1)", f"prod(x:{dtype}[2,3], 0)", f"amax(x:{dtype}[2,3], 1)",
-                     f"any(x:{dtype}[2,3], 0)", f"all(x:{dtype}[2,3])", f"argmax(x:{dtype}[2,3], 1)", f"cumsum(x:{dtype}[2,3], 1)",
-                     f"sum(x:{dtype}[2,3], dtype=f32)", f"mean(x:{dtype}[2,3], 1, dtype=f64)", f"max(x:{dtype}[2,3], 1)", f"x:{dtype}[4].min()"):
+        for text in (
+            f"sum(x:{dtype}[2,3])",
+            f"sum(x:{dtype}[2,3], 1)",
+            f"prod(x:{dtype}[2,3], 0)",
+            f"amax(x:{dtype}[2,3], 1)",
+            f"any(x:{dtype}[2,3], 0)",
+            f"all(x:{dtype}[2,3])",
+            f"argmax(x:{dtype}[2,3], 1)",
+            f"cumsum(x:{dtype}[2,3], 1)",
+            f"sum(x:{dtype}[2,3], dtype=f32)",
+            f"mean(x:{dtype}[2,3], 1, dtype=f64)",
+            f"max(x:{dtype}[2,3], 1)",
+            f"x:{dtype}[4].min()",
+        ):
             op = text.split("(")[0].split(".")[-1]
             if op == "argmax" and dtype == "bool":
                 continue
-            book.add("reduce" if op != "cumsum" else "scan_sort", op if "min" not in text else "min", text, "rel" if op != "prod" else "rel")
+            book.add(
+                "reduce" if op != "cumsum" else "scan_sort",
+                op if "min" not in text else "min",
+                text,
+                "rel" if op != "prod" else "rel",
+            )
         if dtype in ("f16", "bf16", "f64"):
             for op in ("mean", "var", "std", "logsumexp", "softmax", "log_softmax"):
                 book.add("reduce", op, f"{op}(x:{dtype}[2,5], 1)", "rel")
@@ -61,12 +94,43 @@ def _dtypes(book):
 
 
 def _empty(book):
-    for text in ["sum(x:f32[0])", "sum(x:f32[0,3], 0)", "sum(x:f32[3,0], 0)", "prod(x:f32[0])", "prod(x:i32[2,0], 1)", "mean(x:f32[0])",
-                 "mean(x:f32[2,0], 1)", "any(x:bool[0])", "all(x:bool[0])", "all(x:f32[0,2], 0)", "amax(x:f32[2,0], 0)", "sum(x:f32[])",
-                 "mean(x:f32[])", "amax(x:f32[])", "max(x:f32[])", "argmax(x:f32[])", "prod(x:f32[])", "var(x:f32[1])", "std(x:f32[1])",
-                 "var(x:f32[])", "var(x:f32[1], correction=0)", "logsumexp(x:f32[0,2], 0)", "cumsum(x:f32[0], 0)", "cumsum(x:f32[], 0)",
-                 "sort(x:f32[0])", "sort(x:f32[])", "argsort(x:f32[0])", "softmax(x:f32[0], 0)", "softmax(x:f32[2,0], 1)", "softmax(x:f32[], 0)",
-                 "norm(x:f32[0])", "argmin(x:f32[1,3], 0)", "max(x:f32[2,0], 0)", "topk(x:f32[3], 0)", "sum(x:f32[2,3], [])"]:
+    for text in [
+        "sum(x:f32[0])",
+        "sum(x:f32[0,3], 0)",
+        "sum(x:f32[3,0], 0)",
+        "prod(x:f32[0])",
+        "prod(x:i32[2,0], 1)",
+        "mean(x:f32[0])",
+        "mean(x:f32[2,0], 1)",
+        "any(x:bool[0])",
+        "all(x:bool[0])",
+        "all(x:f32[0,2], 0)",
+        "amax(x:f32[2,0], 0)",
+        "sum(x:f32[])",
+        "mean(x:f32[])",
+        "amax(x:f32[])",
+        "max(x:f32[])",
+        "argmax(x:f32[])",
+        "prod(x:f32[])",
+        "var(x:f32[1])",
+        "std(x:f32[1])",
+        "var(x:f32[])",
+        "var(x:f32[1], correction=0)",
+        "logsumexp(x:f32[0,2], 0)",
+        "cumsum(x:f32[0], 0)",
+        "cumsum(x:f32[], 0)",
+        "sort(x:f32[0])",
+        "sort(x:f32[])",
+        "argsort(x:f32[0])",
+        "softmax(x:f32[0], 0)",
+        "softmax(x:f32[2,0], 1)",
+        "softmax(x:f32[], 0)",
+        "norm(x:f32[0])",
+        "argmin(x:f32[1,3], 0)",
+        "max(x:f32[2,0], 0)",
+        "topk(x:f32[3], 0)",
+        "sum(x:f32[2,3], [])",
+    ]:
         group = "scan_sort" if text.startswith(("cumsum", "sort", "argsort", "topk")) else "reduce"
         book.add(group, text.split("(")[0], text, "exact")
 
@@ -83,42 +147,83 @@ def _specials(book):
         book.add("reduce", op, f"{op}(x:f32[6]{arg})", x=TIES)
         book.add("reduce", op, f"{op}(x:i32[6]{arg})", x=[-1, 7, 7, -1, 0, 7])
     book.add("reduce", "logsumexp", "logsumexp(x:f32[3,2], 1)", "rel", x=[-INF, -INF, INF, 1, 1000, 1000])
-    for text in ["norm(x:f32[2,3])", "norm(x:f32[2,3], 1)", "norm(x:f32[2,3], 2, 1)", "norm(x:f32[2,3], inf, 0)", "norm(x:f32[2,3], 3.0, 1, true)",
-                 "norm(x:f32[2,3], -inf)", "norm(x:f32[2,3], 0, 1)", "norm(x:f32[2,3], p=fro)", "norm(x:f32[2,3], dim=0)", "norm(x:f64[2,3], 0.5, 1)"]:
+    for text in [
+        "norm(x:f32[2,3])",
+        "norm(x:f32[2,3], 1)",
+        "norm(x:f32[2,3], 2, 1)",
+        "norm(x:f32[2,3], inf, 0)",
+        "norm(x:f32[2,3], 3.0, 1, true)",
+        "norm(x:f32[2,3], -inf)",
+        "norm(x:f32[2,3], 0, 1)",
+        "norm(x:f32[2,3], p=fro)",
+        "norm(x:f32[2,3], dim=0)",
+        "norm(x:f64[2,3], 0.5, 1)",
+    ]:
         book.add("reduce", "norm", text, "rel")
         if ", 0, 1" not in text:
             book.grad("norm", text)
     book.grad("norm", "norm(x:f32[3])", x=[0, 0, 0])
-    for text in ["normalize(x:f32[2,3])", "normalize(x:f32[2,3], 1.0, 0)", "normalize(x:f32[2,3], p=2.0, dim=-1, eps=0.1)", "normalize(x:f32[4], dim=0)"]:
+    for text in [
+        "normalize(x:f32[2,3])",
+        "normalize(x:f32[2,3], 1.0, 0)",
+        "normalize(x:f32[2,3], p=2.0, dim=-1, eps=0.1)",
+        "normalize(x:f32[4], dim=0)",
+    ]:
         book.add("reduce", "normalize", text, "rel")
         book.grad("normalize", text)
-    for text in ["median(x:f32[5])", "median(x:f32[4])", "median(x:f32[2,3], 1)", "median(x:f32[2,4], dim=0, keepdim=true)", "median(x:i64[2,4], -1)"]:
+    for text in [
+        "median(x:f32[5])",
+        "median(x:f32[4])",
+        "median(x:f32[2,3], 1)",
+        "median(x:f32[2,4], dim=0, keepdim=true)",
+        "median(x:i64[2,4], -1)",
+    ]:
         book.add("reduce", "median", text)
     book.add("reduce", "median", "median(x:f32[4])", x=[3, NAN, 1, 2])
-    for text in ["allclose(x:f32[3], y:f32[3])", "allclose(x:f32[3], x)", "allclose(x:f32[3], y:f32[3], atol=10.0)"]:
+    for text in [
+        "allclose(x:f32[3], y:f32[3])",
+        "allclose(x:f32[3], x)",
+        "allclose(x:f32[3], y:f32[3], atol=10.0)",
+    ]:
         book.add("reduce", "allclose", text)
     book.add("reduce", "allclose", "allclose(x:f32[2], x, equal_nan=true)", x=[NAN, 1])
 
 
 def _softmaxes(book):
     for op in ("softmax", "log_softmax", "softmin"):
-        for text in (f"{op}(x:f32[2,4], 1)", f"{op}(x:f32[2,4], 0)", f"{op}(x:f32[2,3,2], -2)", f"{op}(x:f32[5], dim=0)",
-                     f"{op}(x:f32[2,3], 1, dtype=f64)", f"{op}(x:bf16[2,3], -1)"):
+        for text in (
+            f"{op}(x:f32[2,4], 1)",
+            f"{op}(x:f32[2,4], 0)",
+            f"{op}(x:f32[2,3,2], -2)",
+            f"{op}(x:f32[5], dim=0)",
+            f"{op}(x:f32[2,3], 1, dtype=f64)",
+            f"{op}(x:bf16[2,3], -1)",
+        ):
             book.add("reduce", op, text, "rel")
             if ":f32" in text:
                 book.grad(op, text)
-        book.add("reduce", op, f"{op}(x:f32[3,3], 1)", "rel", x=[1000, 999, -1000, -INF, 0, 1, -INF, -INF, -INF])
+        book.add(
+            "reduce", op, f"{op}(x:f32[3,3], 1)", "rel", x=[1000, 999, -1000, -INF, 0, 1, -INF, -INF, -INF]
+        )
         book.add("reduce", op, f"{op}(x:f32[2,2], 1)", "rel", x=[INF, 0, NAN, 1])
 
 
 def scan_sort(book):
     for op in ("cumsum", "cumprod", "cummax", "cummin", "logcumsumexp"):
         exact = op in ("cummax", "cummin")
-        for text in (f"{op}(x:f32[6], 0)", f"{op}(x:f32[3,4], 0)", f"{op}(x:f32[3,4], 1)", f"{op}(x:f32[2,3,2], -2)", f"{op}(x:f32[3,1], dim=1)",
-                     f"{op}(x:f64[5], 0)"):
+        for text in (
+            f"{op}(x:f32[6], 0)",
+            f"{op}(x:f32[3,4], 0)",
+            f"{op}(x:f32[3,4], 1)",
+            f"{op}(x:f32[2,3,2], -2)",
+            f"{op}(x:f32[3,1], dim=1)",
+            f"{op}(x:f64[5], 0)",
+        ):
             book.add("scan_sort", op, text, "exact" if exact else "rel")
             book.grad(op, text, pick=0 if exact else None)
-        book.add("scan_sort", op, f"{op}(x:f32[6], 0)", "exact" if exact else "rel", x=[1, -INF, 2, INF, 3, 4])
+        book.add(
+            "scan_sort", op, f"{op}(x:f32[6], 0)", "exact" if exact else "rel", x=[1, -INF, 2, INF, 3, 4]
+        )
         book.add("scan_sort", op, f"{op}(x:f32[5], 0)", "exact" if exact else "rel", x=[1, 2, NAN, 3, 1])
     for op in ("cummax", "cummin"):
         book.add("scan_sort", op, f"{op}(x:f32[6], 0)", x=TIES)
@@ -132,7 +237,9 @@ def scan_sort(book):
         book.add("scan_sort", op, f"{op}(x:f32[3], 0, dtype=f64)", "rel")
     book.grad("cumprod", "cumprod(x:f32[4], 0)", x=[2, 0, 3, 4])
     book.grad("cumprod", "cumprod(x:f32[4], 0)", x=[0, 1, 0, 2])
-    book.add("scan_sort", "logcumsumexp", "logcumsumexp(x:f32[5], 0)", "rel", x=[1000, -1000, 1000, 999, -INF])
+    book.add(
+        "scan_sort", "logcumsumexp", "logcumsumexp(x:f32[5], 0)", "rel", x=[1000, -1000, 1000, 999, -INF]
+    )
     _sorting(book)
 
 
@@ -151,14 +258,23 @@ def _sorting(book):
             stable = ", stable=true"
             book.add("scan_sort", op, f"{op}(x:f32[6], dim=0{tail}{stable})", x=TIES)
             book.add("scan_sort", op, f"{op}(x:i64[7], dim=0{tail}{stable})", x=[1, 0, 1, 0, 2, 0, 1])
-            book.add("scan_sort", op, f"{op}(x:f32[7], dim=0{tail}{stable})", x=[NAN, 1, -INF, INF, NAN, 0.0, -0.0])
+            book.add(
+                "scan_sort", op, f"{op}(x:f32[7], dim=0{tail}{stable})", x=[NAN, 1, -INF, INF, NAN, 0.0, -0.0]
+            )
             book.add("scan_sort", op, f"{op}(x:bool[4], dim=0{tail}{stable})", x=[1, 0, 1, 0])
             for dtype in ("f16", "bf16", "f64", "u8", "i8", "i16"):
                 book.add("scan_sort", op, f"{op}(x:{dtype}[6], dim=0{tail}{stable})")
     book.grad("sort", "sort(x:f32[6], dim=0, stable=true)", x=TIES, pick=0)
     distinct = [0.3, -1.2, 5.0, 2.2, -0.7, 1.1, 4.0, -3.0, 0.9, 2.6, -2.0, 3.3]
-    for text in ("topk(x:f32[12], 3)", "topk(x:f32[3,4], 2)", "topk(x:f32[3,4], 2, 0)", "topk(x:f32[3,4], 2, -1, false)", "topk(x:f32[12], 12)",
-                 "topk(x:f32[3,4], k=1, dim=1, largest=false)", "topk(x:f32[12], 4, largest=true, sorted=true)"):
+    for text in (
+        "topk(x:f32[12], 3)",
+        "topk(x:f32[3,4], 2)",
+        "topk(x:f32[3,4], 2, 0)",
+        "topk(x:f32[3,4], 2, -1, false)",
+        "topk(x:f32[12], 12)",
+        "topk(x:f32[3,4], k=1, dim=1, largest=false)",
+        "topk(x:f32[12], 4, largest=true, sorted=true)",
+    ):
         book.add("scan_sort", "topk", text, x=distinct)
         book.grad("topk", text, x=distinct, pick=0)
     book.add("scan_sort", "topk", "topk(x:f32[4], 2)", x=[1, NAN, 3, 2])

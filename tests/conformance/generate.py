@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 """Writes vectors/*.jsonl, the expected values that replay_test.cpp compares with. Deterministic; prints the counts per op.
 
-    pip install torch numpy jax expecttest
-    python3 tests/conformance/generate.py            # all files
-    python3 tests/conformance/generate.py --check    # only compares with the files there
+pip install torch numpy jax expecttest
+python3 tests/conformance/generate.py            # all files
+python3 tests/conformance/generate.py --check    # only compares with the files there
 """
 
 import argparse
@@ -34,9 +34,23 @@ import opinfo
 from book import SEED, Book
 
 HAND_WRITTEN = [
-    cases_elementwise.unary, cases_elementwise.activations, cases_elementwise.binary, cases_elementwise.promotion, cases_elementwise.casting,
-    cases_movement.creation, cases_movement.movement, cases_movement.indexing, cases_reduce.reduce, cases_reduce.scan_sort,
-    cases_nn.matmul, cases_nn.conv, cases_nn.nn, cases_nn.loss, cases_gradients.gradients, cases_gradients.transforms, cases_random.random,
+    cases_elementwise.unary,
+    cases_elementwise.activations,
+    cases_elementwise.binary,
+    cases_elementwise.promotion,
+    cases_elementwise.casting,
+    cases_movement.creation,
+    cases_movement.movement,
+    cases_movement.indexing,
+    cases_reduce.reduce,
+    cases_reduce.scan_sort,
+    cases_nn.matmul,
+    cases_nn.conv,
+    cases_nn.nn,
+    cases_nn.loss,
+    cases_gradients.gradients,
+    cases_gradients.transforms,
+    cases_random.random,
 ]
 
 
@@ -51,9 +65,15 @@ def render(lines):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--check", action="store_true", help="compare with the files there; exit 1 if they differ")
-    parser.add_argument("--rejected", action="store_true", help="also print the samples that make no vector, and why")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--check", action="store_true", help="compare with the files there; exit 1 if they differ"
+    )
+    parser.add_argument(
+        "--rejected", action="store_true", help="also print the samples that make no vector, and why"
+    )
     options = parser.parse_args()
     torch.set_num_threads(1)
 
@@ -74,7 +94,10 @@ def main():
         else:
             path.write_text(text)
         counts = collections.Counter(line["op"] for line in lines)
-        print(f"{group}: {len(lines)} vectors, {len(text)} bytes: " + ", ".join(f"{op} {n}" for op, n in sorted(counts.items())))
+        print(
+            f"{group}: {len(lines)} vectors, {len(text)} bytes: "
+            + ", ".join(f"{op} {n}" for op, n in sorted(counts.items()))
+        )
     total = sum(len(lines) for lines in book.groups.values())
     print(f"{total} vectors: {hand_written} from tables, {total - hand_written} from op_db")
     if options.rejected:

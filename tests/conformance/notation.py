@@ -13,14 +13,34 @@ import torch
 import torch.nn.functional as F
 
 DTYPES = {
-    "bool": torch.bool, "i8": torch.int8, "i16": torch.int16, "i32": torch.int32, "i64": torch.int64,
-    "u8": torch.uint8, "u16": torch.uint16, "u32": torch.uint32, "u64": torch.uint64,
-    "f16": torch.float16, "bf16": torch.bfloat16, "f32": torch.float32, "f64": torch.float64,
+    "bool": torch.bool,
+    "i8": torch.int8,
+    "i16": torch.int16,
+    "i32": torch.int32,
+    "i64": torch.int64,
+    "u8": torch.uint8,
+    "u16": torch.uint16,
+    "u32": torch.uint32,
+    "u64": torch.uint64,
+    "f16": torch.float16,
+    "bf16": torch.bfloat16,
+    "f32": torch.float32,
+    "f64": torch.float64,
 }
 DTYPE_NAMES = {v: k for k, v in DTYPES.items()}
 NUMPY_DTYPES = {
-    "bool": np.bool_, "i8": np.int8, "i16": np.int16, "i32": np.int32, "i64": np.int64, "u8": np.uint8,
-    "u16": np.uint16, "u32": np.uint32, "u64": np.uint64, "f16": np.float16, "f32": np.float32, "f64": np.float64,
+    "bool": np.bool_,
+    "i8": np.int8,
+    "i16": np.int16,
+    "i32": np.int32,
+    "i64": np.int64,
+    "u8": np.uint8,
+    "u16": np.uint16,
+    "u32": np.uint32,
+    "u64": np.uint64,
+    "f16": np.float16,
+    "f32": np.float32,
+    "f64": np.float64,
 }
 FLOATS = ("f16", "bf16", "f32", "f64")
 WORDS = {"true": True, "false": False, "inf": math.inf, "nan": math.nan}
@@ -106,14 +126,18 @@ def _one_or_tuple(grads):
 
 
 def _vjp(y, x, v):
-    return _one_or_tuple(torch.autograd.grad(_listed(y), _listed(x), _listed(v), create_graph=True, materialize_grads=True))
+    return _one_or_tuple(
+        torch.autograd.grad(_listed(y), _listed(x), _listed(v), create_graph=True, materialize_grads=True)
+    )
 
 
 def _jvp(y, x, tangents):
     """The vjp is linear in its cotangent; its own vjp is the jvp."""
     cotangent = torch.zeros_like(y, requires_grad=True)
     back = torch.autograd.grad(y, _listed(x), cotangent, create_graph=True, materialize_grads=True)
-    return torch.autograd.grad(back, cotangent, _listed(tangents), create_graph=True, materialize_grads=True)[0]
+    return torch.autograd.grad(back, cotangent, _listed(tangents), create_graph=True, materialize_grads=True)[
+        0
+    ]
 
 
 def _vmap(body, *batches):
@@ -167,7 +191,12 @@ def _differentiated(text, names):
     """The inputs that need a gradient: those that `grad` names, all where it names a variable."""
     targets = set()
     for node in ast.walk(ast.parse(_DECLARATION.sub(r"\1", text).strip())):
-        if isinstance(node, ast.Call) and getattr(node.func, "id", "") in ("grad", "value_and_grad", "vjp", "jvp"):
+        if isinstance(node, ast.Call) and getattr(node.func, "id", "") in (
+            "grad",
+            "value_and_grad",
+            "vjp",
+            "jvp",
+        ):
             wanted = node.args[1:] if "grad" in node.func.id else node.args[1:2]
             wanted = [a for w in wanted for a in (w.elts if isinstance(w, (ast.List, ast.Tuple)) else [w])]
             targets |= {a.id if isinstance(a, ast.Name) else "" for a in wanted}
@@ -176,6 +205,7 @@ def _differentiated(text, names):
 
 def run_torch(text, bindings, high=False):
     """A list of tensors: `text` in PyTorch. `high` evaluates with every float in f64, for a rounding-free reference."""
+
     def dtype(name):
         return torch.float64 if high and name in FLOATS else DTYPES[name]
 
@@ -205,9 +235,18 @@ def flatten(result, tensor_type, make):
 # --- NumPy ---------------------------------------------------------------------------------------------------------
 
 NUMPY_NAMES = {
-    "bitwise_left_shift": np.left_shift, "bitwise_right_shift": np.right_shift, "bitwise_not": np.invert,
-    "neg": np.negative, "abs": np.abs, "div": np.true_divide, "flip": np.flip, "cat": np.concatenate,
-    "to": lambda x, dtype: x.astype(dtype), "amax": np.max, "amin": np.min, "permute": np.transpose,
+    "bitwise_left_shift": np.left_shift,
+    "bitwise_right_shift": np.right_shift,
+    "bitwise_not": np.invert,
+    "neg": np.negative,
+    "abs": np.abs,
+    "div": np.true_divide,
+    "flip": np.flip,
+    "cat": np.concatenate,
+    "to": lambda x, dtype: x.astype(dtype),
+    "amax": np.max,
+    "amin": np.min,
+    "permute": np.transpose,
 }
 
 

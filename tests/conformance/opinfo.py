@@ -124,7 +124,11 @@ class Translator:
     def call(self, name, sample):
         """The text of a call of `name`."""
         kwargs = {k: v for k, v in sample.kwargs.items() if k not in DROPPED_KEYWORDS and v is not None}
-        if kwargs.keys() & {"memory_format", "out"} or name == "narrow" and isinstance(sample.args[1], torch.Tensor):
+        if (
+            kwargs.keys() & {"memory_format", "out"}
+            or name == "narrow"
+            and isinstance(sample.args[1], torch.Tensor)
+        ):
             raise Rejected("a keyword outside lazuli")
         if name == "__getitem__":
             items = sample.args[0] if isinstance(sample.args[0], tuple) else (sample.args[0],)
@@ -149,7 +153,9 @@ class Translator:
 
 
 def _numel(sample):
-    tensors = [t for t in notation.flatten([sample.input, *sample.args, *sample.kwargs.values()], object, None)]
+    tensors = [
+        t for t in notation.flatten([sample.input, *sample.args, *sample.kwargs.values()], object, None)
+    ]
     return sum(t.numel() for t in tensors if isinstance(t, torch.Tensor))
 
 
@@ -157,11 +163,20 @@ def _same(sample, op, text, arrays):
     """Whether the text says what the sample says: the operator on the sample's own data gives the same shapes and dtypes."""
     declared = notation.declarations(text)
     from book import to_torch
+
     got = notation.run_torch(text, {n: to_torch(a, declared[n][0]) for n, a in arrays.items()})
     want = notation.flatten(op(sample.input, *sample.args, **sample.kwargs), torch.Tensor, torch.tensor)
     return len(got) == len(want) and all(
-        g.dtype == w.dtype and (g.shape == w.shape) and (g.numel() == 0 or torch.allclose(
-            torch.nan_to_num(g.double()), torch.nan_to_num(w.detach().double()), rtol=0.1, atol=0.1)) for g, w in zip(got, want))
+        g.dtype == w.dtype
+        and (g.shape == w.shape)
+        and (
+            g.numel() == 0
+            or torch.allclose(
+                torch.nan_to_num(g.double()), torch.nan_to_num(w.detach().double()), rtol=0.1, atol=0.1
+            )
+        )
+        for g, w in zip(got, want)
+    )
 
 
 def _samples(op, dtype):
@@ -173,7 +188,9 @@ def _samples(op, dtype):
         random.seed(seed)
         np.random.seed(seed & 0xFFFFFFFF)
         try:
-            every = list(itertools.islice(op.sample_inputs("cpu", notation.DTYPES[dtype], requires_grad=False), 400))
+            every = list(
+                itertools.islice(op.sample_inputs("cpu", notation.DTYPES[dtype], requires_grad=False), 400)
+            )
         except (RuntimeError, IndexError, ValueError) as e:
             error = e
             continue
@@ -253,7 +270,10 @@ def _add_gradient(book, label, text, arrays):
 def add_all(book):
     for op in samples.op_db:
         name = op.name.removeprefix("nn.functional.")
-        if op.name.startswith(("linalg.", "masked.", "special.")) or (name, op.variant_test_name) in VARIANTS_LEFT_OUT:
+        if (
+            op.name.startswith(("linalg.", "masked.", "special."))
+            or (name, op.variant_test_name) in VARIANTS_LEFT_OUT
+        ):
             continue
         if op.name != "nn.functional.unfold" and name in GROUP_OF:
             add_op(book, op, name, GROUP_OF[name])

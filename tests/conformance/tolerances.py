@@ -3,7 +3,8 @@
 # Exact but for the sign of a zero, which the larger of -0 and 0 leaves open.
 EQUAL = set("relu relu6 maximum minimum fmax fmin clamp clip amax amin max min hardtanh".split())
 
-EXACT = set("""
+EXACT = set(
+    """
     frac isposinf isneginf signbit softshrink hardshrink
     abs neg sign trunc ceil floor round square sqrt reciprocal fmod remainder floor_divide
     add sub mul div true_divide where copysign nan_to_num threshold leaky_relu prelu
@@ -18,22 +19,31 @@ EXACT = set("""
     to float half int bool bfloat16 double long short char byte bitcast
     zeros ones full eye zeros_like ones_like full_like arange meshgrid embedding max_pool1d max_pool2d max_pool3d
     adaptive_max_pool1d adaptive_max_pool2d adaptive_max_pool3d pixel_shuffle pixel_unshuffle max_unpool2d detach
-""".split())
+""".split()
+)
 
 # Of these PyTorch's vectors are not always correctly rounded; the expected values are.
 CORRECTLY_ROUNDED = set("sqrt reciprocal square add sub mul div true_divide".split())
 
 # Compositions, where a zero of either sign will do.
-ZERO_OF_EITHER_SIGN = set("""silu swish softsign hardswish hardsigmoid linspace pow float_power sinc logit xlogy logaddexp logsigmoid
-    softplus elu celu selu gelu quick_gelu mish logaddexp2 tanhshrink glu hypot""".split())
+ZERO_OF_EITHER_SIGN = set(
+    """silu swish softsign hardswish hardsigmoid linspace pow float_power sinc logit xlogy logaddexp logsigmoid
+    softplus elu celu selu gelu quick_gelu mish logaddexp2 tanhshrink glu hypot""".split()
+)
 
 ULP = {
     # stated for f32 over the whole range
     **dict.fromkeys("exp log sin cos tanh erf".split(), 2),
-    **dict.fromkeys("""exp2 log2 log10 log1p expm1 rsqrt tan asin acos atan atan2 sinh cosh asinh acosh atanh erfc hypot sigmoid
-        silu swish softsign hardswish hardsigmoid linspace""".split(), 4),
-    **dict.fromkeys("""pow float_power sinc logit xlogy logaddexp logsigmoid softplus elu celu selu gelu quick_gelu mish logaddexp2
-        lgamma digamma erfinv tanhshrink glu""".split(), 8),
+    **dict.fromkeys(
+        """exp2 log2 log10 log1p expm1 rsqrt tan asin acos atan atan2 sinh cosh asinh acosh atanh erfc hypot sigmoid
+        silu swish softsign hardswish hardsigmoid linspace""".split(),
+        4,
+    ),
+    **dict.fromkeys(
+        """pow float_power sinc logit xlogy logaddexp logsigmoid softplus elu celu selu gelu quick_gelu mish logaddexp2
+        lgamma digamma erfinv tanhshrink glu""".split(),
+        8,
+    ),
 }
 # Relative to the units above: the half floats round a result computed in f32 once; f64 has more steps in its polynomials.
 ULP_BY_DTYPE = {"f16": lambda n: 1, "bf16": lambda n: 1, "f32": lambda n: n, "f64": lambda n: 2 * n}
