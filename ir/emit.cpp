@@ -4,8 +4,10 @@
 
 #include <algorithm>
 #include <bit>
+#include <unordered_set>
 
 #include "core/error.h"
+#include "ir/math.h"
 
 namespace lazuli {
 namespace {
@@ -251,8 +253,56 @@ Operand Emitter::emit(const NodeRef& n) {
       return remember(key, n, {}, r);
     }
     default:
-      return remember(key, n, {}, emit_elementwise(n));
+      return remember(key, n, {}, is_rare(*n) ? emit_rare(n) : emit_elementwise(n));
   }
+}
+
+// A Where whose first branch is seldom taken in any lane: what only that branch needs goes into an
+// If. Its loads stay outside, since others may read the same later.
+Operand Emitter::emit_rare(const NodeRef& n) {
+  Operand condition = emit(n->src[0]);
+  Operand usual = emit(n->src[2]);
+  int level = std::max(condition.level, usual.level);
+  std::vector<NodeRef> pending{n->src[1]};
+  std::unordered_set<const Node*> entered;
+  while (!pending.empty()) {
+    const NodeRef s = std::move(pending.back());
+    pending.pop_back();
+    if (!entered.insert(s.get()).second) continue;
+    if (!is_elementwise(s->op)) {
+      level = std::max(level, emit(s).level);
+    } else {
+      pending.insert(pending.end(), s->src.begin(), s->src.end());
+    }
+  }
+  const int lanes = std::max(condition.lanes, usual.lanes);
+  condition = widen(condition, lanes);
+  usual = widen(usual, lanes);
+  const Operand any =
+      lanes == 1 ? condition : push({.code = Code::Any, .args = {condition}}, level, DType::Bool, 1);
+  Frame& frame = frames_[static_cast<size_t>(level)];
+  const size_t code = frame.code.size(), keys = frame.keys.size();
+  const Operand seldom = widen(emit(n->src[1]), lanes);
+  Operand next = seldom;
+  if (lanes > 1) {
+    const std::vector<Operand> args{condition, seldom, usual};
+    next = push({.code = Code::Op, .op = Op::Where, .args = args}, level, n->dtype, lanes);
+  }
+  // Everything emitted at this level since the test belongs to the branch, and is unknown after it.
+  Instruction branch{.code = Code::If, .args = {any}};
+  const auto first = frame.code.begin() + static_cast<ptrdiff_t>(code);
+  branch.body.assign(std::make_move_iterator(first), std::make_move_iterator(frame.code.end()));
+  frame.code.erase(first, frame.code.end());
+  for (size_t i = keys; i < frame.keys.size(); i++) memo_.erase(frame.keys[i]);
+  frame.keys.resize(keys);
+  Phi phi{usual, usual, next};
+  phi.dst.kind = Operand::Kind::Value;
+  phi.dst.bits = 0;
+  phi.dst.id = program_.values++;
+  phi.dst.level = level;
+  branch.phis.push_back(phi);
+  frame.code.push_back(std::move(branch));
+  return phi.dst;
 }
 
 // An index that grows by a constant with the innermost loop is a phi; its first value is computed

@@ -145,6 +145,7 @@ class Emitter {
   Operand emit_division(const NodeRef& n);
   Operand emit_read(const NodeRef& n);
   Operand emit_elementwise(const NodeRef& n);
+  Operand emit_rare(const NodeRef& n);
   Operand emit_narrow(const NodeRef& n);
   bool exchange_lanes(int value, const std::vector<NodeRef>& local);
   const Operand* find_register(int value, const std::vector<NodeRef>& local) const;

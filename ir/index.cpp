@@ -6,6 +6,7 @@
 #include <unordered_set>
 
 #include "core/error.h"
+#include "ir/math.h"
 
 namespace lazuli {
 namespace {
@@ -221,6 +222,7 @@ NodeRef rebuild(const NodeRef& n, Sources src) {
     case Op::Read:
       return with_src(n, std::move(src));
     default:
+      if (is_rare(*n) && !is_const(src[0])) return with_src(n, std::move(src));
       return scalar_op(n->op, n->dtype, std::move(src));
   }
 }

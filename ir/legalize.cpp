@@ -4,6 +4,8 @@
 
 #include "core/error.h"
 #include "ir/index.h"
+#include "ir/math.h"
+#include "ir/math.h"
 
 namespace lazuli {
 namespace {
@@ -162,6 +164,8 @@ class Legalizer {
       default:
         break;
     }
+    if (is_math(op)) return expand_math(op, dtype, src);
+    if (is_math(op) && floats) return expand_math(op, dtype, src);
     if (src.back()->dtype == DType::Bool) return logic(op, dtype, std::move(src));
     return scalar_op(op, dtype, std::move(src));
   }

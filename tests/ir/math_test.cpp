@@ -17,7 +17,9 @@
 #include "core/evaluate.h"
 #include "ir/index.h"
 #include "ir/kernel.h"
+#include "ir/lower.h"
 #include "ir/math_functions.h"
+#include "ir/schedule.h"
 #include "tests/ir/math_number.h"
 
 using namespace lazuli;
@@ -351,6 +353,33 @@ TEST_SUITE("ir") {
           differ += std::isnan(want) ? !std::isnan(got) : to_word(got) != to_word(widen(rounded));
         }
         CHECK(differ == 0);
+      }
+    }
+  }
+
+  TEST_CASE("a lowered kernel takes the branch for huge angles where one is, and nowhere else") {
+    for (const char* schedule : {"", "split rows i o l 8; vector rows l"}) {
+      Kernel kernel;
+      kernel.add_argument("x", DType::F32, 32, false);
+      kernel.add_argument("y", DType::F32, 32, true);
+      const NodeRef i = axis("i", 32);
+      Stage* rows = kernel.add_stage("rows", {i});
+      const NodeRef x = load(0, DType::F32, i), one = scalar_const(Scalar(1), DType::F32);
+      const NodeRef sum =
+          scalar_op(Op::Add, DType::F32, {scalar_op(Op::Sin, DType::F32, {x}), one});
+      kernel.add_value(rows, "y", sum, {i}, Op::Count_, 1);
+      apply_schedule(kernel, schedule);
+      const Program program = lower(kernel, Target{});
+      verify_program(program);
+      const std::string text = print_program(program);
+      CHECK_MESSAGE(text.find("if ") != std::string::npos, text);
+      for (const float huge : {1.0f, 1e30f}) {
+        std::array<float, 32> in, out;
+        for (size_t k = 0; k < in.size(); k++) in[k] = static_cast<float>(k) - 11.5f;
+        in[3] = huge;
+        in[17] = -huge;
+        interpret_program(program, {in.data(), out.data()});
+        for (size_t k = 0; k < in.size(); k++) CHECK(out[k] == math::sin(F(in[k])).v + 1.0f);
       }
     }
   }
