@@ -5,5 +5,8 @@
 #include "core/ops_creation.h"
 #include "core/ops_elementwise.h"
 #include "core/ops_index.h"
+#include "core/ops_matmul.h"
 #include "core/ops_movement.h"
+#include "core/ops_random.h"
 #include "core/ops_reduce.h"
+#include "core/ops_softmax.h"
