@@ -1,0 +1,209 @@
+#include "ir/choose.h"
+
+#include <algorithm>
+#include <set>
+
+#include "core/error.h"
+#include "ir/choose_rules.h"
+#include "ir/index.h"
+#include "ir/lower.h"
+
+namespace lazuli {
+
+// ---- what the rules share
+
+std::string ScheduleWriter::loop(const Stage& s, const NodeRef& a) const {
+  const int index = axis_index(s, a);
+  const Loop* r = nullptr;
+  for (const Loop& l : s.loops) {
+    if (l.axis == index && (!r || l.stride < r->stride)) r = &l;
+  }
+  ensure(r != nullptr, "an axis has no loop");
+  return r->name;
+}
+
+std::string ScheduleWriter::loops(const Stage& s, const std::vector<NodeRef>& axes) const {
+  std::string r;
+  for (const NodeRef& a : axes) r += " " + loop(s, a);
+  return r;
+}
+
+std::vector<NodeRef> ScheduleWriter::axes_without(const Stage& s, const std::vector<NodeRef>& out) {
+  std::vector<NodeRef> r;
+  for (const NodeRef& a : s.axes) {
+    if (std::none_of(out.begin(), out.end(), [&](const NodeRef& o) { return o.get() == a.get(); }))
+      r.push_back(a);
+  }
+  return r;
+}
+
+ScheduleWriter::Split ScheduleWriter::split_vectors(const Stage& s, const NodeRef& a,
+                                                    int64_t unroll) {
+  const std::string n = loop(s, a);
+  const Split r{n + ".o", n + ".u", n + ".v"};
+  step("split {0} {1} {2} {3} {4}; split {0} {3} {3} {5} {6}", s.name, n, r.blocks, r.unrolled,
+       unroll * lanes_, r.lane, lanes_);
+  return r;
+}
+
+void ScheduleWriter::vectorize(Stage* s, const std::vector<NodeRef>& outer,
+                               const std::vector<NodeRef>& local) {
+  const NodeRef v =
+      lanes_ > 1 ? vector_axis(kernel_, *s, local, static_cast<int>(lanes_)) : NodeRef();
+  if (!v || extent(v) == 1) {
+    std::vector<NodeRef> all = outer;
+    all.insert(all.end(), local.begin(), local.end());
+    if (!all.empty()) step("order {}{}", s->name, loops(*s, all));
+    return;
+  }
+  const int cost = expression_cost(*s);
+  const int64_t vectors = (extent(v) + lanes_ - 1) / lanes_;
+  int64_t unroll = reduces(*s) ? 4 : cost > 24 ? 1 : cost > 8 ? 2 : 4;
+  if (cost > 60) unroll = 1;
+  // Each sibling has accumulators of its own.
+  unroll = std::clamp<int64_t>(8 / static_cast<int64_t>(s->values.size()), 1, unroll);
+  unroll = std::min(unroll, vectors);
+  std::vector<NodeRef> kept, reduced;
+  for (const NodeRef& a : local) {
+    if (a.get() == v.get()) continue;
+    (keeps_in_all(*s, a) ? kept : reduced).push_back(a);
+  }
+  const std::string around = loops(*s, outer) + loops(*s, kept), inside = loops(*s, reduced);
+  const Split sp = split_vectors(*s, v, unroll);
+  const bool kept_vector = keeps_in_all(*s, v);
+  // Along a kept axis the accumulators of one block of vectors stay in registers for the whole
+  // reduction.
+  const std::string order =
+      kept_vector ? fmt::format(" {}{}{}", sp.blocks, inside, sp.inner()) : inside + sp.all();
+  step("order {}{}{}; {} {} {}; vector {} {}", s->name, around, order,
+       kept_vector ? "unroll" : "ilp", s->name, sp.unrolled, s->name, sp.lane);
+}
+
+void ScheduleWriter::parallel(Stage* s) {
+  constexpr int64_t kEnough = 64;
+  std::string marked;
+  int64_t count = 1;
+  for (const Loop& l : s->loops) {
+    const bool kept = std::all_of(s->values.begin(), s->values.end(),
+                                  [&](const Value& v) { return s->keeps(v, l.axis); });
+    if (!kept || l.kind != LoopKind::Serial || s->limit.count(l.axis)) break;
+    int64_t covered = l.stride * l.extent;  // of what the loop outside leaves
+    const bool outermost = std::none_of(s->loops.begin(), s->loops.end(), [&](const Loop& o) {
+      return o.axis == l.axis && o.stride > l.stride;
+    });
+    const bool exact = !outermost || covered == extent(s->axes[static_cast<size_t>(l.axis)]);
+    if (!marked.empty() && !exact) break;
+    marked += " " + l.name;
+    count *= l.extent;
+    const bool attached =
+        std::any_of(kernel_.stages.begin(), kernel_.stages.end(),
+                    [&](const auto& c) { return c->at == s && c->at_loop == l.name; });
+    if (count >= kEnough || attached || !exact) break;
+  }
+  if (!marked.empty()) step("parallel {}{}", s->name, marked);
+}
+
+bool ScheduleWriter::read_outside(const StageGroup& g, const Value& v) const {
+  for (const auto& s : kernel_.stages) {
+    if (g.has(s.get())) continue;
+    const std::vector<int> ids = values_read(*s);
+    if (std::find(ids.begin(), ids.end(), v.id) != ids.end()) return true;
+  }
+  return false;
+}
+
+void ScheduleWriter::share(const StageGroup& g) {
+  std::vector<std::string> names;
+  for (const Stage* s : g.members) {
+    for (const Value& v : s->values) {
+      const bool root = s == g.root();
+      if (v.slot < 0 && (read_outside(g, v) || root)) names.push_back(v.name);
+    }
+  }
+  for (const std::string& n : names) step("scope {} shared", n);
+}
+
+// ---- the rules, in order
+
+namespace {
+
+// Legal for anything: every stage is a phase of its own, without vectors.
+void schedule_plainly(Kernel& kernel) {
+  for (const auto& s : kernel.stages) {
+    for (const Value& v : s->values) {
+      if (v.slot < 0) apply_schedule(kernel, fmt::format("scope {} shared", v.name));
+    }
+    if (s->axes.empty() || !keeps_in_all(*s, s->axes[0]) || s->limit.count(0)) continue;
+    apply_schedule(kernel, fmt::format("parallel {} {}", s->name, s->loops[0].name));
+  }
+}
+
+constexpr ScheduleRule kRules[] = {
+    {"contraction", schedule_contraction},
+    {"row blocks", schedule_row_blocks},
+    {"columns", schedule_columns},
+    {"pointwise", schedule_pointwise},
+    {"rows", schedule_rows},
+};
+
+// The rules that failed, by group; they are not tried again.
+using Refused = std::set<std::pair<size_t, std::string>>;
+using Chosen = std::pair<size_t, std::string>;
+
+// Tries the first rule that applies to each group. `current` is what was at work if an error is thrown.
+std::vector<Chosen> schedule_by_rules(Kernel& kernel, const Target& target, const Refused& refused, Chosen& current) {
+  ScheduleWriter w(kernel, target, vector_lanes(kernel, target));
+  std::vector<Chosen> chosen;
+  std::vector<StageGroup> groups = group_stages(kernel);
+  for (size_t i = 0; i < groups.size(); i++) {
+    StageGroup& g = groups[i];
+    w.share(g);
+    const std::string root = g.root()->name;
+    for (const ScheduleRule& r : kRules) {
+      current = {i, r.name};
+      if (refused.count(current) || !r.apply(w, g)) continue;
+      w.reason(fmt::format("{}: rule {}", root, r.name));
+      chosen.push_back(current);
+      break;
+    }
+  }
+  current = {};
+  return chosen;
+}
+
+}  // namespace
+
+void choose_schedule(Kernel& kernel, const Target& target) {
+  Refused refused;
+  std::string why;
+  for (int attempt = 0; attempt < 8; attempt++) {
+    Kernel tried = clone(kernel);
+    Chosen current;
+    std::vector<Chosen> chosen;
+    try {
+      chosen = schedule_by_rules(tried, target, refused, current);
+      verify_schedule(tried);
+      if (tried.stages.size() > 1) lower(tried, target);
+      if (!why.empty()) tried.reasons.push_back("a rule was given up: " + why);
+      kernel = std::move(tried);
+      return;
+    } catch (const UserError& e) {
+      why = e.what();
+      if (!current.second.empty()) {
+        refused.insert(current);
+      } else {
+        const size_t before = refused.size();
+        for (const char* name : {"row blocks", "contraction", "rows"}) {
+          for (const Chosen& c : chosen) {
+            if (refused.size() == before && c.second == name) refused.insert(c);
+          }
+        }
+        if (refused.size() == before) break;
+      }
+    }
+  }
+  schedule_plainly(kernel);
+  kernel.reasons.push_back("every stage is a phase of its own, for the rules found no legal schedule: " + why);
+}
+
+}  // namespace lazuli

@@ -1,0 +1,266 @@
+#include "ir/choose_groups.h"
+
+#include <algorithm>
+#include <set>
+#include <unordered_map>
+
+#include "core/error.h"
+#include "ir/index.h"
+#include "ir/schedule.h"
+
+namespace lazuli {
+namespace {
+
+bool contains(const std::vector<NodeRef>& list, const Node* n) {
+  return std::any_of(list.begin(), list.end(), [&](const NodeRef& x) { return x.get() == n; });
+}
+
+// The axes of `root` along which all `members` can be computed one index at a time.
+std::vector<NodeRef> common_grid(const Kernel& kernel, const Reads& reads,
+                                 const std::vector<Stage*>& members, const Stage* root) {
+  std::vector<NodeRef> grid;
+  for (const NodeRef& a : root->axes) {
+    bool shared = std::all_of(members.begin(), members.end(),
+                              [&](const Stage* m) { return keeps_in_all(*m, a); });
+    const auto aligned = [&](const Stage* reader) {
+      for (const Reads::Read& r : reads.of(reader)) {
+        const auto [owner, v] = kernel.find_value(r.value);
+        if (std::find(members.begin(), members.end(), owner) == members.end()) continue;
+        for (size_t d = 0; d < v->dims.size(); d++) {
+          if (v->dims[d].get() == a.get() && r.index[d].get() != a.get()) return false;
+        }
+      }
+      return true;
+    };
+    shared = shared && aligned(root) && std::all_of(members.begin(), members.end(), aligned);
+    if (shared) grid.push_back(a);
+  }
+  return grid;
+}
+
+}  // namespace
+
+bool StageGroup::has(const Stage* s) const {
+  return std::find(members.begin(), members.end(), s) != members.end();
+}
+
+std::vector<StageGroup> group_stages(const Kernel& kernel) {
+  const Reads reads(kernel);
+  std::vector<StageGroup> groups;
+  std::unordered_map<const Stage*, size_t> group_of;
+  for (const auto& s : kernel.stages) {
+    size_t latest = 0;
+    bool any = false;
+    for (int id : values_read(*s)) {
+      const size_t g = group_of.at(kernel.find_value(id).first);
+      latest = any ? std::max(latest, g) : g;
+      any = true;
+    }
+    if (any) {
+      StageGroup& g = groups[latest];
+      const std::vector<NodeRef> grid = common_grid(kernel, reads, g.members, s.get());
+      const NodeRef first = g.grid.empty() ? NodeRef() : g.grid.front();
+      if (!grid.empty() && (!first || contains(grid, first))) {
+        g.members.push_back(s.get());
+        g.grid = grid;
+        group_of[s.get()] = latest;
+        continue;
+      }
+    }
+    StageGroup g;
+    g.members.push_back(s.get());
+    for (const NodeRef& a : s->axes) {
+      if (keeps_in_all(*s, a)) g.grid.push_back(a);
+    }
+    group_of[s.get()] = groups.size();
+    groups.push_back(std::move(g));
+  }
+  return groups;
+}
+
+bool is_axis_of(const Stage& s, const Node* a) {
+  return contains(s.axes, a);
+}
+
+int axis_index(const Stage& s, const Node* a) {
+  for (size_t i = 0; i < s.axes.size(); i++) {
+    if (s.axes[i].get() == a) return static_cast<int>(i);
+  }
+  internal_error("an axis of another stage");
+}
+
+int64_t extent(const NodeRef& a) {
+  return a->hi + 1;
+}
+
+bool reduces(const Stage& s) {
+  return std::any_of(s.values.begin(), s.values.end(), [](const Value& v) { return v.reduces(); });
+}
+
+bool keeps_in_all(const Stage& s, const Node* a) {
+  return is_axis_of(s, a) && std::all_of(s.values.begin(), s.values.end(),
+                                         [&](const Value& v) { return contains(v.dims, a); });
+}
+
+std::vector<Stage*> readers_of(const Kernel& kernel, const Stage& s) {
+  std::vector<Stage*> r;
+  const Reads reads(kernel);
+  for (const auto& c : kernel.stages) {
+    if (c.get() != &s && reads.reads(c.get(), &s)) r.push_back(c.get());
+  }
+  return r;
+}
+
+int expression_cost(const Stage& s) {
+  std::set<const Node*> seen;
+  int cost = 0;
+  for (const Value& v : s.values) {
+    visit(v.expr, [&](const NodeRef& n) {
+      if (!seen.insert(n.get()).second || !is_elementwise(n->op)) return;
+      cost +=
+          has(n->op, kCostly) || (has(n->op, kFloatOnly) && n->op != Op::Sqrt && n->op != Op::Fma)
+              ? 8
+              : 1;
+    });
+  }
+  return cost;
+}
+
+Strides strides_along(const Kernel& kernel, const NodeRef& expr, const Node* a) {
+  Strides r;
+  const auto note = [&](int64_t step, bool linear) {
+    if (!linear) {
+      r.other++;
+    } else if (step == 0) {
+      r.splat++;
+    } else if (step == 1) {
+      r.unit++;
+    } else {
+      r.other++;
+    }
+    r.largest = std::max(r.largest, std::abs(step));
+  };
+  const auto step_of = [&](const NodeRef& index, bool& linear) {
+    const LinearForm form = linear_form(index);
+    int64_t step = 0;
+    for (const auto& [atom, c] : form.terms) {
+      if (atom.get() == a) {
+        step += c;
+      } else if (uses(atom, a)) {
+        linear = false;
+      }
+    }
+    return step;
+  };
+  visit(expr, [&](const NodeRef& n) {
+    bool linear = true;
+    if (n->op == Op::Load) {
+      const int64_t step = step_of(n->src[0], linear);
+      note(step, linear);
+    } else if (n->op == Op::Read) {
+      const Value& v = *kernel.find_value(static_cast<int>(n->integer())).second;
+      int64_t step = 0, stride = 1;
+      for (size_t d = n->src.size(); d-- > 0;) {
+        step += step_of(n->src[d], linear) * stride;
+        stride *= extent(v.dims[d]);
+      }
+      note(step, linear);
+    }
+  });
+  return r;
+}
+
+NodeRef vector_axis(const Kernel& kernel, const Stage& s, const std::vector<NodeRef>& among,
+                    int lanes) {
+  NodeRef best;
+  double best_score = -1e300;
+  for (const NodeRef& a : among) {
+    double score = 0;
+    for (const Value& v : s.values) {
+      const Strides st = strides_along(kernel, v.expr, a);
+      score += 4 * st.unit + st.splat - 6 * st.other;
+      if (!v.dims.empty() && v.dims.back().get() == a.get()) {
+        score += 5;
+      } else if (contains(v.dims, a)) {
+        score -= 6;
+      }
+    }
+    if (extent(a) < lanes) score -= 4.0 * static_cast<double>(lanes - extent(a)) / lanes;
+    if (extent(a) == 1) score -= 20;
+    if (score >= best_score) {  // the last of equals: usually the innermost
+      best_score = score;
+      best = a;
+    }
+  }
+  return best;
+}
+
+Contraction contraction_of(const Stage& s, const std::vector<NodeRef>& fixed) {
+  Contraction c;
+  if (s.values.size() != 1 || s.values[0].reduce != Op::ReduceAdd ||
+      s.values[0].expr->op != Op::Mul)
+    return c;
+  const Value& v = s.values[0];
+  const NodeRef f[2] = {v.expr->src[0], v.expr->src[1]};
+  std::vector<NodeRef> free;
+  for (const NodeRef& d : v.dims) {
+    if (!contains(fixed, d)) free.push_back(d);
+  }
+  // v: the last kept axis that is in one factor only.
+  for (size_t i = free.size(); i-- > 0 && !c.v;) {
+    const bool in0 = uses(f[0], free[i]), in1 = uses(f[1], free[i]);
+    if (in0 == in1) continue;
+    c.v = free[i];
+    c.b = in1 ? 1 : 0;
+    c.a = 1 - c.b;
+  }
+  if (!c.v) return c;
+  for (const NodeRef& d : free) {
+    if (uses(f[c.a], d) && !uses(f[c.b], d)) c.r = d;
+    if (d.get() != c.v.get() && uses(f[c.b], d) && !uses(f[c.a], d)) c.y = d;
+  }
+  for (size_t a = 0; a < s.axes.size(); a++) {
+    if (!s.keeps(v, static_cast<int>(a))) c.reduced.push_back(s.axes[a]);
+  }
+  c.is = c.r != nullptr && !c.reduced.empty();
+  return c;
+}
+
+Tile choose_tile(const Target& target, int lanes, int64_t rows, int64_t images, int64_t columns,
+                 bool exact) {
+  // A k step of a tile: two FMAs a cycle, two loads a cycle, and a little over four cycles of
+  // latency.
+  const auto cycles = [](int64_t m, int64_t y, int64_t x) {
+    if (m * y * x == 0) return 0.0;
+    const auto tiles = static_cast<double>(m * y * x), loads = static_cast<double>(m + y * x);
+    return std::max({tiles / 2, loads / 2 * 1.02, 4.2});
+  };
+  const int registers = target.vector_registers;
+  const int64_t vectors = (columns + lanes - 1) / lanes;
+  Tile best;
+  double best_cycles = 1e300;
+  for (int64_t nv = 1; nv <= 4; nv++) {
+    for (int64_t ny = 1; ny <= (images > 1 ? 4 : 1); ny++) {
+      for (int64_t mr = 1; mr <= (registers > 16 ? 14 : 8); mr++) {
+        const int64_t accumulators = mr * ny * nv;
+        if (accumulators > registers - 4 || accumulators + ny * nv + 1 > registers) continue;
+        if (exact && vectors % nv) continue;
+        double total = 0;
+        for (int ragged = 0; ragged < 8; ragged++) {
+          const int64_t m = ragged & 1 ? rows % mr : mr, y = ragged & 2 ? images % ny : ny;
+          const int64_t x = ragged & 4 ? vectors % nv : nv;
+          const int64_t times = (ragged & 1 ? 1 : rows / mr) * (ragged & 2 ? 1 : images / ny) *
+                                (ragged & 4 ? 1 : vectors / nv);
+          total += cycles(m, y, x) * static_cast<double>(times);
+        }
+        if (total < best_cycles * 0.999) {
+          best_cycles = total;
+          best = {mr, ny, nv, total};
+        }
+      }
+    }
+  }
+  return best;
+}
+
+}  // namespace lazuli

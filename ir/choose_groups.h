@@ -1,0 +1,74 @@
+// How the stages of a kernel fall into phases, and the facts about stages that the rules of
+// ir/choose.h look at.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "ir/footprint.h"
+#include "ir/kernel.h"
+#include "ir/target.h"
+
+namespace lazuli {
+
+/// Stages that run in one nest: the last one is its root, the others are computed inside its loops
+/// over the grid.
+struct StageGroup {
+  std::vector<Stage*> members;  // in topological order
+  std::vector<NodeRef>
+      grid;  // axes of the root that every member keeps and is read at; in the root's order
+  Stage* root() const { return members.back(); }
+  bool has(const Stage* s) const;
+};
+
+/// A stage joins the group of its latest source if the grid that remains holds the first axis of
+/// the group's.
+std::vector<StageGroup> group_stages(const Kernel& kernel);
+
+// ---- facts
+bool is_axis_of(const Stage& s, const Node* axis);
+int axis_index(const Stage& s, const Node* axis);
+int64_t extent(const NodeRef& axis);
+bool reduces(const Stage& s);
+bool keeps_in_all(const Stage& s, const Node* axis);
+/// Stages that read a value of `s`.
+std::vector<Stage*> readers_of(const Kernel& kernel, const Stage& s);
+/// Nodes of the stage's expressions that cost something, counting costly ones as 8.
+int expression_cost(const Stage& s);
+
+/// How the accesses inside `expr` move when `axis` advances by one.
+struct Strides {
+  int unit = 0, splat = 0, other = 0;
+  int64_t largest = 0;  // elements
+};
+Strides strides_along(const Kernel& kernel, const NodeRef& expr, const Node* axis);
+
+/// The axis of `s` that vectors should run along: where most accesses are contiguous. Null: a
+/// scalar stage.
+NodeRef vector_axis(const Kernel& kernel, const Stage& s, const std::vector<NodeRef>& among,
+                    int lanes);
+
+/// Sum of a product whose factors each miss a kept axis of the other: v is in factor b alone, r in
+/// factor a alone, and y, if any, another axis in b alone.
+struct Contraction {
+  bool is = false;
+  int a = 0, b = 1;
+  NodeRef v, r, y;
+  std::vector<NodeRef> reduced;
+};
+/// `fixed`: axes that the surrounding loops hold at one index.
+Contraction contraction_of(const Stage& s, const std::vector<NodeRef>& fixed);
+
+/// Register tile of mr rows, ny image rows and nv vectors, and the predicted cycles for a k step of
+/// the whole index space.
+struct Tile {
+  int64_t mr = 1, ny = 1, nv = 1;
+  double cycles = 1e300;
+};
+/// Minimises the cycles of rows x images x columns, ragged tiles included. exact: the vectors of a
+/// tile must divide the columns, because the columns are bounded (a triangular axis is trimmed only
+/// if every step divides it).
+Tile choose_tile(const Target& target, int lanes, int64_t rows, int64_t images, int64_t columns,
+                 bool exact);
+
+}  // namespace lazuli

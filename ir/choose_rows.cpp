@@ -1,0 +1,268 @@
+// Rules for kernels without contractions: pointwise, column sums, row programs.
+#include <algorithm>
+
+#include "ir/choose_rules.h"
+#include "ir/index.h"
+
+namespace lazuli {
+namespace {
+
+// Whether a and b, in this order, act as one axis in every access of `expr`: coefficients in the ratio of b's extent, or
+// neighbouring coordinates of a read.
+bool act_as_one(const NodeRef& expr, const NodeRef& a, const NodeRef& b) {
+  bool one = true;
+  std::vector<const Node*> fine{a.get(), b.get()};
+  visit(expr, [&](const NodeRef& n) {
+    const auto touches = [&](const NodeRef& x) { return uses(x, a) || uses(x, b); };
+    if (n->op == Op::Lin) {
+      const LinearForm f = linear_form(n);
+      one &= f.coefficient(a) == f.coefficient(b) * extent(b);
+    } else if (n->op == Op::Read) {
+      for (size_t d = 0; d < n->src.size(); d++) {
+        if (!touches(n->src[d])) continue;
+        const bool outer = n->src[d].get() == a.get() && d + 1 < n->src.size() && n->src[d + 1].get() == b.get();
+        const bool inner = n->src[d].get() == b.get() && d > 0 && n->src[d - 1].get() == a.get();
+        one &= outer || inner;
+      }
+    } else if (n->op == Op::Load) {
+      for (const NodeRef& s : n->src) one &= s.get() != a.get() && s.get() != b.get();
+    } else {
+      for (const NodeRef& s : n->src) one &= s.get() != a.get() && s.get() != b.get();
+    }
+  });
+  return one;
+}
+
+// Neighbouring axes of a pointwise stage that every access walks as one become one: fewer loops, no short rows.
+void flatten_axes(ScheduleWriter& w, Stage* s) {
+  if (!s->limit.empty()) return;
+  for (size_t i = s->axes.size(); i-- > 1;) {
+    if (i >= s->axes.size()) continue;
+    const NodeRef a = s->axes[i - 1], b = s->axes[i];
+    bool one = true;
+    for (const Value& v : s->values) {
+      one &= act_as_one(v.expr, a, b);
+      bool together = false;
+      for (size_t d = 0; d + 1 < v.dims.size(); d++) {
+        together |= v.dims[d].get() == a.get() && v.dims[d + 1].get() == b.get();
+      }
+      one &= together;
+    }
+    if (one) w.step("flatten {} {} {} {}", s->name, w.loop(*s, a), w.loop(*s, b), w.loop(*s, b) + "f");
+  }
+}
+
+// Outputs too large for the last cache that nobody reads back bypass it.
+void stream_outputs(ScheduleWriter& w, Stage* s) {
+  std::vector<std::string> names;
+  for (const Value& v : s->values) {
+    if (v.slot < 0 || v.reduces() || v.dims.empty()) continue;
+    const KernelArgument& a = w.kernel().arguments[static_cast<size_t>(v.slot)];
+    const bool large = a.size * size_of(a.dtype) > w.target().l3;
+    if (large && extent(v.dims.back()) % w.lanes() == 0 && readers_of(w.kernel(), *s).empty()) names.push_back(v.name);
+  }
+  for (const std::string& n : names) w.step("stream {}", n);
+}
+
+// Stages over equal axes become one where that is legal, so that they share loops and registers.
+void fuse_siblings(ScheduleWriter& w, StageGroup& g) {
+  for (size_t i = 0; i < g.members.size(); i++) {
+    for (size_t j = i + 1; j < g.members.size(); j++) {
+      Stage *a = g.members[i], *b = g.members[j];
+      if (!std::equal(a->axes.begin(), a->axes.end(), b->axes.begin(), b->axes.end(), NodeEqual())) continue;
+      if (a->limit != b->limit) continue;
+      const Reads reads(w.kernel());
+      // b must follow from a at the same point, and from nothing that needs all of a.
+      bool legal = true;
+      for (const Reads::Read& r : reads.of(b)) {
+        const auto [owner, v] = w.kernel().find_value(r.value);
+        if (owner != a) continue;
+        bool same = !v->reduces();
+        for (size_t d = 0; same && d < r.index.size(); d++) same = r.index[d].get() == v->dims[d].get();
+        legal &= same;
+      }
+      bool inside = false;
+      for (const auto& c : w.kernel().stages) {
+        if (c.get() == a) {
+          inside = true;
+        } else if (c.get() == b) {
+          inside = false;
+        } else if (inside && reads.reads(c.get(), a)) {
+          legal = false;
+        }
+      }
+      if (!legal || !reads.reads(b, a)) continue;
+      w.step("fuse {} {}", a->name, b->name);
+      g.members.erase(g.members.begin() + static_cast<ptrdiff_t>(i));
+      g.members[j - 1] = a;  // it stands where b stood
+      i = static_cast<size_t>(-1);
+      break;
+    }
+  }
+}
+
+}  // namespace
+
+bool schedule_pointwise(ScheduleWriter& w, StageGroup& g) {
+  if (g.members.size() > 1) fuse_siblings(w, g);
+  Stage* s = g.root();
+  if (g.members.size() > 1 || reduces(*s)) return false;
+  flatten_axes(w, s);
+  w.vectorize(s, {}, s->axes);
+  w.parallel(s);
+  stream_outputs(w, s);
+  return true;
+}
+
+// Sums over outer axes: vectors along a kept axis. Where the sum is long, a block of columns is walked row by row in the order of
+// memory, eight rows a visit, with the partial sums in the output itself, which stays in L1.
+bool schedule_columns(ScheduleWriter& w, StageGroup& g) {
+  constexpr int64_t kBlock = 1024, kRows = 8, kLong = 64;
+  Stage* s = g.root();
+  if (g.members.size() > 1 || !reduces(*s) || w.lanes() == 1) return false;
+  const NodeRef v = vector_axis(w.kernel(), *s, s->axes, static_cast<int>(w.lanes()));
+  if (!v || !keeps_in_all(*s, v) || extent(v) < w.lanes()) return false;
+  std::vector<NodeRef> kept, reduced;
+  for (const NodeRef& a : s->axes) {
+    if (a.get() != v.get()) (keeps_in_all(*s, a) ? kept : reduced).push_back(a);
+  }
+  // A value that keeps an axis which another reduces is no column sum.
+  for (const NodeRef& r : reduced) {
+    for (const Value& value : s->values) {
+      if (s->keeps(value, axis_index(*s, r))) return false;
+    }
+  }
+  int64_t length = 1;
+  for (const NodeRef& r : reduced) length *= extent(r);
+  const bool memory = length >= kLong && extent(v) >= 256 && extent(reduced.back()) >= kRows;
+  if (!memory) {
+    w.vectorize(s, {}, s->axes);
+    w.parallel(s);
+    return true;
+  }
+  const std::string n = w.loop(*s, v), r = w.loop(*s, reduced.back());
+  std::vector<NodeRef> outer_reduced(reduced.begin(), reduced.end() - 1);
+  const std::string around = w.loops(*s, kept), rows = w.loops(*s, outer_reduced);
+  w.step("split {0} {1} {1}.b {1} {2}; split {0} {1} {1}.o {1}.u {3}; split {0} {1}.u {1}.u {1}.v {4}", s->name, n, kBlock,
+         2 * w.lanes(), w.lanes());
+  w.step("split {0} {1} {1}.o {1}.i {2}", s->name, r, kRows);
+  w.step("order {0}{1} {2}.b{3} {4}.o {2}.o {4}.i {2}.u {2}.v; unroll {0} {4}.i {2}.u; vector {0} {2}.v", s->name, around, n,
+         rows, r);
+  w.parallel(s);
+  return true;
+}
+
+namespace {
+
+// The loop of the root inside which all other members are computed, and the axes outside it.
+struct RowPlan {
+  std::vector<NodeRef> grid;   // loops around
+  NodeRef block;               // the last of them, if it is walked in blocks because vectors run along it
+};
+
+// Vectors of long rows run inside a row. Where the members' accesses are contiguous along the grid's last axis instead, that
+// axis is walked in blocks, and vectors run inside a block.
+RowPlan plan_rows(ScheduleWriter& w, const StageGroup& g) {
+  RowPlan plan;
+  plan.grid = g.grid;
+  if (w.lanes() == 1) return plan;
+  int64_t inside = 0, along = 0;
+  for (const Stage* s : g.members) {
+    const NodeRef v = vector_axis(w.kernel(), *s, s->axes, static_cast<int>(w.lanes()));
+    if (!v) continue;
+    int64_t work = expression_cost(*s) + 1;
+    for (const NodeRef& a : s->axes) work *= extent(a);
+    const bool in_grid = v.get() == plan.grid.back().get();
+    (in_grid ? along : inside) += work;
+  }
+  if (along > inside && extent(plan.grid.back()) >= w.lanes()) plan.block = plan.grid.back();
+  return plan;
+}
+
+// A member that keeps nothing but grid axes is a scalar of its row; it stays in registers if all who read it do so at the row.
+bool is_row_scalar(const Value& v, const std::vector<NodeRef>& grid) {
+  return std::all_of(v.dims.begin(), v.dims.end(), [&](const NodeRef& d) {
+    return std::any_of(grid.begin(), grid.end(), [&](const NodeRef& a) { return a.get() == d.get(); });
+  });
+}
+
+// Where one row of all scratch values is more than half of L1, a value that the root's output is computed from at the same point is kept in
+// that output.
+bool keep_in_output(ScheduleWriter& w, Stage* root, Stage* s, const Value& v) {
+  if (s->values.size() > 2 || v.reduces()) return false;
+  for (const Value& out : root->values) {
+    if (out.slot < 0 || out.reduces() || out.expr->dtype != v.expr->dtype || out.dims.size() != v.dims.size()) continue;
+    bool same = std::equal(out.dims.begin(), out.dims.end(), v.dims.begin(), v.dims.end(), NodeEqual());
+    const Reads reads(w.kernel());
+    for (const auto& reader : w.kernel().stages) {
+      for (const Reads::Read& r : reads.of(reader.get())) {
+        if (r.value != v.id) continue;
+        for (size_t d = 0; same && d < r.index.size(); d++) same = r.index[d].get() == out.dims[d].get();
+      }
+    }
+    bool taken = false;
+    for (const auto& other : w.kernel().stages) {
+      for (const Value& o : other->values) taken |= o.alias == out.id;
+    }
+    if (!same || taken || !readers_of(w.kernel(), *root).empty()) continue;
+    w.step("inplace {} {}", v.name, out.name);
+    return true;
+  }
+  return false;
+}
+
+void schedule_member(ScheduleWriter& w, Stage* s, const RowPlan& plan) {
+  const std::vector<NodeRef> outer(plan.grid.begin(), plan.grid.end() - (plan.block ? 1 : 0));
+  w.vectorize(s, outer, ScheduleWriter::axes_without(*s, outer));
+}
+
+}  // namespace
+
+bool schedule_rows(ScheduleWriter& w, StageGroup& g) {
+  fuse_siblings(w, g);
+  Stage* root = g.root();
+  if (g.members.size() == 1) {
+    w.vectorize(root, {}, root->axes);
+    w.parallel(root);
+    return true;
+  }
+  RowPlan plan = plan_rows(w, g);
+  // Rows of nothing: every member has grid axes only. Vectors then run along the last grid axis.
+  std::string at;
+  if (plan.block) {
+    const std::string n = w.loop(*root, plan.block);
+    const int64_t block = 4 * w.lanes();
+    std::vector<NodeRef> outer(plan.grid.begin(), plan.grid.end() - 1);
+    const std::string around = w.loops(*root, outer);
+    std::vector<NodeRef> rest = ScheduleWriter::axes_without(*root, plan.grid);
+    w.step("split {0} {1} {1}.b {1} {2}", root->name, n, block);
+    w.step("split {0} {1} {1}.u {1}.v {2}", root->name, n, w.lanes());
+    w.step("order {0}{1} {2}.b{3} {2}.u {2}.v; unroll {0} {2}.u; vector {0} {2}.v", root->name, around, n, w.loops(*root, rest));
+    at = n + ".b";
+  } else {
+    at = w.loop(*root, plan.grid.back());
+    w.vectorize(root, plan.grid, ScheduleWriter::axes_without(*root, plan.grid));
+  }
+  bool in_output = false;
+  for (Stage* s : g.members) {
+    if (s == root) continue;
+    schedule_member(w, s, plan);
+    w.step("at {} {} {}", s->name, root->name, at);
+    int64_t row = 1;
+    for (const NodeRef& a : ScheduleWriter::axes_without(*s, plan.grid)) row *= extent(a);
+    for (size_t i = 0; i < s->values.size(); i++) {
+      const Value& v = s->values[i];
+      if (v.slot >= 0 || v.scope == Scope::Shared) continue;
+      if (!plan.block && is_row_scalar(v, plan.grid)) {
+        w.step("scope {} reg", v.name);
+      } else if (!plan.block && row * size_of(v.expr->dtype) > w.target().l1 / 2) {
+        in_output |= keep_in_output(w, root, s, v);
+      }
+    }
+  }
+  w.parallel(root);
+  if (!in_output) stream_outputs(w, root);
+  return true;
+}
+
+}  // namespace lazuli

@@ -1,0 +1,75 @@
+// What the rules of ir/choose.cpp share: writing steps, splitting axes for vectors and tiles.
+#pragma once
+
+#include <fmt/format.h>
+
+#include <string>
+#include <vector>
+
+#include "ir/choose_groups.h"
+#include "ir/kernel.h"
+#include "ir/schedule.h"
+#include "ir/target.h"
+
+namespace lazuli {
+
+/// Writes the steps of one kernel, group by group.
+class ScheduleWriter {
+ public:
+  ScheduleWriter(Kernel& kernel, const Target& target, int lanes)
+      : kernel_(kernel), target_(target), lanes_(lanes) {}
+
+  Kernel& kernel() { return kernel_; }
+  const Kernel& kernel() const { return kernel_; }
+  const Target& target() const { return target_; }
+  int64_t lanes() const { return lanes_; }
+
+  template <typename... Args>
+  void step(fmt::format_string<Args...> text, Args&&... args) {
+    apply_schedule(kernel_, fmt::format(text, std::forward<Args>(args)...));
+  }
+  /// Name of the innermost loop over an axis: the only one before it is split.
+  std::string loop(const Stage& s, const NodeRef& axis) const;
+  /// Names of the loops over these axes, with a space before each.
+  std::string loops(const Stage& s, const std::vector<NodeRef>& axes) const;
+
+  /// Axes of `s` that are not in `out`.
+  static std::vector<NodeRef> axes_without(const Stage& s, const std::vector<NodeRef>& out);
+
+  /// Splits `axis` into blocks, `unroll` vectors and lanes; returns the three names.
+  struct Split {
+    std::string blocks, unrolled, lane;
+    std::string all() const { return fmt::format(" {} {} {}", blocks, unrolled, lane); }
+    std::string inner() const { return fmt::format(" {} {}", unrolled, lane); }
+  };
+  Split split_vectors(const Stage& s, const NodeRef& axis, int64_t unroll);
+  /// Vectors along the best axis among `local`, the axes in `outer` as loops around. Everything
+  /// that is not ordered comes between.
+  void vectorize(Stage* s, const std::vector<NodeRef>& outer, const std::vector<NodeRef>& local);
+  /// Marks leading loops parallel until there is work for many cores: the first that every value
+  /// keeps, and further ones if nothing is attached between and no iteration is ragged.
+  void parallel(Stage* s);
+  /// Values that stages outside the group read are shared.
+  void share(const StageGroup& g);
+  bool read_outside(const StageGroup& g, const Value& v) const;
+  void reason(std::string text) { kernel_.reasons.push_back(std::move(text)); }
+
+ private:
+  Kernel& kernel_;
+  const Target& target_;
+  int64_t lanes_;
+};
+
+/// A rule: schedules the whole group if it applies.
+struct ScheduleRule {
+  const char* name;
+  bool (*apply)(ScheduleWriter&, StageGroup&);
+};
+
+bool schedule_contraction(ScheduleWriter& w, StageGroup& g);
+bool schedule_row_blocks(ScheduleWriter& w, StageGroup& g);
+bool schedule_columns(ScheduleWriter& w, StageGroup& g);
+bool schedule_pointwise(ScheduleWriter& w, StageGroup& g);
+bool schedule_rows(ScheduleWriter& w, StageGroup& g);
+
+}  // namespace lazuli
