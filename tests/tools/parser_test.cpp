@@ -409,17 +409,17 @@ TEST_SUITE_BEGIN("tools");
 
 TEST_CASE("the notation parses into the tree that its precedence says") {
   for (const Spelling& s : kSpellings) {
-    INFO(s.text);
+    INFO(std::string(s.text));
     const std::string canonical = to_text(parse(s.text));
-    CHECK(canonical == s.canonical);
+    CHECK(canonical == std::string(s.canonical));
     CHECK(to_text(parse(canonical)) == canonical);
   }
 }
 
 TEST_CASE("every kind of syntax error shows the line, the place and what was expected") {
   for (const Spelling& s : kMistakes) {
-    INFO(s.text);
-    CHECK(error_of(s.text) == s.canonical);
+    INFO(std::string(s.text));
+    CHECK(error_of(s.text) == std::string(s.canonical));
   }
 }
 
@@ -453,7 +453,7 @@ TEST_CASE("nesting is refused beyond a limit and never overflows the stack") {
   for (const char* open : {"(", "[", "-", "~", "f(", "x[", "2**", "g(a="}) {
     std::string text;
     for (int i = 0; i < 200000; ++i) text += open;
-    INFO(open);
+    INFO(std::string(open));
     CHECK(error_of(text).starts_with(
         "the expression nests deeper than 400 levels; name its parts with 'h = ...;'\n  line 1: "));
   }

@@ -23,8 +23,8 @@ bool flatten_list(const Value& value, size_t depth, Shape& shape, std::vector<in
                   bool& bools) {
   if (const auto* list = value.get<Sequence>()) {
     const auto size = static_cast<int64_t>(list->items.size());
-    if (depth == shape.size()) shape.push_back(size);
-    if (depth > shape.size() || shape[depth] != size) return false;
+    if (depth == shape.size() && elements.empty()) shape.push_back(size);
+    if (depth >= shape.size() || shape[depth] != size) return false;
     for (const Value& item : list->items) {
       if (!flatten_list(item, depth + 1, shape, elements, bools)) return false;
     }
@@ -43,7 +43,8 @@ Tensor list_tensor(const Value& list) {
   Shape shape;
   std::vector<int64_t> elements;
   bool bools = false;
-  require(flatten_list(list, 0, shape, elements, bools),
+  const bool regular = flatten_list(list, 0, shape, elements, bools);
+  require(regular && static_cast<int64_t>(elements.size()) == numel(shape),
           "an index is {}; expected a list of integers or of bools, all rows of one length",
           describe(list));
   const Tensor tensor = Tensor::from(elements, shape);
@@ -60,8 +61,7 @@ Index to_index(const IndexPart& part) {
   if (const auto* flag = value.get<bool>()) return Tensor(constant(Scalar(*flag), DType::Bool));
   if (value.get<Sequence>()) return list_tensor(value);
   if (const auto* word = value.get<Word>()) {
-    user_error("'{}' is no input and no variable; declare it where it is first met, as {}:i64[...]",
-               word->text, word->text);
+    throw UndeclaredWord(word->text, value.place);
   }
   user_error("an index is {}; expected an integer, a slice, a tensor, a list, None or ...",
              describe(value));
@@ -85,9 +85,7 @@ Value index_value(const Value& object, std::span<const IndexPart> parts) {
   const auto* tensor = object.get<Tensor>();
   if (tensor == nullptr) {
     if (const auto* word = object.get<Word>()) {
-      user_error(
-          "'{}' is no input and no variable; declare it where it is first met, as {}:f32[...]",
-          word->text, word->text);
+      throw UndeclaredWord(word->text, object.place);
     }
     user_error("{} cannot be indexed; expected a tensor or a tuple", describe(object));
   }
