@@ -18,6 +18,7 @@ struct DeviceRow {
 };
 
 constexpr DeviceRow kDevices[] = {
+    {"cpu", make_cpu_device},
     {"reference", make_reference_device},
     {"opencl",
      [](Runtime&, std::string_view) -> std::unique_ptr<Device> {
