@@ -303,6 +303,7 @@ class Preparation {
     const size_t count = p_.nodes.size();
     facts_.members.resize(count);
     facts_.buffers.resize(count);
+    facts_.cone.assign(count, 0);
     std::vector<int> seen(count, -1), stack;
     for (size_t i = 0; i < count; i++) {
       if (p_.role[i] != Role::Member && p_.role[i] != Role::Library) continue;
@@ -316,6 +317,7 @@ class Preparation {
         if (p_.role[k] == Role::Leaf) {
           if (p_.stored[k]) facts_.buffers[i].push_back(x);
         } else if (p_.role[k] == Role::Move || p_.role[k] == Role::Inline) {
+          facts_.cone[i]++;
           for (const NodeRef& s : p_.nodes[k]->src) stack.push_back(p_.of(s));
         } else {
           facts_.members[i].push_back(x);

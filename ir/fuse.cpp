@@ -17,6 +17,7 @@ namespace {
 constexpr int64_t kFewestIterations = 8;   // of a kernel that has more work than kSmallWork
 constexpr int64_t kSmallWork = 1 << 15;    // elements
 constexpr int kMostNodes = 256;
+constexpr int kMostInlined = 1024;         // movement and inlined nodes that its members evaluate
 constexpr size_t kMostArrays = 48;
 constexpr int kAgainCost = 8;              // operations that may be evaluated again instead of kept
 constexpr int kMostPaths = 4;              // kernels a member tries to join
@@ -33,6 +34,7 @@ struct Kern {
   std::set<int> sources;         // kernels read
   std::vector<std::pair<int, std::string>> reasons;
   int64_t work = 0, footprint = 0;
+  int inlined = 0;
   bool contraction = false, closed = false;
   int into = -1;
 };
@@ -243,9 +245,7 @@ class Partitioner {
       return fmt::format("only {} parallel iterations would be left for {} elements of work",
                          parallel, work);
     }
-    if (static_cast<int>(kn.main.size() + kn.finish.size()) >= kMostNodes) {
-      return fmt::format("the kernel has {} nodes already", kMostNodes);
-    }
+    if (is_full(n, k)) return "the kernel is full";
     if (arrays_with(n, k) > kMostArrays) {
       return fmt::format("it would read more than {} arrays", kMostArrays);
     }
@@ -270,6 +270,12 @@ class Partitioner {
     const int64_t bytes = walk(n, lab, alive);
     if (bytes <= target_.l2) return {};
     return fmt::format("contraction %{} would walk {} KiB per iteration", n, bytes >> 10);
+  }
+
+  bool is_full(int n, int k) {
+    const Kern& kn = kern(k);
+    return static_cast<int>(kn.main.size() + kn.finish.size()) >= kMostNodes ||
+           kn.inlined + facts_.cone[static_cast<size_t>(n)] > kMostInlined;
   }
 
   size_t arrays_with(int n, int k) {
@@ -322,6 +328,7 @@ class Partitioner {
     for (int s : members(n)) {
       if (kern_of(s) != k) kn.arrays.insert(s);
     }
+    kn.inlined += facts_.cone[static_cast<size_t>(n)];
     p_.finish[static_cast<size_t>(n)] = finish;
     kn.reasons.emplace_back(n, std::move(reason));
     if (finish) {
@@ -451,7 +458,7 @@ class Partitioner {
     const bool leads = lead >= 0 && cut.count(lead);
     const bool may_finish = leads && lost.empty() && is_reduce(v.op) && !is_contraction(v) &&
                             v.numel() * size_of(v.dtype) <= target_.l2 / 8;
-    if (may_finish) {
+    if (may_finish && !is_full(n, k)) {
       put(n, k, true, {}, "sum over the grid: partials per chunk, finished after the barrier");
       return {};
     }
@@ -480,9 +487,7 @@ class Partitioner {
     }
     if (v.numel() > most) return "a finished sum is broadcast: needs a barrier";
     if (mixed) return "reads both parts of the kernel";
-    if (static_cast<int>(kern(k).main.size() + kern(k).finish.size()) >= kMostNodes) {
-      return "the kernel is full";
-    }
+    if (is_full(n, k)) return "the kernel is full";
     if (arrays_with(n, k) > kMostArrays) return "it would read too many arrays";
     put(n, k, true, {}, "pointwise on finished sums");
     return {};
@@ -533,7 +538,8 @@ class Partitioner {
     const auto order = common_order(a, b);
     if (!order) return false;
     if (kern(a).main.size() + kern(a).finish.size() + kern(b).main.size() + kern(b).finish.size() >
-        static_cast<size_t>(kMostNodes)) {
+            static_cast<size_t>(kMostNodes) ||
+        kern(a).inlined + kern(b).inlined > kMostInlined) {
       return false;
     }
     Memo ma, mb;
@@ -594,6 +600,7 @@ class Partitioner {
     x.inputs.insert(y.inputs.begin(), y.inputs.end());
     x.sources.insert(y.sources.begin(), y.sources.end());
     x.work += y.work;
+    x.inlined += y.inlined;
     x.footprint += y.footprint;
     x.contraction |= y.contraction;
     x.order = order;
@@ -725,7 +732,7 @@ class Partitioner {
       return true;
     }
     if (lead < 0 || !cut.count(lead) || v.numel() * size_of(v.dtype) > target_.l2 / 8) return false;
-    if (arrays_with(n, k) > kMostArrays) return false;
+    if (arrays_with(n, k) > kMostArrays || is_full(n, k)) return false;
     put(n, k, true, {}, "sum over the grid of an array that is read anyway");
     return true;
   }
@@ -750,7 +757,8 @@ class Partitioner {
       std::set<int> arrays = host.arrays;
       arrays.insert(kn.arrays.begin(), kn.arrays.end());
       if (arrays.size() > kMostArrays ||
-          host.main.size() + kn.main.size() > static_cast<size_t>(kMostNodes)) {
+          host.main.size() + kn.main.size() > static_cast<size_t>(kMostNodes) ||
+          host.inlined + kn.inlined > kMostInlined) {
         into = k;
         continue;
       }

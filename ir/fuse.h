@@ -50,6 +50,7 @@ struct GraphFacts {
   std::vector<std::vector<int>> members;  // of a member: the members it reads, through movement and inlined nodes
   std::vector<std::vector<int>> buffers;  // and the arrays that exist already
   std::vector<int> readers;               // direct users of a node
+  std::vector<int> cone;                  // of a member: the movement and inlined nodes it evaluates
   std::vector<int> order;                 // members and library nodes as they are placed
 };
 
