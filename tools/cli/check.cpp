@@ -1,0 +1,363 @@
+// `lazuli check`: every device against the reference, gradients against central differences in f64.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <functional>
+#include <limits>
+#include <nlohmann/json.hpp>
+#include <optional>
+
+#include "core/error.h"
+#include "core/gradient.h"
+#include "core/ops_elementwise.h"
+#include "core/ops_reduce.h"
+#include "tools/cli/commands.h"
+#include "tools/cli/session.h"
+#include "tools/cli/work.h"
+
+namespace lazuli::cli {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+/// A result that has left its device.
+struct Plain {
+  DType dtype = DType::F32;
+  Shape shape;
+  std::vector<double> values;  // integers of 64 bits are compared by their bits below
+  std::vector<uint64_t> bits;
+};
+
+Plain to_plain(const Tensor& t) {
+  Plain p{t.dtype(), t.shape(), {}, {}};
+  const auto* const data = static_cast<const char*>(t.data());
+  const auto size = static_cast<size_t>(size_of(p.dtype));
+  for (int64_t i = 0; i < t.numel(); ++i) {
+    p.values.push_back(detail::element(data, p.dtype, i).as_double());
+    uint64_t bits = 0;
+    std::memcpy(&bits, data + static_cast<size_t>(i) * size, size);
+    p.bits.push_back(bits);
+  }
+  return p;
+}
+
+std::vector<Plain> to_plain(const std::vector<Tensor>& tensors) {
+  realize(tensors);
+  std::vector<Plain> all;
+  for (const Tensor& t : tensors) all.push_back(to_plain(t));
+  return all;
+}
+
+std::string place_text(const Shape& shape, int64_t flat) {
+  Ints place(shape.size());
+  for (size_t axis = shape.size(); axis-- > 0;) {
+    place[axis] = flat % shape[axis];
+    flat /= shape[axis];
+  }
+  return fmt::format("[{}]", fmt::join(place.begin(), place.end(), ", "));
+}
+
+/// Bits of the significand, the leading one included.
+int significand(DType dtype) {
+  return dtype == DType::BF16 ? 8 : dtype == DType::F16 ? 11 : dtype == DType::F32 ? 24 : 53;
+}
+
+/// Distance between floats of `dtype` about `magnitude`.
+double ulp(DType dtype, double magnitude) {
+  int exponent = 0;
+  std::frexp(std::max(magnitude, std::numeric_limits<double>::min()), &exponent);
+  const int lowest = dtype == DType::F16   ? -24
+                     : dtype == DType::F64 ? -1074
+                     : dtype == DType::F32 ? -149
+                                           : -133;
+  return std::ldexp(1.0, std::max(exponent - significand(dtype), lowest));
+}
+
+double root_mean_square(const std::vector<double>& values) {
+  double sum = 0;
+  int64_t count = 0;
+  for (const double v : values) {
+    if (!std::isfinite(v)) continue;
+    sum += v * v;
+    ++count;
+  }
+  return count == 0 ? 0 : std::sqrt(sum / static_cast<double>(count));
+}
+
+struct Difference {
+  double ulps = 0;
+  int64_t place = -1;
+};
+
+/// The largest error in ULPs of the expected element, or of the root mean square of all if that is
+/// larger: what a sum loses by cancellation is not counted as an error of its last digits. Integers
+/// and bools must be equal.
+Difference compare(const Plain& got, const Plain& expected) {
+  Difference worst;
+  const double scale = is_float(expected.dtype) ? root_mean_square(expected.values) : 0;
+  for (size_t i = 0; i < expected.values.size(); ++i) {
+    const double a = got.values[i], b = expected.values[i];
+    double error = 0;
+    if (!is_float(expected.dtype)) {
+      error = got.bits[i] == expected.bits[i] ? 0 : std::numeric_limits<double>::infinity();
+    } else if (std::isnan(b) || std::isinf(b)) {
+      error =
+          (std::isnan(a) && std::isnan(b)) || a == b ? 0 : std::numeric_limits<double>::infinity();
+    } else {
+      error = std::fabs(a - b) / ulp(expected.dtype, std::max(std::fabs(b), scale));
+      if (!std::isfinite(a)) error = std::numeric_limits<double>::infinity();
+    }
+    if (worst.place < 0 || error > worst.ulps) worst = {error, static_cast<int64_t>(i)};
+  }
+  return worst;
+}
+
+/// The most terms that one element of the result is a sum (or a product, a scan) of.
+double longest_reduction(std::span<const NodeRef> roots) {
+  double longest = 1;
+  for (const NodeRef& n : topological(roots, true)) {
+    if (n->realised() || n->numel() == 0) continue;
+    if (is_reduce(n->op)) {
+      longest = std::max(longest,
+                         static_cast<double>(n->src[0]->numel()) / static_cast<double>(n->numel()));
+    } else if (n->op == Op::Scan) {
+      for (const int64_t size : n->shape) longest = std::max(longest, static_cast<double>(size));
+    }
+  }
+  return longest;
+}
+
+/// The stated bound: 16 ULPs for the elementwise functions of an expression, and 4 for each
+/// standard deviation of a sum of independent roundings.
+double bound_of(double terms) {
+  return 16 + 4 * std::sqrt(terms);
+}
+
+struct Verdict {
+  bool ok = true;
+  Json report = Json::array();
+};
+
+/// Runs the expression on a device and adds one line for each result. A device that is not there is
+/// passed over unless it was asked for.
+void compare_device(const std::string& name, Session& session, const Expression& e, bool asked,
+                    const std::vector<Plain>& expected, double bound, Verdict& verdict) {
+  try {
+    session.runtime().set_device(name);
+  } catch (const Error& error) {
+    if (asked) throw;
+    verdict.report.push_back({{"device", name}, {"skipped", error.what()}});
+    return;
+  }
+  const std::vector<Plain> got = to_plain(e.evaluate().tensors);
+  for (size_t i = 0; i < expected.size(); ++i) {
+    const Difference d = compare(got[i], expected[i]);
+    const bool ok =
+        got[i].dtype == expected[i].dtype && got[i].shape == expected[i].shape && d.ulps <= bound;
+    verdict.ok = verdict.ok && ok;
+    Json j = {{"device", name},
+              {"result", i},
+              {"dtype", lazuli::name(expected[i].dtype)},
+              {"shape", to_string(expected[i].shape)},
+              {"ulps", d.ulps},
+              {"bound", bound},
+              {"ok", ok}};
+    if (d.place >= 0) {
+      j["at"] = place_text(expected[i].shape, d.place);
+      j["value"] = got[i].values[static_cast<size_t>(d.place)];
+      j["reference"] = expected[i].values[static_cast<size_t>(d.place)];
+    }
+    verdict.report.push_back(std::move(j));
+  }
+}
+
+// ---- gradients
+
+/// The expression with all float inputs as f64, and those inputs.
+struct Widened {
+  Expression expression;
+  std::vector<std::string> names;
+  std::vector<Tensor> inputs;
+};
+
+Widened widen(const Expression& e) {
+  Widened w{e, {}, {}};
+  for (notation::InputDecl& input : w.expression.program.inputs) {
+    if (!is_float(input.dtype)) continue;
+    const Tensor& narrow = e.bindings.at(input.name);
+    const Tensor wide = Tensor::from(narrow.to_vector<double>(), narrow.shape());
+    input.dtype = DType::F64;
+    w.expression.bindings.insert_or_assign(input.name, wide);
+    w.names.push_back(input.name);
+    w.inputs.push_back(wide);
+  }
+  return w;
+}
+
+/// A scalar in which every element of every float result has a weight of its own in [0.5, 1.5).
+std::optional<Tensor> weighted_sum(const std::vector<Tensor>& results) {
+  std::optional<Tensor> total;
+  for (size_t i = 0; i < results.size(); ++i) {
+    const Tensor& y = results[i];
+    if (!is_float(y.dtype())) continue;
+    require(y.dtype() == DType::F64,
+            "the expression converts to {} itself, too coarse for differences", name(y.dtype()));
+    notation::InputDecl weight{.name = fmt::format("weight of result {}", i),
+                               .dtype = DType::F64,
+                               .dims = {},
+                               .fill = {.kind = notation::FillKind::Uniform}};
+    for (const int64_t size : y.shape()) weight.dims.push_back({.size = size, .name = {}});
+    const Tensor part = sum(mul(y, add(notation::make_input(weight, 0), Scalar(0.5))));
+    total = total ? add(*total, part) : part;
+  }
+  return total;
+}
+
+double central_difference(const std::function<double()>& loss, double& x, double step) {
+  const double before = x;
+  x = before + step;
+  const double above = x, up = loss();
+  x = before - step;
+  const double below = x, down = loss();
+  x = before;
+  return (up - down) / (above - below);
+}
+
+struct GradientError {
+  double relative = 0;
+  int64_t place = -1;
+  double analytic = 0, numeric = 0;
+  bool ok = true;
+};
+
+/// Compares at up to `kPlaces` places spread over the input.
+GradientError compare_gradient(const std::function<double()>& loss, const Tensor& x,
+                               const Tensor& gradient) {
+  constexpr int64_t kPlaces = 12;
+  constexpr double kTolerance = 1e-4;
+  GradientError worst;
+  auto* const values = static_cast<double*>(x.node()->storage()->data());
+  const auto* const derivatives = static_cast<const double*>(gradient.data());
+  const int64_t count = x.numel(), places = std::min(count, kPlaces);
+  const double size = std::fabs(loss());
+  for (int64_t k = 0; k < places; ++k) {
+    const int64_t i = k * count / places + (k * 7919) % std::max<int64_t>(count / places, 1);
+    double relative = std::numeric_limits<double>::infinity(), numeric = 0;
+    // Beside a kink a shorter step may stay on one side of it.
+    for (const double h : {1e-5, 1e-6, 1e-7}) {
+      const double step = h * std::max(1.0, std::fabs(values[i]));
+      const double difference = central_difference(loss, values[i], step);
+      const double noise = 16 * std::numeric_limits<double>::epsilon() * size / step + 1e-8;
+      const double error = std::max(std::fabs(derivatives[i] - difference) - noise, 0.0) /
+                           std::max({std::fabs(derivatives[i]), std::fabs(difference), 1e-300});
+      if (error < relative || std::isinf(relative)) {
+        relative = error;
+        numeric = difference;
+      }
+      if (relative <= kTolerance) break;
+    }
+    const bool ok = relative <= kTolerance;
+    if (worst.place < 0 || relative > worst.relative)
+      worst = {relative, i, derivatives[i], numeric, worst.ok};
+    worst.ok = worst.ok && ok;
+  }
+  return worst;
+}
+
+void check_gradients(Session& session, const Expression& e, Verdict& verdict) {
+  const auto skip = [&](const std::string& why) {
+    verdict.report.push_back({{"gradients", "not checked"}, {"skipped", why}});
+  };
+  const Widened w = widen(e);
+  if (w.inputs.empty()) return skip("no input is a float");
+  std::vector<Tensor> gradients;
+  std::function<double()> loss;
+  std::unique_ptr<Replay> replay;
+  try {
+    const std::optional<Tensor> total = weighted_sum(w.expression.evaluate().tensors);
+    if (!total) return skip("no result is a float");
+    gradients = grad(*total, w.inputs);
+    replay = std::make_unique<Replay>(session.device(), std::span<const Tensor>(&*total, 1));
+    loss = [&replay] {
+      replay->run();
+      return replay->result(0).item<double>();
+    };
+  } catch (const UserError& error) {
+    return skip(error.what());
+  }
+  realize(gradients);
+  for (size_t i = 0; i < w.inputs.size(); ++i) {
+    const GradientError g = compare_gradient(loss, w.inputs[i], gradients[i]);
+    verdict.ok = verdict.ok && g.ok;
+    Json j = {{"gradient of", w.names[i]}, {"relative", g.relative}, {"bound", 1e-4}, {"ok", g.ok}};
+    if (g.place >= 0) {
+      j["at"] = place_text(w.inputs[i].shape(), g.place);
+      j["value"] = g.analytic;
+      j["difference"] = g.numeric;
+    }
+    verdict.report.push_back(std::move(j));
+  }
+}
+
+void print(const Json& j) {
+  if (j.contains("skipped")) {
+    const std::string what =
+        j.contains("device") ? "device " + j["device"].get<std::string>() : "gradients";
+    fmt::print("{}: not checked: {}\n", what, j["skipped"].get<std::string>());
+    return;
+  }
+  const char* const mark = j["ok"].get<bool>() ? "ok" : "WRONG";
+  const std::string at = j.contains("at") ? " at " + j["at"].get<std::string>() : "";
+  if (j.contains("device")) {
+    fmt::print("{} device {}: {} {}: largest error {:.3g} ULP{}", mark,
+               j["device"].get<std::string>(), j["dtype"].get<std::string>(),
+               j["shape"].get<std::string>(), j["ulps"].get<double>(), at);
+    if (j.contains("value"))
+      fmt::print(", {:.9g} for {:.9g}", j["value"].get<double>(), j["reference"].get<double>());
+    fmt::print("; bound {:.4g}\n", j["bound"].get<double>());
+    return;
+  }
+  fmt::print("{} gradient of {}: largest relative error {:.3g}{}", mark,
+             j["gradient of"].get<std::string>(), j["relative"].get<double>(), at);
+  if (j.contains("value"))
+    fmt::print(", {:.9g} for {:.9g}", j["value"].get<double>(), j["difference"].get<double>());
+  fmt::print("; bound {:.4g}\n", j["bound"].get<double>());
+}
+
+}  // namespace
+
+int check(const CheckOptions& options, const Common& common) {
+  Session session(common);
+  const Expression e = load_expression(options.expression, common);
+  session.runtime().set_device("reference");
+  std::vector<Plain> expected;
+  double bound = 0;
+  {
+    // The tensors go before another device computes the same nodes, which keep their value while
+    // they live.
+    const notation::Result result = e.evaluate();
+    std::vector<NodeRef> roots;
+    for (const Tensor& t : result.tensors) roots.push_back(t.node());
+    bound = bound_of(longest_reduction(roots));
+    expected = to_plain(result.tensors);
+  }
+  Verdict verdict;
+  const bool asked = !common.device.empty();
+  const std::vector<std::string> devices =
+      asked ? std::vector<std::string>{common.device} : device_names();
+  for (const std::string& name : devices) {
+    if (name != "reference") compare_device(name, session, e, asked, expected, bound, verdict);
+  }
+  session.runtime().set_device(asked ? common.device : session.runtime().config.device);
+  check_gradients(session, e, verdict);
+  if (!common.json.empty()) {
+    write_text(common.json, verdict.report.dump(1) + "\n");
+  } else {
+    for (const Json& line : verdict.report) print(line);
+  }
+  return verdict.ok ? kDone : kAnswerIsNo;
+}
+
+}  // namespace lazuli::cli

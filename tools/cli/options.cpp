@@ -1,0 +1,69 @@
+#include "tools/cli/options.h"
+
+#include <fmt/format.h>
+
+#include <cstdio>
+#include <filesystem>
+#include <fstream>
+#include <sstream>
+
+#include "core/error.h"
+#include "tools/cli/arrays.h"
+#include "tools/notation/source.h"
+
+namespace lazuli::cli {
+namespace {
+
+/// The array of a file as its input is declared: what `.npy` cannot say of bf16, f32 does.
+Tensor load_input(const notation::Program& program, const std::string& name,
+                  const std::string& path) {
+  Tensor tensor = load_npy(path);
+  for (const notation::InputDecl& input : program.inputs) {
+    if (input.name == name && input.dtype == DType::BF16 && tensor.dtype() == DType::F32) {
+      return Tensor(cast(tensor.node(), DType::BF16)).realize();
+    }
+  }
+  return tensor;
+}
+
+}  // namespace
+
+std::string expression_text(const std::string& text) {
+  if (!text.starts_with('@')) return text;
+  const std::string path = text.substr(1);
+  std::ifstream file(path, std::ios::binary);
+  std::ostringstream contents;
+  if (!file || !(contents << file.rdbuf()))
+    user_error("the file '{}' cannot be read; expected @FILE with an expression in it", path);
+  return contents.str();
+}
+
+Expression load_expression(const std::string& text, const Common& common) {
+  Expression e;
+  e.options.seed = common.seed;
+  e.program = notation::parse(expression_text(text));
+  notation::Bindings given;
+  for (const std::string& option : common.inputs) {
+    const size_t equal = option.find('=');
+    if (equal == std::string::npos || equal == 0)
+      user_error("--input: '{}' is not name=file.npy", option);
+    const std::string name = option.substr(0, equal);
+    given.insert_or_assign(name, load_input(e.program, name, option.substr(equal + 1)));
+  }
+  e.bindings = notation::bind_inputs(e.program, given, e.options);
+  return e;
+}
+
+void write_text(const std::string& path, const std::string& text) {
+  if (path == "-") {
+    std::fwrite(text.data(), 1, text.size(), stdout);
+    std::fflush(stdout);
+    return;
+  }
+  std::ofstream file(path, std::ios::binary);
+  file.write(text.data(), static_cast<std::streamsize>(text.size()));
+  file.flush();
+  if (!file) user_error("the file '{}' cannot be written", path);
+}
+
+}  // namespace lazuli::cli

@@ -1,0 +1,115 @@
+#include "tools/cli/work.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+
+#include "core/error.h"
+#include "core/graph.h"
+
+namespace lazuli::cli {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+double seconds_since(Clock::time_point start) {
+  return std::chrono::duration<double>(Clock::now() - start).count();
+}
+
+double flops_of(const Node& n) {
+  if (is_reduce(n.op) || n.op == Op::Scan) return static_cast<double>(n.src[0]->numel());
+  const bool computes = is_elementwise(n.op) && n.op != Op::Cast && n.op != Op::Bitcast;
+  const bool on_floats = computes && is_float(n.src.back()->dtype);
+  if (!on_floats) return 0;
+  return static_cast<double>(n.numel()) * (n.op == Op::Fma ? 2 : 1);
+}
+
+}  // namespace
+
+double count_flops(std::span<const NodeRef> roots) {
+  double total = 0;
+  for (const NodeRef& n : topological(roots, true)) {
+    if (!n->realised()) total += flops_of(*n);
+  }
+  return total;
+}
+
+Replay::Replay(Device& device, std::span<const Tensor> results) {
+  std::vector<NodeRef> roots;
+  for (const Tensor& t : results) roots.push_back(t.node());
+  executable_ = device.prepare(make_plan(roots, device.target()));
+  const Plan& plan = executable_->plan();
+  input_of_slot_.assign(plan.slots.size(), -1);
+  output_of_slot_.assign(plan.slots.size(), -1);
+  for (size_t i = 0; i < plan.slots.size(); ++i) {
+    const PlanSlot& slot = plan.slots[i];
+    if (slot.role == PlanSlot::Role::Input) {
+      input_of_slot_[i] = static_cast<int>(inputs_.size());
+      inputs_.push_back(slot.node->storage());
+      ensure(inputs_.back() != nullptr, "an input slot of a plan holds no value");
+    } else if (slot.role == PlanSlot::Role::Output) {
+      output_of_slot_[i] = static_cast<int>(outputs_.size());
+      const auto size = static_cast<size_t>(size_of(slot.dtype));
+      outputs_.push_back(make_storage(static_cast<size_t>(numel(slot.shape)) * size));
+    }
+  }
+}
+
+int Replay::kernels() const {
+  const auto& steps = plan().steps;
+  return static_cast<int>(std::count_if(
+      steps.begin(), steps.end(), [](const PlanStep& step) { return step.kernel != nullptr; }));
+}
+
+double Replay::bytes() const {
+  double total = 0;
+  for (const auto& storage : inputs_) total += static_cast<double>(storage->bytes());
+  for (const auto& storage : outputs_) total += static_cast<double>(storage->bytes());
+  return total;
+}
+
+std::shared_ptr<Storage> Replay::input(const NodeRef& node) const {
+  for (size_t i = 0; i < plan().slots.size(); ++i) {
+    if (input_of_slot_[i] >= 0 && plan().slots[i].node.get() == node.get()) {
+      return inputs_[static_cast<size_t>(input_of_slot_[i])];
+    }
+  }
+  return nullptr;
+}
+
+Tensor Replay::result(size_t i) const {
+  const auto slot = static_cast<size_t>(plan().outputs.at(i));
+  const PlanSlot& info = plan().slots[slot];
+  const auto& storage = output_of_slot_[slot] >= 0
+                            ? outputs_[static_cast<size_t>(output_of_slot_[slot])]
+                            : inputs_[static_cast<size_t>(input_of_slot_[slot])];
+  return Tensor::from_storage(storage, info.shape, info.dtype);
+}
+
+Timing measure(Replay& replay, double seconds) {
+  constexpr double kShortest =
+      20e-6;  // a batch takes at least this long, so that the clock's own cost does not show
+  replay.run();
+  int64_t batch = 1;
+  for (;;) {
+    const auto start = Clock::now();
+    for (int64_t i = 0; i < batch; ++i) replay.run();
+    if (seconds_since(start) >= kShortest || batch >= 4096) break;
+    batch *= 2;
+  }
+  std::vector<double> times;
+  const auto begin = Clock::now();
+  do {
+    const auto start = Clock::now();
+    for (int64_t i = 0; i < batch; ++i) replay.run();
+    times.push_back(seconds_since(start) / static_cast<double>(batch));
+  } while (seconds_since(begin) < seconds);
+  std::sort(times.begin(), times.end());
+  Timing timing;
+  timing.min = times.front();
+  timing.median = times[times.size() / 2];
+  timing.count = static_cast<int64_t>(times.size()) * batch;
+  return timing;
+}
+
+}  // namespace lazuli::cli

@@ -1,0 +1,54 @@
+// What an expression costs by its mathematics, and its result ready to be replayed and measured.
+#pragma once
+
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "core/tensor.h"
+#include "runtime/device.h"
+
+namespace lazuli::cli {
+
+/// Floating-point operations that the graph above realised leaves states: one for each element of
+/// an elementwise op on floats, one for each element that a reduction or a scan reads.
+double count_flops(std::span<const NodeRef> roots);
+
+/// A compiled plan with storage for its inputs and results.
+class Replay {
+ public:
+  Replay(Device& device, std::span<const Tensor> results);
+
+  void run() { executable_->run(inputs_, outputs_); }
+  /// Seconds of each step of the plan, the median of `repeats` runs.
+  std::vector<double> time_steps(int repeats) {
+    return executable_->time_steps(inputs_, outputs_, repeats);
+  }
+  const Plan& plan() const { return executable_->plan(); }
+  const Executable& executable() const { return *executable_; }
+
+  int kernels() const;
+  int launches() const { return static_cast<int>(plan().steps.size()); }
+  /// Bytes of all inputs and results, each counted once.
+  double bytes() const;
+  /// The storage of the input slot that holds `node`, or null.
+  std::shared_ptr<Storage> input(const NodeRef& node) const;
+  /// The i-th result as an array of its own dtype and shape.
+  Tensor result(size_t i) const;
+
+ private:
+  std::unique_ptr<Executable> executable_;
+  std::vector<std::shared_ptr<Storage>> inputs_, outputs_;
+  std::vector<int> output_of_slot_, input_of_slot_;
+};
+
+struct Timing {
+  double min = 0, median = 0;
+  int64_t count = 0;
+};
+
+/// Repeats the replay for `seconds` and takes the time of each run; runs too short for the clock
+/// are timed in batches.
+Timing measure(Replay& replay, double seconds);
+
+}  // namespace lazuli::cli
