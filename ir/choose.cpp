@@ -150,8 +150,10 @@ constexpr ScheduleRule kRules[] = {
 using Refused = std::set<std::pair<size_t, std::string>>;
 using Chosen = std::pair<size_t, std::string>;
 
-// Tries the first rule that applies to each group. `current` is what was at work if an error is thrown.
-std::vector<Chosen> schedule_by_rules(Kernel& kernel, const Target& target, const Refused& refused, Chosen& current) {
+// Tries the first rule that applies to each group. `current` is what was at work if an error is
+// thrown.
+std::vector<Chosen> schedule_by_rules(Kernel& kernel, const Target& target, const Refused& refused,
+                                      Chosen& current) {
   ScheduleWriter w(kernel, target, vector_lanes(kernel, target));
   std::vector<Chosen> chosen;
   std::vector<StageGroup> groups = group_stages(kernel);
@@ -188,7 +190,8 @@ void choose_schedule(Kernel& kernel, const Target& target) {
       kernel = std::move(tried);
       return;
     } catch (const UserError& e) {
-      why = e.what();
+      if (!why.empty()) why += "; then ";
+      why += fmt::format("{}: {}", current.second.empty() ? "the whole" : current.second, e.what());
       if (!current.second.empty()) {
         refused.insert(current);
       } else {
@@ -203,7 +206,8 @@ void choose_schedule(Kernel& kernel, const Target& target) {
     }
   }
   schedule_plainly(kernel);
-  kernel.reasons.push_back("every stage is a phase of its own, for the rules found no legal schedule: " + why);
+  kernel.reasons.push_back(
+      "every stage is a phase of its own, for the rules found no legal schedule: " + why);
 }
 
 }  // namespace lazuli

@@ -1,4 +1,5 @@
-// Rules for contractions: register tiles, packed operands, epilogues, and row programs around contractions.
+// Rules for contractions: register tiles, packed operands, epilogues, and row programs around
+// contractions.
 #include <algorithm>
 #include <map>
 
@@ -12,13 +13,15 @@ bool contains(const std::vector<NodeRef>& list, const Node* n) {
   return std::any_of(list.begin(), list.end(), [&](const NodeRef& x) { return x.get() == n; });
 }
 
-// The loops of a register tile: names of the loops that the splits left outside, and the text of those inside.
+// The loops of a register tile: names of the loops that the splits left outside, and the text of
+// those inside.
 struct TileLoops {
   std::string v, r, y;  // outside; y is empty if there is no such axis
   std::string inner;
 };
 
-// Splits the axes of the tile in stage `s`, which may be the contraction or the stage that its epilogue runs in.
+// Splits the axes of the tile in stage `s`, which may be the contraction or the stage that its
+// epilogue runs in.
 TileLoops split_tile(ScheduleWriter& w, Stage* s, const Contraction& c, const Tile& tile) {
   TileLoops t;
   const std::string v = w.loop(*s, c.v), r = w.loop(*s, c.r);
@@ -44,8 +47,8 @@ TileLoops split_tile(ScheduleWriter& w, Stage* s, const Contraction& c, const Ti
 }
 
 struct Factor {
-  bool stored = false;     // reads a value of another stage
-  bool plain = true;       // one load or read, perhaps converted
+  bool stored = false;  // reads a value of another stage
+  bool plain = true;    // one load or read, perhaps converted
   Strides along_v, along_k;
 };
 
@@ -72,7 +75,8 @@ struct PackPlace {
 // One packed factor: a stage over the axes it uses, stored in the order in which the tile walks it.
 class Packer {
  public:
-  Packer(ScheduleWriter& w, Stage* s, const Contraction& c, const Tile& tile) : w_(w), s_(s), c_(c), tile_(tile) {
+  Packer(ScheduleWriter& w, Stage* s, const Contraction& c, const Tile& tile)
+      : w_(w), s_(s), c_(c), tile_(tile) {
     const NodeRef& product = s->values[0].expr;
     b_ = look_at(w.kernel(), product->src[static_cast<size_t>(c.b)], c.v, c.reduced.back());
     a_ = look_at(w.kernel(), product->src[static_cast<size_t>(c.a)], c.r, c.reduced.back());
@@ -83,7 +87,8 @@ class Packer {
   int64_t column_tiles() const {
     return extent(c_.v) / (tile_.nv * w_.lanes()) * (c_.y ? extent(c_.y) / tile_.ny : 1);
   }
-  // A panel is worth its copy if the lanes are not neighbours, or its rows lie far apart and many tiles read it again.
+  // A panel is worth its copy if the lanes are not neighbours, or its rows lie far apart and many
+  // tiles read it again.
   bool packs_b() const {
     const bool scattered = b_.along_v.other > 0;
     const int64_t step = b_.along_k.largest * size_of(s_->values[0].expr->dtype);
@@ -104,7 +109,8 @@ class Packer {
     const NodeRef v = twin(*stage, c_.v);
     const std::string ks = depth(*stage), batch = rest(*stage, c_.v);
     const ScheduleWriter::Split sp = w_.split_vectors(*stage, v, tile_.nv);
-    w_.step("order {0}{1} {2}{3}{4}; unroll {0} {5}; vector {0} {6}", p, batch, sp.blocks, ks, sp.inner(), sp.unrolled, sp.lane);
+    w_.step("order {0}{1} {2}{3}{4}; unroll {0} {5}; vector {0} {6}", p, batch, sp.blocks, ks,
+            sp.inner(), sp.unrolled, sp.lane);
     w_.step("store {0}{1} {2}{3}{4}", p, batch, sp.blocks, ks, sp.inner());
     finish(p, place.host, place.b_loop);
   }
@@ -166,10 +172,12 @@ class Packer {
   int64_t depth_ = 1;
 };
 
-std::string batch_loops(const ScheduleWriter& w, const Stage& s, const Stage& contraction, const Contraction& c) {
+std::string batch_loops(const ScheduleWriter& w, const Stage& s, const Stage& contraction,
+                        const Contraction& c) {
   std::string r;
   for (const NodeRef& d : contraction.values[0].dims) {
-    if (d.get() != c.v.get() && d.get() != c.r.get() && d.get() != c.y.get()) r += " " + w.loop(s, d);
+    if (d.get() != c.v.get() && d.get() != c.r.get() && d.get() != c.y.get())
+      r += " " + w.loop(s, d);
   }
   return r;
 }
@@ -190,12 +198,15 @@ bool is_epilogue(const Kernel& kernel, const Stage& e, const Stage& c) {
   return true;
 }
 
-// K in blocks, once a panel no longer fits an eighth of L2: partial sums in the output, row blocks keep A in the last cache.
-void schedule_deep(ScheduleWriter& w, Stage* s, const Contraction& c, const Tile& tile, const TileLoops& t, int64_t kc) {
+// K in blocks, once a panel no longer fits an eighth of L2: partial sums in the output, row blocks
+// keep A in the last cache.
+void schedule_deep(ScheduleWriter& w, Stage* s, const Contraction& c, const Tile& tile,
+                   const TileLoops& t, int64_t kc) {
   const std::string k = w.loop(*s, c.reduced[0]), r = w.loop(*s, c.r);
   const std::string rows = r.substr(0, r.size() - 2);
   const int64_t blocks = std::clamp<int64_t>(extent(c.r) / tile.mr / 16 + 1, 8, 64);
-  w.step("split {0} {1} {1}.b {1} {2}; split {0} {3} {4}.b {3} {5}", s->name, k, kc, t.r, rows, blocks);
+  w.step("split {0} {1} {1}.b {1} {2}; split {0} {3} {4}.b {3} {5}", s->name, k, kc, t.r, rows,
+         blocks);
   w.step("order {0} {1}.b {2}.b {3} {4} {2}{5}", s->name, rows, k, t.v, t.r, t.inner);
   w.parallel(s);
   Packer packer(w, s, c, tile);
@@ -226,22 +237,26 @@ bool schedule_contraction(ScheduleWriter& w, StageGroup& g) {
   }
   while (epilogue.size() > 1) {
     Stage *a = epilogue[0], *b = epilogue[1];
-    if (!std::equal(a->axes.begin(), a->axes.end(), b->axes.begin(), b->axes.end(), NodeEqual())) return false;
+    if (!std::equal(a->axes.begin(), a->axes.end(), b->axes.begin(), b->axes.end(), NodeEqual()))
+      return false;
     w.step("fuse {} {}", a->name, b->name);
     epilogue.erase(epilogue.begin() + 1);
   }
   Stage* root = epilogue.empty() ? s : epilogue[0];
-  const Tile tile = choose_tile(w.target(), static_cast<int>(w.lanes()), extent(c.r), c.y ? extent(c.y) : 1, extent(c.v), false);
+  const Tile tile = choose_tile(w.target(), static_cast<int>(w.lanes()), extent(c.r),
+                                c.y ? extent(c.y) : 1, extent(c.v), false);
   Packer packer(w, s, c, tile);
   const bool packs_b = packer.packs_b(), packs_a = packer.packs_a();
   const TileLoops t = split_tile(w, root, c, tile);
   const int64_t kc = w.target().l2 / 8 / (tile.nv * w.lanes() * size_of(s->values[0].expr->dtype));
   const std::string batch = batch_loops(w, *root, *s, c);
-  if (root == s && c.reduced.size() == 1 && batch.empty() && !c.y && extent(c.reduced[0]) >= 2 * kc) {
+  if (root == s && c.reduced.size() == 1 && batch.empty() && !c.y &&
+      extent(c.reduced[0]) >= 2 * kc) {
     schedule_deep(w, s, c, tile, t, kc);
     return true;
   }
-  // The loop outside keeps its panel in L1. Few panels leave too little to share out: then panels are a phase of their own.
+  // The loop outside keeps its panel in L1. Few panels leave too little to share out: then panels
+  // are a phase of their own.
   const std::string images = t.y.empty() ? "" : " " + t.y;
   const bool few_panels = packs_b && batch.empty() && images.empty() && packer.row_tiles() >= 16 &&
                           (extent(c.v) + tile.nv * w.lanes() - 1) / (tile.nv * w.lanes()) < 8;
@@ -262,8 +277,10 @@ bool schedule_contraction(ScheduleWriter& w, StageGroup& g) {
   if (packs_b) packer.pack_b({root, few_panels ? "" : t.v, ""});
   if (packs_a) packer.pack_a({root, "", ""});
   w.parallel(root);
-  w.reason(fmt::format("{}: tile of {} rows, {} images and {} vectors; {}{}", s->name, tile.mr, tile.ny, tile.nv,
-                       packs_b ? "panels of b are packed" : "b is read where it lies", packs_a ? "; a is packed" : ""));
+  w.reason(fmt::format("{}: tile of {} rows, {} images and {} vectors; {}{}", s->name, tile.mr,
+                       tile.ny, tile.nv,
+                       packs_b ? "panels of b are packed" : "b is read where it lies",
+                       packs_a ? "; a is packed" : ""));
   return true;
 }
 
@@ -277,7 +294,8 @@ struct RowContraction {
 };
 
 // The largest number of rows whose local values stay in a third of L2, with the cheapest tiles.
-int64_t choose_block(const ScheduleWriter& w, const StageGroup& g, const std::vector<RowContraction>& list, const NodeRef& block) {
+int64_t choose_block(const ScheduleWriter& w, const StageGroup& g,
+                     const std::vector<RowContraction>& list, const NodeRef& block) {
   int64_t bytes = 4;
   for (const Stage* s : g.members) {
     for (const Value& v : s->values) {
@@ -300,7 +318,8 @@ int64_t choose_block(const ScheduleWriter& w, const StageGroup& g, const std::ve
     for (const RowContraction& r : list) {
       const bool rows = r.c.r.get() == block.get();
       const int64_t columns = extent(r.c.v);
-      const Tile t = choose_tile(w.target(), static_cast<int>(w.lanes()), rows ? q : extent(r.c.r), 1, columns, true);
+      const Tile t = choose_tile(w.target(), static_cast<int>(w.lanes()), rows ? q : extent(r.c.r),
+                                 1, columns, true);
       cycles += t.cycles / static_cast<double>(rows ? q : 1);
     }
     if (n % q) cycles *= 1.06;  // a ragged block is a second copy of the whole body
@@ -312,7 +331,8 @@ int64_t choose_block(const ScheduleWriter& w, const StageGroup& g, const std::ve
   return chosen;
 }
 
-std::vector<RowContraction> find_contractions(const ScheduleWriter& w, const StageGroup& g, const std::vector<NodeRef>& fixed) {
+std::vector<RowContraction> find_contractions(const ScheduleWriter& w, const StageGroup& g,
+                                              const std::vector<NodeRef>& fixed) {
   std::vector<RowContraction> list;
   std::map<const Stage*, int> hosted;
   for (Stage* s : g.members) {
@@ -321,8 +341,9 @@ std::vector<RowContraction> find_contractions(const ScheduleWriter& w, const Sta
     RowContraction r{s, c, s};
     const std::vector<Stage*> readers = readers_of(w.kernel(), *s);
     const bool private_value = s->values[0].slot < 0 && s->values[0].scope != Scope::Shared;
-    if (private_value && readers.size() == 1 && g.has(readers[0]) && is_epilogue(w.kernel(), *readers[0], *s) &&
-        !contraction_of(*readers[0], fixed).is && hosted[readers[0]]++ == 0) {
+    if (private_value && readers.size() == 1 && g.has(readers[0]) &&
+        is_epilogue(w.kernel(), *readers[0], *s) && !contraction_of(*readers[0], fixed).is &&
+        hosted[readers[0]]++ == 0) {
       r.host = readers[0];
     }
     list.push_back(r);
@@ -331,8 +352,9 @@ std::vector<RowContraction> find_contractions(const ScheduleWriter& w, const Sta
 }
 
 // The tile of one contraction, in its host, inside the row block.
-void schedule_tile(ScheduleWriter& w, const StageGroup& g, const RowContraction& r, const NodeRef& block, int64_t rows,
-                   const std::vector<NodeRef>& fixed, const std::string& block_loop, const std::string& outer_loop) {
+void schedule_tile(ScheduleWriter& w, const StageGroup& g, const RowContraction& r,
+                   const NodeRef& block, int64_t rows, const std::vector<NodeRef>& fixed,
+                   const std::string& block_loop, const std::string& outer_loop) {
   Stage* root = g.root();
   const bool by_rows = r.c.r.get() == block.get();
   const int64_t n = by_rows ? std::min(rows, extent(r.c.r)) : extent(r.c.r);
@@ -357,27 +379,32 @@ void schedule_tile(ScheduleWriter& w, const StageGroup& g, const RowContraction&
   const std::string two = packs_b ? t.v + " " + t.r : t.r + " " + t.v;
   const std::string innermost = packs_b ? t.r : t.v;
   if (r.host == r.stage) {
-    w.step("order {}{}{} {}{}{}", r.host->name, around, rest, two, w.loops(*r.stage, r.c.reduced), t.inner);
+    w.step("order {}{}{} {}{}{}", r.host->name, around, rest, two, w.loops(*r.stage, r.c.reduced),
+           t.inner);
   } else {
     w.step("order {}{}{} {}{}", r.host->name, around, rest, two, t.inner);
     const std::string fixed_loops = w.loops(*r.stage, fixed), own_rest = others(*r.stage);
     const TileLoops u = split_tile(w, r.stage, c, tile);
-    w.step("order {}{}{} {}{}{}", r.stage->name, fixed_loops, own_rest, two, w.loops(*r.stage, r.c.reduced), u.inner);
-    w.step("at {} {} {}; scope {} reg", r.stage->name, r.host->name, innermost, r.stage->values[0].name);
+    w.step("order {}{}{} {}{}{}", r.stage->name, fixed_loops, own_rest, two,
+           w.loops(*r.stage, r.c.reduced), u.inner);
+    w.step("at {} {} {}; scope {} reg", r.stage->name, r.host->name, innermost,
+           r.stage->values[0].name);
   }
   // What this block computes is packed in the block; other operands once for all blocks.
   bool local = false;
   const NodeRef& factor = r.stage->values[0].expr->src[static_cast<size_t>(r.c.b)];
   visit(factor, [&](const NodeRef& n) {
-    local |= n->op == Op::Read && g.has(w.kernel().find_value(static_cast<int>(n->integer())).first);
+    local |=
+        n->op == Op::Read && g.has(w.kernel().find_value(static_cast<int>(n->integer())).first);
   });
   if (packs_b) packer.pack_b({root, local ? block_loop : outer_loop, ""});
 }
 
 }  // namespace
 
-// Row programs around contractions (attention): the last grid axis is walked in blocks of rows whose values stay in L2; contractions
-// are tiled inside a block, row statistics and exponentials run over its rows.
+// Row programs around contractions (attention): the last grid axis is walked in blocks of rows
+// whose values stay in L2; contractions are tiled inside a block, row statistics and exponentials
+// run over its rows.
 bool schedule_row_blocks(ScheduleWriter& w, StageGroup& g) {
   if (w.lanes() == 1 || g.members.size() < 2 || g.grid.empty()) return false;
   const NodeRef block = g.grid.back();
@@ -390,7 +417,8 @@ bool schedule_row_blocks(ScheduleWriter& w, StageGroup& g) {
   const std::string n = w.loop(*root, block), block_loop = n + ".b";
   int64_t outside = 1;
   for (const NodeRef& a : fixed) outside *= extent(a);
-  // Too few outer iterations to share out: operands are packed by a phase, and blocks run in parallel.
+  // Too few outer iterations to share out: operands are packed by a phase, and blocks run in
+  // parallel.
   const std::string outer_loop = outside < 8 ? "" : w.loop(*root, fixed.back());
   w.step("split {0} {1} {2} {1} {3}", root->name, n, block_loop, rows);
   bool root_is_host = false;
@@ -404,19 +432,25 @@ bool schedule_row_blocks(ScheduleWriter& w, StageGroup& g) {
     std::vector<NodeRef> local = ScheduleWriter::axes_without(*root, fixed);
     const std::string around = w.loops(*root, fixed) + " " + block_loop;
     std::vector<NodeRef> inner = ScheduleWriter::axes_without(*root, g.grid);
-    const NodeRef v = vector_axis(w.kernel(), *root, inner.empty() ? std::vector<NodeRef>{block} : inner, static_cast<int>(w.lanes()));
+    const NodeRef v =
+        vector_axis(w.kernel(), *root, inner.empty() ? std::vector<NodeRef>{block} : inner,
+                    static_cast<int>(w.lanes()));
     std::string rest;
     for (const NodeRef& a : local) {
-      if (a.get() == block.get() && a.get() != v.get()) rest += " " + n;
-      else if (a.get() != v.get()) rest += " " + w.loop(*root, a);
+      if (a.get() == block.get() && a.get() != v.get())
+        rest += " " + n;
+      else if (a.get() != v.get())
+        rest += " " + w.loop(*root, a);
     }
     // The inner loop of the block axis keeps the axis's name.
     const std::string vn = v.get() == block.get() ? n : w.loop(*root, v);
-    w.step("split {0} {1} {1}.o {1}.u {2}; split {0} {1}.u {1}.u {1}.v {3}", root->name, vn, 2 * w.lanes(), w.lanes());
-    w.step("order {0}{1}{2} {3}.o {3}.u {3}.v; {4} {0} {3}.u; vector {0} {3}.v", root->name, around, rest, vn,
-           keeps_in_all(*root, v) ? "unroll" : "ilp");
+    w.step("split {0} {1} {1}.o {1}.u {2}; split {0} {1}.u {1}.u {1}.v {3}", root->name, vn,
+           2 * w.lanes(), w.lanes());
+    w.step("order {0}{1}{2} {3}.o {3}.u {3}.v; {4} {0} {3}.u; vector {0} {3}.v", root->name, around,
+           rest, vn, keeps_in_all(*root, v) ? "unroll" : "ilp");
   }
-  for (const RowContraction& r : list) schedule_tile(w, g, r, block, rows, fixed, block_loop, outer_loop);
+  for (const RowContraction& r : list)
+    schedule_tile(w, g, r, block, rows, fixed, block_loop, outer_loop);
   // Everything else, by rows of the block.
   std::vector<Stage*> previous;
   for (Stage* s : g.members) {
@@ -435,12 +469,16 @@ bool schedule_row_blocks(ScheduleWriter& w, StageGroup& g) {
     }
     const std::vector<Stage*> readers = readers_of(w.kernel(), *s);
     Stage* only = readers.size() == 1 ? readers[0] : nullptr;
-    const bool scalar = s->values.size() == 1 && s->values[0].slot < 0 && s->values[0].scope != Scope::Shared && !local.empty() &&
-                        std::all_of(s->values[0].dims.begin(), s->values[0].dims.end(), [&](const NodeRef& d) { return contains(g.grid, d); });
-    const bool reader_by_rows = only && only != root && g.has(only) && !tiled.count(only) && !contraction_of(*only, fixed).is &&
+    const bool scalar = s->values.size() == 1 && s->values[0].slot < 0 &&
+                        s->values[0].scope != Scope::Shared && !local.empty() &&
+                        std::all_of(s->values[0].dims.begin(), s->values[0].dims.end(),
+                                    [&](const NodeRef& d) { return contains(g.grid, d); });
+    const bool reader_by_rows = only && only != root && g.has(only) && !tiled.count(only) &&
+                                !contraction_of(*only, fixed).is &&
                                 !ScheduleWriter::axes_without(*only, g.grid).empty();
     if (scalar && reader_by_rows) {
-      w.step("at {} {} {}; scope {} reg", s->name, only->name, w.loop(*only, block), s->values[0].name);
+      w.step("at {} {} {}; scope {} reg", s->name, only->name, w.loop(*only, block),
+             s->values[0].name);
       continue;
     }
     w.step("at {} {} {}", s->name, root->name, block_loop);
@@ -448,7 +486,8 @@ bool schedule_row_blocks(ScheduleWriter& w, StageGroup& g) {
       Stage* p = previous.back();
       const Reads reads(w.kernel());
       const Value &v = s->values[0], &x = p->values[0];
-      const bool same = reads.reads(s, p) && x.slot < 0 && x.scope == Scope::Scratch && v.scope == Scope::Scratch && x.alias < 0 &&
+      const bool same = reads.reads(s, p) && x.slot < 0 && x.scope == Scope::Scratch &&
+                        v.scope == Scope::Scratch && x.alias < 0 &&
                         v.expr->dtype == x.expr->dtype && p->axes.size() == s->axes.size() &&
                         std::equal(p->axes.begin(), p->axes.end(), s->axes.begin(), NodeEqual());
       bool last = same;

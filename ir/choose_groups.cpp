@@ -38,6 +38,108 @@ std::vector<NodeRef> common_grid(const Kernel& kernel, const Reads& reads,
   return grid;
 }
 
+// Assigns stages in topological order. A stage that reads no other waits for its first reader, to
+// join its group.
+class Grouping {
+ public:
+  explicit Grouping(const Kernel& kernel) : kernel_(kernel), reads_(kernel) {}
+
+  std::vector<StageGroup> run() {
+    for (const auto& s : kernel_.stages) {
+      if (values_read(*s).empty()) {
+        waiting_.push_back(s.get());
+      } else {
+        assign(s.get());
+      }
+    }
+    while (!waiting_.empty()) start(waiting_.front());
+    return std::move(groups_);
+  }
+
+ private:
+  std::vector<Stage*> sources(const Stage* s) const {
+    std::vector<Stage*> r;
+    for (int id : values_read(*s)) {
+      Stage* p = kernel_.find_value(id).first;
+      if (p != s && std::find(r.begin(), r.end(), p) == r.end()) r.push_back(p);
+    }
+    return r;
+  }
+  bool is_waiting(const Stage* s) const {
+    return std::find(waiting_.begin(), waiting_.end(), s) != waiting_.end();
+  }
+
+  void start(Stage* s) {
+    std::erase(waiting_, s);
+    StageGroup g;
+    g.members.push_back(s);
+    for (const NodeRef& a : s->axes) {
+      if (keeps_in_all(*s, a)) g.grid.push_back(a);
+    }
+    group_of_[s] = groups_.size();
+    groups_.push_back(std::move(g));
+  }
+
+  void assign(Stage* s) {
+    // Waiting sources that share no axis with s at its own point are phases before it.
+    std::vector<Stage*> fresh;
+    for (Stage* p : sources(s)) {
+      if (!is_waiting(p)) continue;
+      if (common_grid(kernel_, reads_, {p}, s).empty()) {
+        start(p);
+      } else {
+        fresh.push_back(p);
+      }
+    }
+    size_t latest = 0;
+    bool any = false;
+    for (const Stage* p : sources(s)) {
+      if (is_waiting(p)) continue;
+      latest = std::max(latest, group_of_.at(p));
+      any = true;
+    }
+    if (any && join(s, latest, fresh)) return;
+    // A group of its own, with the sources that waited.
+    if (!fresh.empty()) {
+      start(fresh.front());
+      const std::vector<Stage*> more(fresh.begin() + 1, fresh.end());
+      if (join(s, groups_.size() - 1, more)) return;
+      for (Stage* p : more) start(p);
+    }
+    start(s);
+  }
+
+  // Adds s, and before it `fresh`, if the grid that remains holds the first axis of the group's.
+  bool join(Stage* s, size_t group, const std::vector<Stage*>& fresh) {
+    if (group >= groups_.size()) return false;
+    StageGroup& g = groups_[group];
+    std::vector<Stage*> members = g.members;
+    members.insert(members.end(), fresh.begin(), fresh.end());
+    const std::vector<NodeRef> grid = common_grid(kernel_, reads_, members, s);
+    if (grid.empty() || (!g.grid.empty() && !contains(grid, g.grid.front()))) return false;
+    for (Stage* p : fresh) {
+      std::erase(waiting_, p);
+      group_of_[p] = group;
+    }
+    group_of_[s] = group;
+    members.push_back(s);
+    // In the order of the kernel.
+    g.members.clear();
+    for (const auto& k : kernel_.stages) {
+      if (std::find(members.begin(), members.end(), k.get()) != members.end())
+        g.members.push_back(k.get());
+    }
+    g.grid = grid;
+    return true;
+  }
+
+  const Kernel& kernel_;
+  Reads reads_;
+  std::vector<StageGroup> groups_;
+  std::vector<Stage*> waiting_;
+  std::unordered_map<const Stage*, size_t> group_of_;
+};
+
 }  // namespace
 
 bool StageGroup::has(const Stage* s) const {
@@ -45,37 +147,7 @@ bool StageGroup::has(const Stage* s) const {
 }
 
 std::vector<StageGroup> group_stages(const Kernel& kernel) {
-  const Reads reads(kernel);
-  std::vector<StageGroup> groups;
-  std::unordered_map<const Stage*, size_t> group_of;
-  for (const auto& s : kernel.stages) {
-    size_t latest = 0;
-    bool any = false;
-    for (int id : values_read(*s)) {
-      const size_t g = group_of.at(kernel.find_value(id).first);
-      latest = any ? std::max(latest, g) : g;
-      any = true;
-    }
-    if (any) {
-      StageGroup& g = groups[latest];
-      const std::vector<NodeRef> grid = common_grid(kernel, reads, g.members, s.get());
-      const NodeRef first = g.grid.empty() ? NodeRef() : g.grid.front();
-      if (!grid.empty() && (!first || contains(grid, first))) {
-        g.members.push_back(s.get());
-        g.grid = grid;
-        group_of[s.get()] = latest;
-        continue;
-      }
-    }
-    StageGroup g;
-    g.members.push_back(s.get());
-    for (const NodeRef& a : s->axes) {
-      if (keeps_in_all(*s, a)) g.grid.push_back(a);
-    }
-    group_of[s.get()] = groups.size();
-    groups.push_back(std::move(g));
-  }
-  return groups;
+  return Grouping(kernel).run();
 }
 
 bool is_axis_of(const Stage& s, const Node* a) {

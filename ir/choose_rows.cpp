@@ -7,8 +7,8 @@
 namespace lazuli {
 namespace {
 
-// Whether a and b, in this order, act as one axis in every access of `expr`: coefficients in the ratio of b's extent, or
-// neighbouring coordinates of a read.
+// Whether a and b, in this order, act as one axis in every access of `expr`: coefficients in the
+// ratio of b's extent, or neighbouring coordinates of a read.
 bool act_as_one(const NodeRef& expr, const NodeRef& a, const NodeRef& b) {
   bool one = true;
   std::vector<const Node*> fine{a.get(), b.get()};
@@ -20,7 +20,8 @@ bool act_as_one(const NodeRef& expr, const NodeRef& a, const NodeRef& b) {
     } else if (n->op == Op::Read) {
       for (size_t d = 0; d < n->src.size(); d++) {
         if (!touches(n->src[d])) continue;
-        const bool outer = n->src[d].get() == a.get() && d + 1 < n->src.size() && n->src[d + 1].get() == b.get();
+        const bool outer =
+            n->src[d].get() == a.get() && d + 1 < n->src.size() && n->src[d + 1].get() == b.get();
         const bool inner = n->src[d].get() == b.get() && d > 0 && n->src[d - 1].get() == a.get();
         one &= outer || inner;
       }
@@ -33,7 +34,8 @@ bool act_as_one(const NodeRef& expr, const NodeRef& a, const NodeRef& b) {
   return one;
 }
 
-// Neighbouring axes of a pointwise stage that every access walks as one become one: fewer loops, no short rows.
+// Neighbouring axes of a pointwise stage that every access walks as one become one: fewer loops, no
+// short rows.
 void flatten_axes(ScheduleWriter& w, Stage* s) {
   if (!s->limit.empty()) return;
   for (size_t i = s->axes.size(); i-- > 1;) {
@@ -48,7 +50,8 @@ void flatten_axes(ScheduleWriter& w, Stage* s) {
       }
       one &= together;
     }
-    if (one) w.step("flatten {} {} {} {}", s->name, w.loop(*s, a), w.loop(*s, b), w.loop(*s, b) + "f");
+    if (one)
+      w.step("flatten {} {} {} {}", s->name, w.loop(*s, a), w.loop(*s, b), w.loop(*s, b) + "f");
   }
 }
 
@@ -59,7 +62,8 @@ void stream_outputs(ScheduleWriter& w, Stage* s) {
     if (v.slot < 0 || v.reduces() || v.dims.empty()) continue;
     const KernelArgument& a = w.kernel().arguments[static_cast<size_t>(v.slot)];
     const bool large = a.size * size_of(a.dtype) > w.target().l3;
-    if (large && extent(v.dims.back()) % w.lanes() == 0 && readers_of(w.kernel(), *s).empty()) names.push_back(v.name);
+    if (large && extent(v.dims.back()) % w.lanes() == 0 && readers_of(w.kernel(), *s).empty())
+      names.push_back(v.name);
   }
   for (const std::string& n : names) w.step("stream {}", n);
 }
@@ -69,7 +73,8 @@ void fuse_siblings(ScheduleWriter& w, StageGroup& g) {
   for (size_t i = 0; i < g.members.size(); i++) {
     for (size_t j = i + 1; j < g.members.size(); j++) {
       Stage *a = g.members[i], *b = g.members[j];
-      if (!std::equal(a->axes.begin(), a->axes.end(), b->axes.begin(), b->axes.end(), NodeEqual())) continue;
+      if (!std::equal(a->axes.begin(), a->axes.end(), b->axes.begin(), b->axes.end(), NodeEqual()))
+        continue;
       if (a->limit != b->limit) continue;
       const Reads reads(w.kernel());
       // b must follow from a at the same point, and from nothing that needs all of a.
@@ -78,7 +83,8 @@ void fuse_siblings(ScheduleWriter& w, StageGroup& g) {
         const auto [owner, v] = w.kernel().find_value(r.value);
         if (owner != a) continue;
         bool same = !v->reduces();
-        for (size_t d = 0; same && d < r.index.size(); d++) same = r.index[d].get() == v->dims[d].get();
+        for (size_t d = 0; same && d < r.index.size(); d++)
+          same = r.index[d].get() == v->dims[d].get();
         legal &= same;
       }
       bool inside = false;
@@ -101,21 +107,129 @@ void fuse_siblings(ScheduleWriter& w, StageGroup& g) {
   }
 }
 
+// Values that only their own stage reads, at the same point, are not stored at all.
+void forward_values(ScheduleWriter& w, const StageGroup& g) {
+  std::vector<std::string> names;
+  for (const Stage* s : g.members) {
+    for (const Value& v : s->values) {
+      if (v.slot >= 0 || v.reduces()) continue;
+      bool outside = false, inside = false;
+      for (const auto& reader : w.kernel().stages) {
+        const std::vector<int> ids = values_read(*reader);
+        const bool reads = std::find(ids.begin(), ids.end(), v.id) != ids.end();
+        (reader.get() == s ? inside : outside) |= reads;
+      }
+      if (inside && !outside) names.push_back(v.name);
+    }
+  }
+  for (const std::string& n : names) w.step("scope {} reg", n);
+}
+
+// The load of `s` whose lanes would be scattered while another axis of the output walks it in
+// order: a transpose. -1: none.
+int find_transposed(const ScheduleWriter& w, const Stage& s, const NodeRef& lane, NodeRef& along) {
+  std::vector<NodeRef> loads;
+  for (const Value& v : s.values) {
+    visit(v.expr, [&](const NodeRef& n) {
+      const bool known = std::any_of(loads.begin(), loads.end(),
+                                     [&](const NodeRef& l) { return l.get() == n.get(); });
+      if (n->op == Op::Load && !known) loads.push_back(n);
+    });
+  }
+  for (size_t i = 0; i < loads.size(); i++) {
+    const Strides st = strides_along(w.kernel(), loads[i], lane);
+    if (st.other == 0 || loads[i]->src.size() > 1) continue;
+    for (const NodeRef& a : s.axes) {
+      const Strides other = strides_along(w.kernel(), loads[i], a);
+      if (a.get() == lane.get() || other.unit == 0 || extent(a) < w.lanes()) continue;
+      if (linear_form(loads[i]->src[0]).coefficient(lane) == 0) continue;  // not linear
+      along = a;
+      return static_cast<int>(i);
+    }
+  }
+  return -1;
+}
+
+// A pointwise stage with a transposed operand: squares of lanes x lanes elements are loaded along
+// one axis and exchanged in registers.
+bool schedule_transpose(ScheduleWriter& w, Stage* s) {
+  if (w.lanes() < 4 || s->axes.size() < 2) return false;
+  NodeRef lane, along;
+  for (const Value& v : s->values) {
+    if (v.dims.empty()) return false;
+    lane = v.dims.back();
+  }
+  if (extent(lane) < w.lanes()) return false;
+  const int n = find_transposed(w, *s, lane, along);
+  if (n < 0) return false;
+  const std::string t = s->name + ".t";
+  w.step("lift {} {} {}", s->name, n, t);
+  Stage* square = w.kernel().find_stage(t);
+  const std::string i = w.loop(*s, along), j = w.loop(*s, lane);
+  // The lifted stage's axes are copies, in the order of s's.
+  NodeRef own_along, own_lane;
+  std::string around;
+  size_t next = 0;
+  for (const NodeRef& a : s->axes) {
+    bool used = false;
+    for (const Value& v : s->values) {
+      visit(v.expr, [&](const NodeRef& r) {
+        if (r->op != Op::Read || r->integer() != square->values[0].id) return;
+        for (const NodeRef& c : r->src) used |= c.get() == a.get();
+      });
+    }
+    if (!used) continue;
+    const NodeRef own = square->axes[next++];
+    if (a.get() == along.get()) {
+      own_along = own;
+    } else if (a.get() == lane.get()) {
+      own_lane = own;
+    } else {
+      around += " " + w.loop(*square, own);
+    }
+  }
+  const std::vector<NodeRef> others = ScheduleWriter::axes_without(*s, {along, lane});
+  const std::string outside = w.loops(*s, others);
+  constexpr int64_t kBlock = 32;  // squares a parallel iteration walks along the columns
+  w.step("split {0} {1} {1}.o {1}.i {2}; split {0} {1}.o {1}.b {1}.o {3}", s->name, i, w.lanes(),
+         kBlock);
+  w.step("split {0} {1} {1}.o {1}.u {2}; split {0} {1}.u {1}.u {1}.v {3}", s->name, j,
+         2 * w.lanes(), w.lanes());
+  w.step(
+      "order {0}{1} {2}.b {3}.o {2}.o {2}.i {3}.u {3}.v; unroll {0} {2}.i {3}.u; vector {0} {3}.v",
+      s->name, outside, i, j);
+  const std::string oi = w.loop(*square, own_along), oj = w.loop(*square, own_lane);
+  w.step(
+      "split {0} {1} {1}.u {1}.v {2}; order {0}{3} {4} {1}.u {1}.v; unroll {0} {4} {1}.u; vector "
+      "{0} {1}.v",
+      t, oi, w.lanes(), around, oj);
+  w.step("at {} {} {}.o; scope {} reg", t, s->name, i, square->values[0].name);
+  return true;
+}
+
 }  // namespace
 
 bool schedule_pointwise(ScheduleWriter& w, StageGroup& g) {
   if (g.members.size() > 1) fuse_siblings(w, g);
   Stage* s = g.root();
   if (g.members.size() > 1 || reduces(*s)) return false;
+  forward_values(w, g);
   flatten_axes(w, s);
+  if (schedule_transpose(w, s)) {
+    w.reason(fmt::format("{}: an operand is transposed in squares of registers", s->name));
+    w.parallel(s);
+    stream_outputs(w, s);
+    return true;
+  }
   w.vectorize(s, {}, s->axes);
   w.parallel(s);
   stream_outputs(w, s);
   return true;
 }
 
-// Sums over outer axes: vectors along a kept axis. Where the sum is long, a block of columns is walked row by row in the order of
-// memory, eight rows a visit, with the partial sums in the output itself, which stays in L1.
+// Sums over outer axes: vectors along a kept axis. Where the sum is long, a block of columns is
+// walked row by row in the order of memory, eight rows a visit, with the partial sums in the output
+// itself, which stays in L1.
 bool schedule_columns(ScheduleWriter& w, StageGroup& g) {
   constexpr int64_t kBlock = 1024, kRows = 8, kLong = 64;
   Stage* s = g.root();
@@ -143,11 +257,14 @@ bool schedule_columns(ScheduleWriter& w, StageGroup& g) {
   const std::string n = w.loop(*s, v), r = w.loop(*s, reduced.back());
   std::vector<NodeRef> outer_reduced(reduced.begin(), reduced.end() - 1);
   const std::string around = w.loops(*s, kept), rows = w.loops(*s, outer_reduced);
-  w.step("split {0} {1} {1}.b {1} {2}; split {0} {1} {1}.o {1}.u {3}; split {0} {1}.u {1}.u {1}.v {4}", s->name, n, kBlock,
-         2 * w.lanes(), w.lanes());
+  w.step(
+      "split {0} {1} {1}.b {1} {2}; split {0} {1} {1}.o {1}.u {3}; split {0} {1}.u {1}.u {1}.v {4}",
+      s->name, n, kBlock, 2 * w.lanes(), w.lanes());
   w.step("split {0} {1} {1}.o {1}.i {2}", s->name, r, kRows);
-  w.step("order {0}{1} {2}.b{3} {4}.o {2}.o {4}.i {2}.u {2}.v; unroll {0} {4}.i {2}.u; vector {0} {2}.v", s->name, around, n,
-         rows, r);
+  w.step(
+      "order {0}{1} {2}.b{3} {4}.o {2}.o {4}.i {2}.u {2}.v; unroll {0} {4}.i {2}.u; vector {0} "
+      "{2}.v",
+      s->name, around, n, rows, r);
   w.parallel(s);
   return true;
 }
@@ -156,12 +273,12 @@ namespace {
 
 // The loop of the root inside which all other members are computed, and the axes outside it.
 struct RowPlan {
-  std::vector<NodeRef> grid;   // loops around
-  NodeRef block;               // the last of them, if it is walked in blocks because vectors run along it
+  std::vector<NodeRef> grid;  // loops around
+  NodeRef block;  // the last of them, if it is walked in blocks because vectors run along it
 };
 
-// Vectors of long rows run inside a row. Where the members' accesses are contiguous along the grid's last axis instead, that
-// axis is walked in blocks, and vectors run inside a block.
+// Vectors of long rows run inside a row. Where the members' accesses are contiguous along the
+// grid's last axis instead, that axis is walked in blocks, and vectors run inside a block.
 RowPlan plan_rows(ScheduleWriter& w, const StageGroup& g) {
   RowPlan plan;
   plan.grid = g.grid;
@@ -179,25 +296,31 @@ RowPlan plan_rows(ScheduleWriter& w, const StageGroup& g) {
   return plan;
 }
 
-// A member that keeps nothing but grid axes is a scalar of its row; it stays in registers if all who read it do so at the row.
+// A member that keeps nothing but grid axes is a scalar of its row; it stays in registers if all
+// who read it do so at the row.
 bool is_row_scalar(const Value& v, const std::vector<NodeRef>& grid) {
   return std::all_of(v.dims.begin(), v.dims.end(), [&](const NodeRef& d) {
-    return std::any_of(grid.begin(), grid.end(), [&](const NodeRef& a) { return a.get() == d.get(); });
+    return std::any_of(grid.begin(), grid.end(),
+                       [&](const NodeRef& a) { return a.get() == d.get(); });
   });
 }
 
-// Where one row of all scratch values is more than half of L1, a value that the root's output is computed from at the same point is kept in
-// that output.
+// Where one row of all scratch values is more than half of L1, a value that the root's output is
+// computed from at the same point is kept in that output.
 bool keep_in_output(ScheduleWriter& w, Stage* root, Stage* s, const Value& v) {
   if (s->values.size() > 2 || v.reduces()) return false;
   for (const Value& out : root->values) {
-    if (out.slot < 0 || out.reduces() || out.expr->dtype != v.expr->dtype || out.dims.size() != v.dims.size()) continue;
-    bool same = std::equal(out.dims.begin(), out.dims.end(), v.dims.begin(), v.dims.end(), NodeEqual());
+    if (out.slot < 0 || out.reduces() || out.expr->dtype != v.expr->dtype ||
+        out.dims.size() != v.dims.size())
+      continue;
+    bool same =
+        std::equal(out.dims.begin(), out.dims.end(), v.dims.begin(), v.dims.end(), NodeEqual());
     const Reads reads(w.kernel());
     for (const auto& reader : w.kernel().stages) {
       for (const Reads::Read& r : reads.of(reader.get())) {
         if (r.value != v.id) continue;
-        for (size_t d = 0; same && d < r.index.size(); d++) same = r.index[d].get() == out.dims[d].get();
+        for (size_t d = 0; same && d < r.index.size(); d++)
+          same = r.index[d].get() == out.dims[d].get();
       }
     }
     bool taken = false;
@@ -220,6 +343,7 @@ void schedule_member(ScheduleWriter& w, Stage* s, const RowPlan& plan) {
 
 bool schedule_rows(ScheduleWriter& w, StageGroup& g) {
   fuse_siblings(w, g);
+  forward_values(w, g);
   Stage* root = g.root();
   if (g.members.size() == 1) {
     w.vectorize(root, {}, root->axes);
@@ -237,7 +361,8 @@ bool schedule_rows(ScheduleWriter& w, StageGroup& g) {
     std::vector<NodeRef> rest = ScheduleWriter::axes_without(*root, plan.grid);
     w.step("split {0} {1} {1}.b {1} {2}", root->name, n, block);
     w.step("split {0} {1} {1}.u {1}.v {2}", root->name, n, w.lanes());
-    w.step("order {0}{1} {2}.b{3} {2}.u {2}.v; unroll {0} {2}.u; vector {0} {2}.v", root->name, around, n, w.loops(*root, rest));
+    w.step("order {0}{1} {2}.b{3} {2}.u {2}.v; unroll {0} {2}.u; vector {0} {2}.v", root->name,
+           around, n, w.loops(*root, rest));
     at = n + ".b";
   } else {
     at = w.loop(*root, plan.grid.back());
@@ -252,7 +377,7 @@ bool schedule_rows(ScheduleWriter& w, StageGroup& g) {
     for (const NodeRef& a : ScheduleWriter::axes_without(*s, plan.grid)) row *= extent(a);
     for (size_t i = 0; i < s->values.size(); i++) {
       const Value& v = s->values[i];
-      if (v.slot >= 0 || v.scope == Scope::Shared) continue;
+      if (v.slot >= 0 || v.scope == Scope::Shared || v.scope == Scope::Register) continue;
       if (!plan.block && is_row_scalar(v, plan.grid)) {
         w.step("scope {} reg", v.name);
       } else if (!plan.block && row * size_of(v.expr->dtype) > w.target().l1 / 2) {

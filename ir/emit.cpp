@@ -278,8 +278,9 @@ Operand Emitter::emit_rare(const NodeRef& n) {
   const int lanes = std::max(condition.lanes, usual.lanes);
   condition = widen(condition, lanes);
   usual = widen(usual, lanes);
-  const Operand any =
-      lanes == 1 ? condition : push({.code = Code::Any, .args = {condition}}, level, DType::Bool, 1);
+  const Operand any = lanes == 1
+                          ? condition
+                          : push({.code = Code::Any, .args = {condition}}, level, DType::Bool, 1);
   Frame& frame = frames_[static_cast<size_t>(level)];
   const size_t code = frame.code.size(), keys = frame.keys.size();
   const Operand seldom = widen(emit(n->src[1]), lanes);
@@ -635,53 +636,67 @@ Operand Emitter::emit_read(const NodeRef& n) {
 }
 
 // The reader's lanes run along another axis than the registers': lanes x lanes registers are
-// exchanged in log2(lanes) rounds of shuffles, after which the wanted ones exist.
+// exchanged in log2(lanes) rounds of shuffles, after which the wanted ones exist. At an edge some
+// of either are dead; zeros stand in for them.
 bool Emitter::exchange_lanes(int value, const std::vector<NodeRef>& local) {
-  const auto count = static_cast<size_t>(lanes_);
-  const NodeRef lane = lane_variable(lanes_);
   size_t along = local.size();
   for (size_t d = 0; d < local.size(); d++) {
     if (lane_of(local[d])) along = d;
   }
-  if (along == local.size() || lane_of(local[along]).get() != lane.get()) return false;
-  const NodeRef first = index_add(local[along], lane, -1);
+  if (along == local.size()) return false;
+  const NodeRef reader = lane_of(local[along]);
+  const NodeRef first = index_add(local[along], reader, -1);
   if (first->op != Op::Const) return false;
   for (size_t other = 0; other < local.size(); other++) {
     if (other == along || local[other]->op != Op::Const) continue;
-    const NodeRef block = index_const(local[other]->lo / lanes_ * lanes_);
-    std::vector<NodeRef> key = local;
-    key[other] = index_add(block, lane);
-    std::vector<Operand> rows;
-    for (size_t q = 0; q < count; q++) {
-      key[along] = index_add(first, index_const(static_cast<int64_t>(q)));
-      const Operand* r = find_register(value, key);
-      if (!r) break;
-      rows.push_back(*r);
+    for (int64_t live = lanes_; live > 0; live--) {
+      if (exchange_square(value, local, along, other, first->lo, live)) return true;
     }
-    if (rows.size() < count) continue;
-    for (size_t half = count / 2; half > 0; half /= 2) {
-      std::vector<Operand> next = rows;
-      for (size_t q = 0; q < count; q++) {
-        if (q & half) continue;
-        for (const bool high : {false, true}) {
-          const std::vector<Operand> pair{rows[q], rows[q + half]};
-          next[q + (high ? half : 0)] = push({.code = Code::Shuffle,
-                                              .args = pair,
-                                              .imm = static_cast<int64_t>(half),
-                                              .flag = high},
-                                             level_of(pair), rows[q].dtype, lanes_);
-        }
-      }
-      rows = next;
-    }
-    key[along] = index_add(first, lane);
-    for (size_t q = 0; q < count; q++) {
-      key[other] = index_add(block, index_const(static_cast<int64_t>(q)));
-      keep_in_register(value, key, rows[q]);
-    }
-    return true;
   }
   return false;
+}
+
+// Turns the registers with `live` lanes along dimension `other` around, into ones with lanes along
+// dimension `along`.
+bool Emitter::exchange_square(int value, const std::vector<NodeRef>& local, size_t along,
+                              size_t other, int64_t first, int64_t live) {
+  const auto count = static_cast<size_t>(lanes_);
+  const NodeRef reader = lane_of(local[along]), writer = lane_variable(live);
+  const NodeRef block = index_const(local[other]->lo / lanes_ * lanes_);
+  std::vector<NodeRef> key = local;
+  key[other] = index_add(block, writer);
+  std::vector<Operand> rows;
+  for (size_t q = 0; q < count; q++) {
+    key[along] = index_const(first + static_cast<int64_t>(q));
+    const Operand* r = find_register(value, key);
+    if (!r && static_cast<int64_t>(q) < live_lanes(reader)) return false;
+    if (!r) {
+      Operand zero = constant(rows[0].dtype, 0);
+      zero.lanes = lanes_;
+      rows.push_back(zero);
+    } else {
+      rows.push_back(widen(*r, lanes_));
+    }
+  }
+  for (size_t half = count / 2; half > 0; half /= 2) {
+    std::vector<Operand> next = rows;
+    for (size_t q = 0; q < count; q++) {
+      if (q & half) continue;
+      for (const bool high : {false, true}) {
+        const std::vector<Operand> pair{rows[q], rows[q + half]};
+        Instruction i{
+            .code = Code::Shuffle, .args = pair, .imm = static_cast<int64_t>(half), .flag = high};
+        next[q + (high ? half : 0)] = push(std::move(i), level_of(pair), rows[q].dtype, lanes_);
+      }
+    }
+    rows = next;
+  }
+  key[along] = index_add(index_const(first), reader);
+  for (int64_t q = 0; q < live; q++) {
+    key[other] = index_add(block, index_const(q));
+    keep_in_register(value, key, rows[static_cast<size_t>(q)]);
+  }
+  return true;
 }
 
 }  // namespace lazuli

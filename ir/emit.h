@@ -148,6 +148,8 @@ class Emitter {
   Operand emit_rare(const NodeRef& n);
   Operand emit_narrow(const NodeRef& n);
   bool exchange_lanes(int value, const std::vector<NodeRef>& local);
+  bool exchange_square(int value, const std::vector<NodeRef>& local, size_t along, size_t other,
+                       int64_t first, int64_t live);
   const Operand* find_register(int value, const std::vector<NodeRef>& local) const;
 
   const Kernel& kernel_;

@@ -6,6 +6,7 @@
 
 #include "core/error.h"
 #include "core/evaluate.h"
+#include "ir/schedule.h"
 
 namespace lazuli {
 namespace {
@@ -35,9 +36,7 @@ Nest::Nest(const Kernel& kernel, const Target& target, int lanes)
 }
 
 Program Nest::run() {
-  for (const auto& s : kernel_.stages) {
-    if (!s->at) emit_phase(s.get());
-  }
+  for (const Stage* s : phases(kernel_)) emit_phase(s);
   return std::move(program_);
 }
 
@@ -327,7 +326,7 @@ void Nest::serial_loop(const Stage* s, size_t position, Environment& e) {
   const int64_t n = e.remaining[static_cast<size_t>(l.axis)];
   const int64_t full = n / l.stride, tail = n % l.stride;
   for (size_t q = position + 1; q < s->loops.size(); q++) {
-    require(s->loops[q].axis != l.axis || s->loops[q].stride < l.stride,
+    require(s->loops[q].axis != l.axis || s->loops[q].stride <= l.stride,
             "lower {}: in stage {} loop {} stands inside loop {}, a finer part of the same axis; "
             "order outer parts first",
             kernel_.name, s->name, s->loops[q].name, l.name);

@@ -256,6 +256,28 @@ void pack(Kernel& k, const Step& step) {
   user_error("schedule: `{}`: {} has no value that sums a product", print_step(step), s->name);
 }
 
+void lift(Kernel& k, const Step& step) {
+  Stage* s = k.find_stage(step.args[0]);
+  const int64_t wanted = number(step, step.args[1]);
+  for (const auto& other : k.stages) {
+    require(other->name != step.args[2], "schedule: `{}`: there is a stage {} already",
+            print_step(step), step.args[2]);
+  }
+  std::vector<NodeRef> loads;
+  for (const Value& v : s->values) {
+    visit(v.expr, [&](const NodeRef& n) {
+      const bool known = std::any_of(loads.begin(), loads.end(),
+                                     [&](const NodeRef& l) { return l.get() == n.get(); });
+      if (n->op == Op::Load && !known) loads.push_back(n);
+    });
+  }
+  require(wanted >= 0 && wanted < static_cast<int64_t>(loads.size()),
+          "schedule: `{}`: {} has {} loads", print_step(step), s->name, loads.size());
+  const NodeRef load = loads[static_cast<size_t>(wanted)];
+  const Substitution map{{load, stage_out(k, s, load, step.args[2])}};
+  for (Value& v : s->values) v.expr = substitute(v.expr, map);
+}
+
 // Axes a (outer) and b (inner) of stage S become f = extent(b)*a + b, in its values' dimensions and
 // in all reads of them.
 void flatten(Kernel& k, const Step& step) {
@@ -347,6 +369,7 @@ constexpr StepKind kSteps[] = {
     {"stream", 1, 1, set_stream, "stream V"},
     {"fuse", 2, 2, fuse, "fuse A B"},
     {"pack", 3, 3, pack, "pack S i P"},
+    {"lift", 3, 3, lift, "lift S n P"},
     {"flatten", 4, 4, flatten, "flatten S a b f"},
 };
 

@@ -9,6 +9,7 @@
 //   stream V                     non-temporal stores
 //   fuse A B                     B's values join the loops of A (equal axes)
 //   pack S i P                   factor i (0, 1) of the product that S sums becomes stage P
+//   lift S n P                   the n-th load of S (as printed, from 0) becomes stage P
 //   flatten S a b f              neighbouring axes a, b of S become one axis f
 // Steps only change loop lists, scopes and attachment; what is computed never changes. Every step
 // is checked as it is applied; what only the whole schedule can tell is checked by verify_schedule,
@@ -40,6 +41,9 @@ void apply_schedule(Kernel& kernel, const std::string& text);
 /// tree that encloses every reader, other phases see shared values only, parallel loops split no
 /// reduction, in-place values die in time.
 void verify_schedule(const Kernel& kernel);
+
+/// The root stages in the order in which their phases run. UserError if they wait for each other.
+std::vector<const Stage*> phases(const Kernel& kernel);
 
 /// Ids of the values that the stage reads, ascending.
 std::vector<int> values_read(const Stage& stage);

@@ -53,7 +53,8 @@ void lay_out(Place& place, const Stage& stage, const Value& v, const Region& reg
     const auto loop = std::find_if(stage.loops.begin(), stage.loops.end(),
                                    [&](const Loop& l) { return l.name == loop_name; });
     ensure(loop != stage.loops.end(), "a storage order names a loop that is gone");
-    const auto d = static_cast<size_t>(std::find(axes.begin(), axes.end(), loop->axis) - axes.begin());
+    const auto d =
+        static_cast<size_t>(std::find(axes.begin(), axes.end(), loop->axis) - axes.begin());
     const bool outermost = std::none_of(stage.loops.begin(), stage.loops.end(), [&](const Loop& l) {
       return l.axis == loop->axis && l.stride > loop->stride;
     });

@@ -9,15 +9,16 @@
 
 namespace lazuli {
 
-/// The part of a stage's index space that one emission covers: for each axis, where it begins and how long it is.
+/// The part of a stage's index space that one emission covers: for each axis, where it begins and
+/// how long it is.
 struct Region {
   std::vector<NodeRef> base;
   std::vector<int64_t> extent;
 };
 
 /// The storage of one value. The flat index of an element is, over the components, the sum of
-/// ((coordinate / divisor) mod modulus) * stride with coordinates relative to `base`. Divisors are the strides of split
-/// loops, so the sum folds to a linear form.
+/// ((coordinate / divisor) mod modulus) * stride with coordinates relative to `base`. Divisors are
+/// the strides of split loops, so the sum folds to a linear form.
 struct Place {
   struct Component {
     size_t dim;
@@ -42,8 +43,8 @@ struct Place {
 /// Indices into stage.axes of the dims of `v`.
 std::vector<int> axes_of(const Stage& stage, const Value& v);
 
-/// Lays out `v` for a region of its stage: row-major over its dims with the last padded to whole vectors, or in the order of
-/// v.layout. Fills in components, size and padded.
+/// Lays out `v` for a region of its stage: row-major over its dims with the last padded to whole
+/// vectors, or in the order of v.layout. Fills in components, size and padded.
 void lay_out(Place& place, const Stage& stage, const Value& v, const Region& region, int lanes);
 
 }  // namespace lazuli

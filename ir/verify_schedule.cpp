@@ -41,18 +41,19 @@ class ScheduleVerifier {
   // vector.
   void loops(const Stage& s) const {
     for (size_t a = 0; a < s.axes.size(); a++) {
-      int64_t inner = 0;  // the stride of the loop outside must be what the loops inside cover
+      int64_t stride = 0, covered = 1;  // of the loop inside; each loop steps over what that covers
       for (size_t l = s.loops.size(); l-- > 0;) {
         const Loop& loop = s.loops[l];
         if (loop.axis != static_cast<int>(a)) continue;
-        require(inner == 0 ? loop.stride == 1 : loop.stride >= inner,
+        require(loop.stride >= stride && loop.stride <= covered,
                 "schedule: in stage {} loop {} stands inside a finer part of its axis; order outer "
                 "parts first",
                 s.name, loop.name);
-        inner = loop.stride * loop.extent;
+        stride = loop.stride;
+        covered = loop.stride * loop.extent;
       }
-      require(inner > s.axes[a]->hi, "schedule: the loops of stage {} do not cover axis {}", s.name,
-              a);
+      require(covered > s.axes[a]->hi, "schedule: the loops of stage {} do not cover axis {}",
+              s.name, a);
     }
     for (const auto& c : kernel_.stages) {
       if (c->at != &s) continue;
@@ -90,7 +91,15 @@ class ScheduleVerifier {
   void readers(const Stage& s, const Value& v) const {
     const bool seen_by_all = v.scope == Scope::Shared || v.scope == Scope::Argument ||
                              (v.alias >= 0 && kernel_.find_value(v.alias).second->slot >= 0);
-    require(s.at || seen_by_all,
+    bool others = false;
+    for (const auto& reader : kernel_.stages) {
+      const auto& list = reads_.of(reader.get());
+      others |= reader.get() != &s && std::any_of(list.begin(), list.end(),
+                                                  [&](const auto& r) { return r.value == v.id; });
+    }
+    // What only its own stage reads, at the same point, may stay in registers.
+    const bool forwarded = v.scope == Scope::Register && !others;
+    require(s.at || seen_by_all || forwarded,
             "schedule: {} is computed by a phase of its own but its scope is private; attach stage "
             "{} or give it scope shared",
             v.name, s.name);
@@ -106,9 +115,6 @@ class ScheduleVerifier {
         require(seen_by_all,
                 "schedule: {} is private to phase {} but phase {} reads it; give it scope shared",
                 v.name, root_of(&s)->name, root_of(reader.get())->name);
-        require(number(root_of(&s)) < number(root_of(reader.get())),
-                "schedule: phase {} reads {} of the later phase {}", root_of(reader.get())->name,
-                v.name, root_of(&s)->name);
         continue;
       }
       if (!s.at) continue;
@@ -190,6 +196,39 @@ class ScheduleVerifier {
 
 void verify_schedule(const Kernel& kernel) {
   ScheduleVerifier(kernel).run();
+  phases(kernel);
+}
+
+std::vector<const Stage*> phases(const Kernel& kernel) {
+  const Reads reads(kernel);
+  const auto root_of = [](const Stage* s) {
+    while (s->at) s = s->at;
+    return s;
+  };
+  // A root comes when all phases that its members read have come; of several, the first in the
+  // list.
+  std::map<const Stage*, std::set<const Stage*>> waits;
+  std::vector<const Stage*> roots;
+  for (const auto& s : kernel.stages) {
+    if (!s->at) roots.push_back(s.get());
+    for (const Reads::Read& r : reads.of(s.get())) {
+      const Stage* source = root_of(kernel.find_value(r.value).first);
+      if (source != root_of(s.get())) waits[root_of(s.get())].insert(source);
+    }
+  }
+  std::vector<const Stage*> order;
+  while (!roots.empty()) {
+    const auto ready = std::find_if(roots.begin(), roots.end(), [&](const Stage* r) {
+      return std::none_of(roots.begin(), roots.end(),
+                          [&](const Stage* o) { return waits[r].count(o) > 0; });
+    });
+    require(ready != roots.end(),
+            "schedule: phases {} and others wait for each other; attach their stages elsewhere",
+            roots.front()->name);
+    order.push_back(*ready);
+    roots.erase(ready);
+  }
+  return order;
 }
 
 }  // namespace lazuli

@@ -1,4 +1,5 @@
-// Algorithms of the kernel families, without any loop decision, and the check of a lowered kernel against them.
+// Algorithms of the kernel families, without any loop decision, and the check of a lowered kernel
+// against them.
 #pragma once
 
 #include <string>
@@ -16,7 +17,8 @@ Kernel layer_norm(int64_t rows, int64_t columns);
 /// dx, dw and db; the rows in chunks, whose partial column sums a second phase adds.
 Kernel layer_norm_backward(int64_t rows, int64_t columns, int64_t chunk);
 /// a (or its transpose) times b (or its transpose), and bias and a sigmoid unit if `epilogue`.
-Kernel matmul(int64_t m, int64_t n, int64_t k, bool ta, bool tb, bool epilogue, DType t = DType::F32);
+Kernel matmul(int64_t m, int64_t n, int64_t k, bool ta, bool tb, bool epilogue,
+              DType t = DType::F32);
 Kernel conv3x3(int64_t in, int64_t out, int64_t height, int64_t width);
 Kernel attention(int64_t heads, int64_t length, int64_t width, bool causal);
 /// Loss of every row and the gradient of their mean.
@@ -25,8 +27,9 @@ Kernel column_sum(int64_t rows, int64_t columns, DType t = DType::F32);
 Kernel total_sum(int64_t n, DType t = DType::F32);
 Kernel transpose(int64_t rows, int64_t columns, bool staged);
 
-/// Fills arguments with reproducible values, runs the lowered kernel in the program interpreter with one and with several
-/// workers, evaluates the algorithm directly, and returns "" or what differs.
+/// Fills arguments with reproducible values, runs the lowered kernel in the program interpreter
+/// with one and with several workers, evaluates the algorithm directly, and returns "" or what
+/// differs.
 std::string difference(const Kernel& kernel, const Target& target);
 
 }  // namespace lazuli::test
