@@ -1,0 +1,45 @@
+#include "ir/target.h"
+
+#include <array>
+
+#include "core/error.h"
+
+namespace lazuli {
+namespace {
+
+struct NamedTarget {
+  const char* name;
+  const char* cpu;
+  const char* triple;
+  int lanes, registers;
+  bool fma;
+};
+
+constexpr const char* kLinux = "x86_64-unknown-linux-gnu";
+constexpr std::array<NamedTarget, 4> kTargets{{
+    {"x86-64-v2", "x86-64-v2", kLinux, 4, 16, false},
+    {"x86-64-v3", "x86-64-v3", kLinux, 8, 16, true},
+    {"x86-64-v4", "x86-64-v4", kLinux, 16, 32, true},
+    {"aarch64", "generic", "aarch64-unknown-linux-gnu", 4, 32, true},
+}};
+
+}  // namespace
+
+Target named_target(const std::string& name) {
+  std::string known;
+  for (const NamedTarget& t : kTargets) {
+    if (name == t.name) {
+      Target r;
+      r.cpu = t.cpu;
+      r.triple = t.triple;
+      r.lanes = t.lanes;
+      r.vector_registers = t.registers;
+      r.has_fma = t.fma;
+      return r;
+    }
+    known += std::string(known.empty() ? "" : ", ") + t.name;
+  }
+  user_error("target: there is no target '{}'; named ones are {}", name, known);
+}
+
+}  // namespace lazuli
