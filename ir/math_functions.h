@@ -213,49 +213,52 @@ LAZULI_MATH Mantissa<V, S> split_log(V<S> x) {
                           where(denormal, V<S>(bias + T::kMantissa + 2), V<S>(bias)));
 }
 
-/// log(1 + f) - f for 1 + f in [2/3, 4/3).
+/// log(1 + f) - f + c for 1 + f in [2/3, 4/3); c is small.
 template <template <typename> class V>
-V<float> log_tail(V<float> f) {
-  return f * f * fma(f, poly(f, Table<float>::kLog), V<float>(-0.5));
+V<float> log_tail(V<float> f, V<float> c) {
+  const V<float> square = f * f;
+  return fma(square * f, poly(f, Table<float>::kLog), fma(square, V<float>(-0.5), c));
 }
 template <template <typename> class V>
-V<double> log_tail(V<double> f) {  // by atanh(f / (2 + f)): a division, but half the terms
+V<double> log_tail(V<double> f, V<double> c) {  // by atanh(f / (2 + f)): a division, half the terms
   const V<double> s = f / (V<double>(2) + f), z = s * s, h = V<double>(0.5) * f * f;
-  return s * fma(z, poly(z, Table<double>::kLog), h) - h;
+  return fma(s, fma(z, poly(z, Table<double>::kLog), h), c - h);
 }
 
-/// (e log 2 + log(1 + f)) / log(base), of which `two` is log 2 / log(base) and `unit` 1 /
-/// log(base).
-LAZULI_MATH V<S> join_log(V<S> e, V<S> f, Parts2 two, Parts2 unit) {
-  V<S> y = log_tail(f);
-  if (unit.high == 1) {
-    y = two.low == 0 ? y : fma(e, V<S>(two.low), y);
-    return fma(e, V<S>(two.high), f + y);
-  }
-  y = fma(f, V<S>(unit.low), y * V<S>(unit.high));
+/// e log 2 + log(1 + f).
+LAZULI_MATH V<S> join_log(V<S> e, V<S> f) {
+  const auto& ln2 = Table<S>::kLn2;
+  return fma(e, V<S>(ln2.high), f + log_tail(f, e * V<S>(ln2.low)));
+}
+
+/// The same over log(base), of which `two` is log 2 / log(base) and `unit` 1 / log(base).
+LAZULI_MATH V<S> join_log_of_base(V<S> e, V<S> f, Parts2 two, Parts2 unit) {
+  V<S> y = f * V<S>(unit.low);
   if (two.low != 0) y = fma(e, V<S>(two.low), y);
+  y = fma(log_tail(f, V<S>(0)), V<S>(unit.high), y);
   return fma(e, V<S>(two.high), fma(f, V<S>(unit.high), y));
 }
 
 /// y where 0 < x < inf; else what a logarithm is there.
 LAZULI_MATH V<S> log_edges(V<S> x, V<S> y) {
-  const V<S> outside = where(x == V<S>(0), V<S>(-kInf), V<S>(kNaN));
-  return where(V<S>(0) < x, where(x < V<S>(kInf), y, x), outside);
+  const V<bool> finite = x < V<S>(kInf);
+  const V<S> negative = where(finite, V<S>(kNaN), x);
+  return where((V<S>(0) < x) & finite, y, where(x == V<S>(0), V<S>(-kInf), negative));
 }
 
 LAZULI_MATH V<S> log(V<S> x) {
   const auto m = split_log(x);
-  return log_edges(x, join_log(m.e, m.f, Table<S>::kLn2, {1, 0}));
+  return log_edges(x, join_log(m.e, m.f));
 }
 
 LAZULI_MATH V<S> log2(V<S> x) {
   const auto m = split_log(x);
-  return log_edges(x, join_log(m.e, m.f, {1, 0}, Table<S>::kLog2e));
+  return log_edges(x, join_log_of_base(m.e, m.f, {1, 0}, Table<S>::kLog2e));
 }
 
 LAZULI_MATH V<S> log10(V<S> x) {
   const auto m = split_log(x);
-  return log_edges(x, join_log(m.e, m.f, Table<S>::kLog10Of2, Table<S>::kLog10e));
+  return log_edges(x, join_log_of_base(m.e, m.f, Table<S>::kLog10Of2, Table<S>::kLog10e));
 }
 
 LAZULI_MATH V<S> log1p(V<S> x) {
@@ -268,7 +271,7 @@ LAZULI_MATH V<S> log1p(V<S> x) {
   const V<U> field = m.biased & V<U>(~kMantissaBits<S> & ~kSignBit<S>);
   const V<S> s = bitcast<S>(V<U>((U{2} * T::kBias + 2) << T::kMantissa) - field);
   const V<S> f = fma(s, x * V<S>(0.25), fma(s, V<S>(0.25), V<S>(-1)));
-  const V<S> y = log_edges(u, join_log(m.e, f, T::kLn2, {1, 0}));
+  const V<S> y = log_edges(u, join_log(m.e, f));
   return where(abs(x) < V<S>(T::kTiny), x, y);
 }
 
@@ -452,35 +455,39 @@ LAZULI_MATH V<S> acos(V<S> x) {
   return where(small, near, far);
 }
 
-/// The angle of (|x|, |y|), from 0 to pi/2, or to pi where the top bit of `left` is set.
-LAZULI_MATH V<S> angle_of(V<S> t, V<bool> steep, V<UintOf<S>> left) {
-  using U = UintOf<S>;
-  const auto& pi = Table<S>::kPi;
+/// high + low + atan(t) or, where the top bit of `sign` is set, - atan(t); 0 <= t <= 1.
+LAZULI_MATH V<S> turn(V<S> high, V<S> low, V<S> t, V<UintOf<S>> sign) {
   const V<S> z = t * t, tail = t * z * poly(z, Table<S>::kAtan);
-  // t, pi/2 - t, pi - t or pi/2 + t: the constant, and t with a sign.
-  const V<bool> is_left = left != V<U>(0);
-  const V<S> high = where(steep, V<S>(pi.high / 2), where(is_left, V<S>(pi.high), V<S>(0)));
-  const V<S> low = where(steep, V<S>(pi.middle / 2), where(is_left, V<S>(pi.middle), V<S>(0)));
-  const V<U> sign = where(steep, left ^ V<U>(kSignBit<S>), left);
   return high + (flip_sign(t, sign) + (flip_sign(tail, sign) + low));
 }
 
 LAZULI_MATH V<S> atan(V<S> x) {
-  const V<S> a = abs(x);
+  using U = UintOf<S>;
+  const auto& pi = Table<S>::kPi;
+  const V<S> a = abs(x), zero(0);
   const V<bool> steep = V<S>(1) < a;
   const V<S> t = where(steep, V<S>(1), a) / where(steep, a, V<S>(1));
-  return flip_sign(angle_of<V, S>(t, steep, V<UintOf<S>>(0)), sign_of(x));
+  const V<S> high = where(steep, V<S>(pi.high / 2), zero),
+             low = where(steep, V<S>(pi.middle / 2), zero);
+  return flip_sign(turn<V, S>(high, low, t, where(steep, V<U>(kSignBit<S>), V<U>(0))), sign_of(x));
 }
 
 LAZULI_MATH V<S> atan2(V<S> y, V<S> x) {
-  const V<S> a = abs(x), b = abs(y);
+  using U = UintOf<S>;
+  const auto& pi = Table<S>::kPi;
+  const V<S> a = abs(x), b = abs(y), zero(0);
   const V<bool> steep = a < b;
-  const V<S> low = where(steep, a, b), high = where(steep, b, a);
-  V<S> t = low / high;
-  t = where(low == high, where(low == V<S>(0), V<S>(0), V<S>(1)), t);  // 0/0 and inf/inf
-  const V<S> angle = flip_sign(angle_of<V, S>(t, steep, sign_of(x)), sign_of(y));
-  const V<S> sum = x + y;  // NaN if either is
-  return where((x == x) & (y == y), angle, sum);
+  const V<S> lesser = where(steep, a, b), greater = where(steep, b, a);
+  const V<S> at_equal = where(lesser == zero, zero, V<S>(1));  // 0/0 and inf/inf too
+  const V<S> t = where(lesser == greater, at_equal, lesser / greater);
+  // atan(t), pi/2 - atan(t) where steep, and from pi where x is negative.
+  const V<U> left = sign_of(x);
+  const V<bool> is_left = left != V<U>(0);
+  const V<S> high = where(steep, V<S>(pi.high / 2), where(is_left, V<S>(pi.high), zero));
+  const V<S> low = where(steep, V<S>(pi.middle / 2), where(is_left, V<S>(pi.middle), zero));
+  const V<U> sign = where(steep, left ^ V<U>(kSignBit<S>), left);
+  const V<S> angle = flip_sign(turn<V, S>(high, low, t, sign), sign_of(y));
+  return where((x == x) & (y == y), angle, x + y);
 }
 
 // ---- error function

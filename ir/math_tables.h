@@ -50,9 +50,9 @@ struct Table<float> {
   // (e^r - 1) / r - 1 over r, |r| <= 0.3475: 2^-26.1
   static constexpr std::array kExp{0x1p-1, 0x1.5554aep-3, 0x1.5554ep-5, 0x1.122936p-7,
                                    0x1.6d56c8p-10};
-  // (log(1 + f) - f + f^2/2) / f^3, |f| <= 1/3: 2^-24.6
-  static constexpr std::array kLog{0x1.5554fp-2,  -0x1.000b28p-2, 0x1.99dda4p-3, -0x1.515824p-3,
-                                   0x1.1de464p-3, -0x1.35c1p-3,   0x1.233bcep-3};
+  // (log(1 + f) - f + f^2/2) / f^3, |f| <= 1/3: 2^-27.6
+  static constexpr std::array kLog{0x1.55550cp-2, -0x1.fffe5ep-3, 0x1.99ce36p-3, -0x1.55b7fp-3,
+                                   0x1.1ef236p-3, -0x1.f03b2ap-4, 0x1.1df0c2p-3, -0x1.0e2cbp-3};
   // (atanh(s)/s - 1 - z/3) / z^2, z = s^2 <= 0.0401: 2^-34.5
   static constexpr std::array kPowLog{0x1.999aap-3, 0x1.241a32p-3, 0x1.e8eb6p-4};
   static constexpr Parts2 kThird{0x1.555556p-2, -0x1.555556p-27};
