@@ -1,0 +1,105 @@
+// Random graphs: the CPU against the reference device, values and gradients, until the time is over.
+#include <doctest/doctest.h>
+#include <fmt/format.h>
+
+#include <chrono>
+#include <cstdlib>
+#include <string>
+
+#include "core/gradient.h"
+#include "core/graph.h"
+#include "runtime/runtime.h"
+#include "tests/ir/random_graph.h"
+#include "tests/ir/run_plan.h"
+
+namespace lazuli {
+namespace {
+
+double now() {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
+
+// From the environment, because a run must be repeatable with the seed it printed.
+uint64_t setting(const char* name, uint64_t fallback) {
+  const char* text = std::getenv(name);
+  return text ? std::strtoull(text, nullptr, 10) : fallback;
+}
+
+double tolerance(DType t) {
+  switch (t) {
+    case DType::F64: return 1e-9;
+    case DType::F16: return 2e-2;
+    case DType::BF16: return 1.5e-1;
+    case DType::F32: return 2e-4;
+    default: return 0;
+  }
+}
+
+// Gradients of the sum of the float roots with respect to the float leaves.
+std::vector<NodeRef> with_gradients(std::vector<NodeRef> roots) {
+  std::vector<NodeRef> outputs, cotangents, leaves;
+  for (const NodeRef& r : roots) {
+    if (!is_float(r->dtype)) continue;
+    outputs.push_back(r);
+    cotangents.push_back(constant(Scalar(1.0), r->dtype, r->shape));
+  }
+  for (const NodeRef& n : topological(roots)) {
+    if (n->op == Op::Buffer && is_float(n->dtype)) leaves.push_back(n);
+  }
+  for (NodeRef& g : pull_back(outputs, cotangents, leaves)) {
+    if (g) roots.push_back(std::move(g));
+  }
+  return roots;
+}
+
+std::vector<test::Elements> values(Device& device, const std::vector<NodeRef>& roots) {
+  device.realize(roots);
+  std::vector<test::Elements> out;
+  for (const NodeRef& r : roots) out.push_back(test::elements(*r));
+  for (const NodeRef& r : roots) {
+    if (r->op != Op::Buffer) r->set_storage(nullptr);
+  }
+  return out;
+}
+
+// An empty string, or what differs.
+std::string compare(uint64_t seed, int size, bool gradients) {
+  Runtime& runtime = Runtime::current();
+  std::vector<NodeRef> roots = test::random_graph(seed, size);
+  if (gradients) roots = with_gradients(std::move(roots));
+  const auto want = values(runtime.device("reference"), roots);
+  const auto got = values(runtime.device("cpu"), roots);
+  for (size_t i = 0; i < roots.size(); i++) {
+    const double d = test::difference(roots[i]->dtype, got[i], want[i]);
+    if (!(d <= tolerance(roots[i]->dtype))) {
+      return fmt::format("root {} of {} ({} {}): difference {}", i, roots.size(), name(roots[i]->dtype),
+                         to_string(roots[i]->shape), d);
+    }
+  }
+  return "";
+}
+
+}  // namespace
+
+TEST_SUITE("fuzz") {
+  TEST_CASE("random graphs have the same values on the cpu as on the reference device") {
+    const uint64_t first = setting("FUZZ_SEED", 1);
+    const double end = now() + static_cast<double>(setting("FUZZ_SECONDS", 5));
+    uint64_t seed = first;
+    for (; now() < end; seed++) {
+      const int size = 4 + static_cast<int>(seed % 24);
+      const bool gradients = seed % 3 == 0;
+      std::string wrong;
+      try {
+        wrong = compare(seed, size, gradients);
+      } catch (const Error& e) {
+        wrong = e.what();
+      }
+      INFO("FUZZ_SEED=", seed, " size ", size, gradients ? " with gradients" : "");
+      CHECK_MESSAGE(wrong.empty(), wrong);
+    }
+    MESSAGE(fmt::format("{} graphs from FUZZ_SEED={}", seed - first, first));
+  }
+}
+
+}  // namespace lazuli
