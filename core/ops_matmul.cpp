@@ -40,9 +40,11 @@ NodeRef align(const NodeRef& x, const Ints& labels, const Ints& all) {
 
 }  // namespace
 
-Tensor contract(std::string_view op, const Tensor& a, const Ints& labels_a, const Tensor& b, const Ints& labels_b,
-                const Ints& out) {
+Tensor contract_wide(std::string_view op, const Tensor& a, const Ints& labels_a, const Tensor& b, const Ints& labels_b,
+                     const Ints& out) {
   require_same_dtype(op, a, b);
+  require(a.dtype() != DType::Bool, "{}: bools have no products; convert them first, as in x.to(i32)", op);
+  const DType wide = accumulator(a.dtype());
   Ints all = out, summed;
   for (const Ints* labels : {&labels_a, &labels_b}) {
     for (int64_t l : *labels) {
@@ -50,21 +52,30 @@ Tensor contract(std::string_view op, const Tensor& a, const Ints& labels_a, cons
     }
   }
   check_shape(op, Shape(all.size(), 1));
-  const NodeRef x = align(a.node(), labels_a, all), y = align(b.node(), labels_b, all);
+  const NodeRef x = align(cast(a.node(), wide), labels_a, all), y = align(cast(b.node(), wide), labels_b, all);
   const Shape shape = broadcast_shapes(op, x->shape, y->shape);
+  check_shape(op, shape);
   for (int64_t i = static_cast<int64_t>(out.size()); i < static_cast<int64_t>(all.size()); i++) summed.push_back(i);
   const NodeRef product = elementwise(Op::Mul, {expand(x, shape), expand(y, shape)});
   return Tensor(reduce(Op::ReduceAdd, product, summed));
 }
 
-Tensor matmul(const Tensor& a, const Tensor& b) {
+Tensor contract(std::string_view op, const Tensor& a, const Ints& labels_a, const Tensor& b, const Ints& labels_b,
+                const Ints& out) {
+  return cast(contract_wide(op, a, labels_a, b, labels_b, out), a.dtype());
+}
+
+namespace {
+
+// a @ b, not rounded to a 16-bit dtype yet.
+Tensor product(std::string_view op, const Tensor& a, const Tensor& b) {
   const Shape sa = a.shape(), sb = b.shape();
-  require(!sa.empty() && !sb.empty(), "matmul: operands of shapes {} and {}; both need at least one dimension",
+  require(!sa.empty() && !sb.empty(), "{}: operands of shapes {} and {}; both need at least one dimension", op,
           to_string(sa), to_string(sb));
   const int64_t ka = sa.back(), kb = sb.size() == 1 ? sb[0] : sb[sb.size() - 2];
   if (ka != kb) {
     const bool fits = sb.size() >= 2 && sb.back() == ka;
-    user_error("matmul: inner sizes differ: {} @ {} has {} and {}{}", to_string(sa), to_string(sb), ka, kb,
+    user_error("{}: inner sizes differ: {} @ {} has {} and {}{}", op, to_string(sa), to_string(sb), ka, kb,
                fits ? "; did you mean b.transpose()?" : "");
   }
   // Labels: batches count from the right as -1, -2, ...; m, n and k are 0, 1, 2.
@@ -83,32 +94,44 @@ Tensor matmul(const Tensor& a, const Tensor& b) {
     lb.push_back(1);
     out.push_back(1);
   }
-  return contract("matmul", a, la, b, lb, out);
+  return contract_wide(op, a, la, b, lb, out);
 }
 
+void require_matrices(std::string_view op, const Tensor& a, const Tensor& b) {
+  require_rank(op, a, 2, "first");
+  require_rank(op, b, 2, "second");
+}
+
+void require_batches(std::string_view op, const Tensor& a, const Tensor& b) {
+  require_rank(op, a, 3, "first");
+  require_rank(op, b, 3, "second");
+  require(a.size(0) == b.size(0), "{}: batch sizes differ: {} and {}", op, a.size(0), b.size(0));
+}
+
+}  // namespace
+
+Tensor matmul(const Tensor& a, const Tensor& b) { return cast(product("matmul", a, b), a.dtype()); }
+
 Tensor mm(const Tensor& a, const Tensor& b) {
-  require_rank("mm", a, 2, "first");
-  require_rank("mm", b, 2, "second");
-  return matmul(a, b);
+  require_matrices("mm", a, b);
+  return cast(product("mm", a, b), a.dtype());
 }
 
 Tensor bmm(const Tensor& a, const Tensor& b) {
-  require_rank("bmm", a, 3, "first");
-  require_rank("bmm", b, 3, "second");
-  require(a.size(0) == b.size(0), "bmm: batch sizes differ: {} and {}", a.size(0), b.size(0));
-  return matmul(a, b);
+  require_batches("bmm", a, b);
+  return cast(product("bmm", a, b), a.dtype());
 }
 
 Tensor mv(const Tensor& a, const Tensor& v) {
   require_rank("mv", a, 2, "first");
   require_rank("mv", v, 1, "second");
-  return matmul(a, v);
+  return cast(product("mv", a, v), a.dtype());
 }
 
 Tensor dot(const Tensor& a, const Tensor& b) {
   require_rank("dot", a, 1, "first");
   require_rank("dot", b, 1, "second");
-  return matmul(a, b);
+  return cast(product("dot", a, b), a.dtype());
 }
 
 Tensor outer(const Tensor& a, const Tensor& b) {
@@ -119,22 +142,29 @@ Tensor outer(const Tensor& a, const Tensor& b) {
 
 namespace {
 
-// beta of 0 ignores x, NaN and all, as in PyTorch.
-Tensor scaled_sum(const Tensor& x, const Tensor& product, const Scalar& beta, const Scalar& alpha) {
+// beta * x + alpha * product, rounded once; beta of 0 ignores x, NaN and all, as in PyTorch.
+Tensor scaled_sum(std::string_view op, const Tensor& x, const Tensor& product, const Scalar& beta, const Scalar& alpha) {
   const Tensor scaled = alpha.as_double() == 1 ? product : mul(product, alpha);
-  if (beta.as_double() == 0) return scaled;
-  const Tensor y = broadcast_to(x, product.shape());
-  return add(beta.as_double() == 1 ? y : mul(y, beta), scaled);
+  require(broadcast_shapes(op, x.shape(), product.shape()) == product.shape(),
+          "{}: the summand of shape {} does not broadcast to the product's shape {}", op, to_string(x.shape()),
+          to_string(product.shape()));
+  if (beta.as_double() == 0) return cast(scaled, x.dtype());
+  const Tensor y = cast(x, product.dtype());
+  return cast(add(beta.as_double() == 1 ? y : mul(y, beta), scaled), x.dtype());
 }
 
 }  // namespace
 
 Tensor addmm(const Tensor& x, const Tensor& a, const Tensor& b, const Scalar& beta, const Scalar& alpha) {
-  return scaled_sum(x, mm(a, b), beta, alpha);
+  require_matrices("addmm", a, b);
+  require_same_dtype("addmm", x, a);
+  return scaled_sum("addmm", x, product("addmm", a, b), beta, alpha);
 }
 
 Tensor baddbmm(const Tensor& x, const Tensor& a, const Tensor& b, const Scalar& beta, const Scalar& alpha) {
-  return scaled_sum(x, bmm(a, b), beta, alpha);
+  require_batches("baddbmm", a, b);
+  require_same_dtype("baddbmm", x, a);
+  return scaled_sum("baddbmm", x, product("baddbmm", a, b), beta, alpha);
 }
 
 Tensor linear(const Tensor& x, const Tensor& weight, const std::optional<Tensor>& bias) {
@@ -142,8 +172,10 @@ Tensor linear(const Tensor& x, const Tensor& weight, const std::optional<Tensor>
           to_string(weight.shape()));
   require(x.dim() >= 1 && x.size(-1) == weight.size(-1), "linear: the last size of {} is not that of the weight {}",
           to_string(x.shape()), to_string(weight.shape()));
-  const Tensor y = matmul(x, weight.dim() == 2 ? transpose(weight, 0, 1) : weight);
-  return bias ? add(y, *bias) : y;
+  const Tensor y = product("linear", x, weight.dim() == 2 ? transpose(weight, 0, 1) : weight);
+  if (!bias) return cast(y, x.dtype());
+  require_same_dtype("linear", x, *bias);
+  return cast(add(y, cast(*bias, y.dtype())), x.dtype());
 }
 
 Tensor tensordot(const Tensor& a, const Tensor& b, int64_t dims) {

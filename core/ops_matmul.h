@@ -3,6 +3,7 @@
 #pragma once
 
 #include <optional>
+#include <string_view>
 
 #include "core/arguments.h"
 #include "core/tensor.h"
@@ -35,5 +36,8 @@ Tensor tensordot(const Tensor& a, const Tensor& b, const Ints& dims_a, const Int
 /// and b are the same axis; `out` lists the labels kept, in order. Labels are distinct within an operand.
 Tensor contract(std::string_view op, const Tensor& a, const Ints& labels_a, const Tensor& b, const Ints& labels_b,
                 const Ints& out);
+/// The same, still in the dtype that it was summed in: f32 for the 16-bit floats.
+Tensor contract_wide(std::string_view op, const Tensor& a, const Ints& labels_a, const Tensor& b, const Ints& labels_b,
+                     const Ints& out);
 
 }  // namespace lazuli

@@ -1,5 +1,7 @@
 #include "core/ops_softmax.h"
 
+#include <limits>
+
 #include "core/gradient.h"
 #include "core/ops_elementwise.h"
 #include "core/ops_movement.h"
@@ -25,8 +27,10 @@ Tensor softmax(const Tensor& x, int64_t dim, std::optional<DType> dtype) {
   const Tensor y = prepared("softmax", x, dtype);
   const int64_t axis = check_axis("softmax", dim, y.dim());
   if (y.numel() == 0 || y.dim() == 0) return y.dim() == 0 ? exp(sub(y, y)) : y;
-  const Tensor e = exp(shifted(y, axis));
-  return div(e, sum(e, axis, true));
+  return in_wide(y, [axis](const Tensor& v) {
+    const Tensor e = exp(shifted(v, axis));
+    return div(e, sum(e, axis, true));
+  });
 }
 
 Tensor softmin(const Tensor& x, int64_t dim, std::optional<DType> dtype) { return softmax(neg(x), dim, dtype); }
@@ -35,19 +39,44 @@ Tensor log_softmax(const Tensor& x, int64_t dim, std::optional<DType> dtype) {
   const Tensor y = prepared("log_softmax", x, dtype);
   const int64_t axis = check_axis("log_softmax", dim, y.dim());
   if (y.numel() == 0 || y.dim() == 0) return y.dim() == 0 ? sub(y, y) : y;
-  const Tensor s = shifted(y, axis);
-  return sub(s, log(sum(exp(s), axis, true)));
+  return in_wide(y, [axis](const Tensor& v) {
+    const Tensor s = shifted(v, axis);
+    return sub(s, log(sum(exp(s), axis, true)));
+  });
 }
 
 Tensor logsumexp(const Tensor& x, const Dims& dims, bool keepdim) {
   const Tensor y = to_float(x);
   const Ints axes = check_axes("logsumexp", dims, y.dim());
-  if (y.numel() == 0) return log(sum(exp(y), dims, keepdim));
-  const Tensor top = detach(amax(y, axes, true));
-  const Tensor finite = where(isfinite(top), top, Scalar(0.0));
-  const Tensor kept = log(sum(exp(sub(y, finite)), axes, true));
-  const Tensor r = add(kept, finite);
-  return keepdim ? r : reshape(r, sum(y, axes).shape());
+  return in_wide(y, [&](const Tensor& v) {
+    if (v.numel() == 0) return log(sum(exp(v), axes, keepdim));
+    const Tensor top = detach(amax(v, axes, true));
+    const Tensor finite = where(isfinite(top), top, Scalar(0.0));
+    const Tensor r = add(log(sum(exp(sub(v, finite)), axes, true)), finite);
+    return keepdim ? r : reshape(r, sum(v, axes).shape());
+  });
+}
+
+Tensor logcumsumexp(const Tensor& x, int64_t dim) {
+  const Tensor y = to_float(x);
+  const int64_t axis = check_axis("logcumsumexp", dim, y.dim());
+  if (y.dim() == 0 || y.numel() == 0) return y;
+  return in_wide(y, [axis](const Tensor& v) {
+    constexpr double kInf = std::numeric_limits<double>::infinity();
+    const int64_t n = v.size(axis);
+    Tensor sums = v;  // of the last `step` elements
+    for (int64_t step = 1; step < n; step *= 2) {
+      const Tensor none = broadcast_to(Tensor(constant(-kInf, v.dtype())), narrow(v, axis, 0, step).shape());
+      const Tensor before = cat({none, narrow(sums, axis, 0, n - step)}, axis);
+      const Tensor top = detach(maximum(sums, before));
+      const Tensor finite = where(isfinite(top), top, 0.0);
+      const Tensor sum = exp(sums - finite) + exp(before - finite);
+      // Of nothing but -inf; its logarithm would have no gradient.
+      const Tensor nothing = sum == 0;
+      sums = contiguous(where(nothing, -kInf, log(where(nothing, 1.0, sum)) + finite));
+    }
+    return sums;
+  });
 }
 
 }  // namespace lazuli
