@@ -5,6 +5,7 @@
 
 #include "core/error.h"
 #include "core/gradient.h"
+#include "core/ops_elementwise.h"
 
 namespace lazuli {
 namespace {
@@ -244,7 +245,7 @@ const Row kRules[] = {
     {Op::Rsqrt,  [](const N& o, const N& g) -> Grads { return {E(g) * (E(o) * E(o) * E(o)) * -0.5}; }},
     {Op::Exp,    [](const N& o, const N& g) -> Grads { return {E(g) * E(o)}; }},
     {Op::Exp2,   [](const N& o, const N& g) -> Grads { return {E(g) * E(o) * kLn2}; }},
-    {Op::Expm1,  [](const N& o, const N& g) -> Grads { return {E(g) * (E(o) + 1.0)}; }},
+    {Op::Expm1,  [](const N& o, const N& g) -> Grads { return {E(g) * fn(Op::Exp, x0(o))}; }},
     {Op::Log,    [](const N& o, const N& g) -> Grads { return {E(g) / x0(o)}; }},
     {Op::Log2,   [](const N& o, const N& g) -> Grads { return {E(g) / (x0(o) * kLn2)}; }},
     {Op::Log10,  [](const N& o, const N& g) -> Grads { return {E(g) / (x0(o) * kLn10)}; }},
@@ -263,6 +264,7 @@ const Row kRules[] = {
     {Op::Atanh,  [](const N& o, const N& g) -> Grads { return {E(g) / (1.0 - x0(o) * x0(o))}; }},
     {Op::Erf,    [](const N& o, const N& g) -> Grads { return {E(g) * (fn(Op::Exp, -(x0(o) * x0(o))) * kTwoOverSqrtPi)}; }},
     {Op::Erfc,   [](const N& o, const N& g) -> Grads { return {E(g) * (fn(Op::Exp, -(x0(o) * x0(o))) * -kTwoOverSqrtPi)}; }},
+    {Op::Digamma, [](const N& o, const N& g) -> Grads { return {E(g) * E(trigamma(Tensor(x0(o).n)).node())}; }},
     {Op::Lgamma, [](const N& o, const N& g) -> Grads { return {E(g) * fn(Op::Digamma, x0(o))}; }},
     {Op::Cast,   [](const N& o, const N& g) -> Grads { return {is_float(o->src[0]->dtype) ? cast(g, o->src[0]->dtype) : N()}; }},
     {Op::Add,    [](const N&, const N& g) -> Grads { return {g, g}; }},
@@ -275,7 +277,8 @@ const Row kRules[] = {
                    return {where(tie, h, where(lt(a, b), z, g)), where(tie, h, where(lt(b, a), z, g))}; }},
     {Op::Min,    [](const N& o, const N& g) -> Grads { const E a = x0(o), b = x1(o), h = E(g) * 0.5, z = like(a, 0); const E tie = eq(a, b);
                    return {where(tie, h, where(lt(b, a), z, g)), where(tie, h, where(lt(a, b), z, g))}; }},
-    {Op::Atan2,  [](const N& o, const N& g) -> Grads { const E r = 1.0 / (x0(o) * x0(o) + x1(o) * x1(o));
+    {Op::Atan2,  [](const N& o, const N& g) -> Grads { const E d = x0(o) * x0(o) + x1(o) * x1(o), z = like(d, 0);
+                   const E r = where(eq(d, z), z, 1.0 / d);
                    return {E(g) * (x1(o) * r), E(g) * (-x0(o) * r)}; }},
     {Op::Where,  [](const N& o, const N& g) -> Grads { const E z = like(E(g), 0); return {N(), where(x0(o), g, z), where(x0(o), z, g)}; }},
     {Op::Fma,    [](const N& o, const N& g) -> Grads { return {E(g) * x1(o), E(g) * x0(o), g}; }},

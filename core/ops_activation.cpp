@@ -164,7 +164,7 @@ Tensor hardsigmoid(const Tensor& x) {
 Tensor hardswish(const Tensor& x) {
   require_float("hardswish", x);
   return in_wide(x, [](const Tensor& v) {
-    return where(v <= -3, 0.0, where(v >= 3, v, v * (v + 3) / 6));
+    return where(v >= 3, v, v * where(v <= -3, 0.0, where(v >= 3, 6.0, v + 3)) / 6);
   });
 }
 

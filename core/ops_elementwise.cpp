@@ -5,6 +5,7 @@
 #include <limits>
 #include <numbers>
 
+#include "core/gradient.h"
 #include "core/ops_movement.h"
 #include "core/ops_reduce.h"
 
@@ -151,16 +152,11 @@ Tensor pow_by_number(const Tensor& x, const Scalar& n, DType t) {
   return whole_power(base, static_cast<uint64_t>(n.as_int()));
 }
 
-// Gradients at a tie of the bounds go to x, as PyTorch's clamp sends them.
+// A bound of clamp. PyTorch sends the gradient at a tie to the bound if that is a number, and to both halves if a tensor.
 Tensor bounded(const Tensor& x, const TensorOrScalar& bound, bool low) {
-  if (!bound.is_tensor() && std::isnan(bound.scalar().as_double())) {
-    return Tensor(constant(bound.scalar(), x.dtype(), x.shape()));
-  }
-  Tensor outside = low ? lt(x, bound) : gt(x, bound);
-  if (bound.is_tensor() && is_float(bound.tensor().dtype())) {
-    outside = outside | isnan(bound.tensor());
-  }
-  return where(outside, bound, x);
+  if (bound.is_tensor()) return low ? maximum(x, bound) : minimum(x, bound);
+  if (std::isnan(bound.scalar().as_double())) return Tensor(constant(bound.scalar(), x.dtype(), x.shape()));
+  return where(low ? le(x, bound) : ge(x, bound), bound, x);
 }
 
 // Giles' polynomials in w = -log(1 - x^2), for the centre and the tails.
@@ -241,7 +237,10 @@ Tensor neg(const Tensor& x) {
   return unary(Op::Neg, x);
 }
 Tensor abs(const Tensor& x) { return is_signed(x.dtype()) ? unary(Op::Abs, x) : x; }
-Tensor sign(const Tensor& x) { return x.dtype() == DType::Bool ? x : unary(Op::Sign, x); }
+Tensor sign(const Tensor& x) {
+  if (x.dtype() == DType::Bool) return x;
+  return is_float(x.dtype()) ? where(isnan(x), 0.0, unary(Op::Sign, x)) : unary(Op::Sign, x);
+}
 Tensor square(const Tensor& x) {
   return x.dtype() == DType::Bool ? square(cast(x, DType::I64)) : x * x;
 }
@@ -288,16 +287,47 @@ Tensor frac(const Tensor& x) {
   return x - trunc(x);
 }
 
-Tensor erfinv(const Tensor& x) {
+namespace detail {
+
+Tensor erfinv_value(const Tensor& x) {
   return in_wide(to_float(x), [](const Tensor& v) {
     if (v.dtype() == DType::F32) return erfinv_f32(v);
     Tensor y = erfinv_f32(v);
     const double slope = 2 / std::sqrt(std::numbers::pi);
     for (int step = 0; step < 2; step++) {
-      const Tensor error = where(abs(y) > 1, where(v > 0, (1 - v) - erfc(y), erfc(-y) - (1 + v)), erf(y) - v);
+      // Far out the small distance from ±1 is compared, not the rounded value itself.
+      const Tensor far = where(v > 0, (1 - v) - erfc(y), erfc(-y) - (1 + v));
+      const Tensor error = where(abs(y) > 1, far, erf(y) - v);
       y = y - where(abs(v) < 1, error / (slope * exp(-y * y)), 0.0);
     }
     return y;
+  });
+}
+
+}  // namespace detail
+
+Tensor erfinv(const Tensor& x) {
+  const Tensor v = to_float(x);
+  // The slope of the polynomial is less exact than that of the function: exp(y^2) sqrt(pi) / 2.
+  return custom_vjp(detail::erfinv_value(detach(v)), {v}, [v](const Tensor& cotangent) -> std::vector<Tensor> {
+    const Tensor y = erfinv(v);
+    return {cotangent * (exp(y * y) * (std::sqrt(std::numbers::pi) / 2))};
+  });
+}
+
+Tensor trigamma(const Tensor& x) {
+  return in_wide(to_float(x), [](const Tensor& v) {
+    // Below 1/2 by reflection: pi^2 / sin^2(pi x) - trigamma(1 - x).
+    const Tensor low = v < 0.5;
+    Tensor z = where(low, 1 - v, v), sum(constant(0, v.dtype(), v.shape()));
+    for (int i = 0; i < 6; i++) {
+      sum = sum + 1 / (z * z);
+      z = z + 1;
+    }
+    const Tensor w = 1 / (z * z);
+    const Tensor series = (1 + 0.5 / z + w * (1.0 / 6 - w * (1.0 / 30 - w * (1.0 / 42 - w * (1.0 / 30))))) / z;
+    const Tensor result = sum + series, angle = sin(where(low, v, 0.5) * std::numbers::pi);
+    return where(low, std::numbers::pi * std::numbers::pi / (angle * angle) - result, result);
   });
 }
 
@@ -452,9 +482,9 @@ Tensor atan2(const TensorOrScalar& a, const TensorOrScalar& b) {
 Tensor hypot(const TensorOrScalar& a, const TensorOrScalar& b) {
   return float_binary("hypot", a, b, [](const Tensor& x, const Tensor& y) {
     const Tensor ax = abs(x), ay = abs(y), large = maximum(ax, ay), small = minimum(ax, ay);
-    const Tensor ratio = small / where(large == 0, 1.0, large);
-    return where(isinf(x) | isinf(y), std::numeric_limits<double>::infinity(),
-                 large * sqrt(1 + ratio * ratio));
+    const Tensor ratio = small / large;
+    const Tensor length = where(large == 0, 0.0, large * sqrt(1 + ratio * ratio));
+    return where(isinf(x) | isinf(y), std::numeric_limits<double>::infinity(), length);
   });
 }
 
@@ -484,7 +514,7 @@ Tensor xlogy(const TensorOrScalar& a, const TensorOrScalar& b) {
   return float_binary("xlogy", a, b, [](const Tensor& x, const Tensor& y) {
     // Where y > 0 is finite the product is 0 by itself and keeps its gradient in x, which is log(y).
     const Tensor zero = (x == 0) & ((y <= 0) | (y == std::numeric_limits<double>::infinity()));
-    return where(zero, 0.0, x * log(where(zero, 1.0, y)));
+    return where(zero, 0.0, where(zero, 0.0, x) * log(y));
   });
 }
 
@@ -592,8 +622,8 @@ Tensor clamp(const Tensor& x, const std::optional<TensorOrScalar>& low,
   if (low && high) t = result_type(std::array<TensorOrScalar, 3>{x, *low, *high});
   else t = result_type(x, low ? *low : *high);
   Tensor y = cast(x, t);
-  if (low) y = cast(bounded(y, *low, true), t);
-  if (high) y = cast(bounded(y, *high, false), t);
+  if (low) y = bounded(y, *low, true);
+  if (high) y = bounded(y, *high, false);
   return y;
 }
 Tensor clip(const Tensor& x, const std::optional<TensorOrScalar>& low,

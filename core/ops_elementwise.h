@@ -26,6 +26,7 @@ Tensor clone(const Tensor& x);
 // ---- unary
 Tensor neg(const Tensor& x);
 Tensor abs(const Tensor& x);
+/// -1, 0 or 1; 0 for NaN.
 Tensor sign(const Tensor& x);
 Tensor square(const Tensor& x);
 Tensor sqrt(const Tensor& x);
@@ -57,6 +58,8 @@ Tensor erfc(const Tensor& x);
 Tensor erfinv(const Tensor& x);
 Tensor lgamma(const Tensor& x);
 Tensor digamma(const Tensor& x);
+/// The derivative of digamma: by recurrence to arguments of 7 and more, then the asymptotic series.
+Tensor trigamma(const Tensor& x);
 Tensor trunc(const Tensor& x);
 Tensor floor(const Tensor& x);
 Tensor ceil(const Tensor& x);
@@ -145,7 +148,7 @@ bool allclose(const TensorOrScalar& a, const TensorOrScalar& b, double rtol = 1e
 Tensor where(const Tensor& condition, const TensorOrScalar& a, const TensorOrScalar& b);
 /// start + weight * (end - start), computed from the nearer end.
 Tensor lerp(const Tensor& start, const Tensor& end, const TensorOrScalar& weight);
-/// min(max(x, low), high); either bound may be left out.
+/// min(max(x, low), high); either bound may be left out. At a number as bound no gradient passes to x; a tensor shares it.
 Tensor clamp(const Tensor& x, const std::optional<TensorOrScalar>& low = {},
              const std::optional<TensorOrScalar>& high = {});
 Tensor clip(const Tensor& x, const std::optional<TensorOrScalar>& low = {},
@@ -153,6 +156,11 @@ Tensor clip(const Tensor& x, const std::optional<TensorOrScalar>& low = {},
 /// x + value * a * b, and x + value * a / b.
 Tensor addcmul(const Tensor& x, const Tensor& a, const Tensor& b, const Scalar& value = 1);
 Tensor addcdiv(const Tensor& x, const Tensor& a, const Tensor& b, const Scalar& value = 1);
+
+namespace detail {
+/// erfinv without a gradient of its own, for random numbers.
+Tensor erfinv_value(const Tensor& x);
+}  // namespace detail
 
 // ---- operators; a number stands on either side. `/` divides as in Python, `%` is remainder, `==` compares elements.
 inline Tensor operator+(const Tensor& a, const Tensor& b) { return add(a, b); }

@@ -362,7 +362,7 @@ Tensor gather(const Tensor& x, int64_t dim, const Tensor& index) {
 
 Tensor take_along_dim(const Tensor& x, const Tensor& index, std::optional<int64_t> dim) {
   require_integers("take_along_dim", index);
-  if (!dim) return gather(flatten(x), 0, flatten(index));
+  if (!dim) return gather(flatten(x), 0, wrapped(flatten(index), x.numel()));
   const int64_t axis = check_axis("take_along_dim", *dim, x.dim());
   require(index.dim() == x.dim(), "take_along_dim: the index has shape {}, but the input {}; their ranks must agree",
           to_string(index.shape()), to_string(x.shape()));
@@ -372,7 +372,7 @@ Tensor take_along_dim(const Tensor& x, const Tensor& index, std::optional<int64_
   Shape source = broadcast_shapes("take_along_dim", a, b), target = source;
   source[at(axis)] = x.size(axis);
   target[at(axis)] = index.size(axis);
-  return gather(expand(x, source), axis, expand(index, target));
+  return gather(expand(x, source), axis, expand(wrapped(index, x.size(axis)), target));
 }
 
 Tensor index_select(const Tensor& x, int64_t dim, const Tensor& index) {

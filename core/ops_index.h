@@ -41,7 +41,7 @@ Tensor setitem(const Tensor& x, const Indices& index, const TensorOrScalar& valu
 
 /// out[i][j][k] = x[index[i][j][k]][j][k] for dim 0, and so on: index has x's rank, and no axis but `dim` is longer.
 Tensor gather(const Tensor& x, int64_t dim, const Tensor& index);
-/// As gather, but the index broadcasts against x outside `dim`; without dim, x is flattened.
+/// As gather, but the index broadcasts against x outside `dim` and may count from the end; without dim, x is flattened.
 Tensor take_along_dim(const Tensor& x, const Tensor& index, std::optional<int64_t> dim = {});
 /// The slices of axis `dim` that a vector of indices names.
 Tensor index_select(const Tensor& x, int64_t dim, const Tensor& index);

@@ -64,12 +64,6 @@ NodeRef inside(const Shape& shape, const Ints& before_after) {
   return pad(constant(true, DType::Bool, shape), before_after);
 }
 
-Ints inverse(const Ints& order) {
-  Ints out(order.size());
-  for (size_t i = 0; i < order.size(); i++) out[at(order[i])] = static_cast<int64_t>(i);
-  return out;
-}
-
 // The padding of each axis as pairs (before, after), first axis first.
 Ints pairs_by_axis(const Tensor& x, const Ints& pad) {
   require(pad.size() % 2 == 0, "pad: {} counts were given; each axis needs two", pad.size());
@@ -403,14 +397,16 @@ std::vector<Tensor> unbind(const Tensor& x, int64_t dim) {
 
 Tensor unfold(const Tensor& x, int64_t dimension, int64_t size, int64_t step) {
   const int64_t axis = check_axis("unfold", dimension, x.dim());
-  const Tensor v = x.dim() == 0 ? reshape(x, {1}) : x;
   require(step > 0, "unfold: the step is {}; it must be positive", step);
-  require(size >= 1 && size <= v.size(axis),
-          "unfold: windows of {} do not fit dimension {} of size {}", size, axis, v.size(axis));
-  Shape shape = v.shape();
+  const int64_t n = x.dim() == 0 ? 1 : x.size(axis);
+  require(size >= 0 && size <= n, "unfold: windows of {} do not fit dimension {} of size {}", size, axis, n);
+  if (x.dim() == 0) return narrow(reshape(x, {1}), 0, 0, size);
+  Shape shape = x.shape();
   shape.push_back(size);
   check_shape("unfold", shape);
-  return Tensor(window(v.node(), axis, size, step, 1));
+  if (size > 0) return Tensor(window(x.node(), axis, size, step, 1));
+  shape[at(axis)] = n / step + 1;
+  return Tensor(constant(0, x.dtype(), shape));
 }
 
 Tensor diagonal(const Tensor& x, int64_t offset, int64_t dim1, int64_t dim2) {

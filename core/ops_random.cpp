@@ -110,6 +110,10 @@ int mantissa_bits(DType dtype) {
   }
 }
 
+DType unsigned_of(int bytes) {
+  return bytes == 1 ? DType::U8 : bytes == 2 ? DType::U16 : bytes == 4 ? DType::U32 : DType::U64;
+}
+
 Tensor shaped(const NodeRef& x, const Shape& shape) { return Tensor(reshape(x, shape)); }
 
 // A word's top bits as the mantissa of a number in [1, 2), less 1.
@@ -117,8 +121,7 @@ Tensor unit_interval(const Tensor& key, const Shape& shape, DType dtype) {
   const int mantissa = mantissa_bits(dtype);
   // bf16 needs 7 bits, which one byte holds.
   const int width = mantissa < 8 ? 8 : 8 * size_of(dtype);
-  const DType raw = width == 8 ? DType::U8 : width == 16 ? DType::U16 : width == 32 ? DType::U32 : DType::U64;
-  const DType bits = size_of(dtype) == 2 ? DType::U16 : raw;
+  const DType raw = unsigned_of(width / 8), bits = unsigned_of(size_of(dtype));
   const Tensor top = cast(threefry_bits(key, shape, raw) >> (width - mantissa), bits);
   const uint64_t one = to_bits(1.0, dtype);
   const Tensor number = top | Tensor(constant(from_bits(one, bits), bits));
@@ -136,7 +139,7 @@ double largest_below_one(DType dtype) { return 1.0 - std::ldexp(1.0, -1 - mantis
 
 Tensor standard_normal(const Tensor& key, const Shape& shape, DType dtype) {
   const Tensor u = in_range(unit_interval(key, shape, dtype), -largest_below_one(dtype), 1.0);
-  return erfinv(u) * std::numbers::sqrt2;
+  return detail::erfinv_value(u) * std::numbers::sqrt2;
 }
 
 double fan_in(std::string_view op, const Shape& shape) {
@@ -231,8 +234,7 @@ Tensor randint(int64_t low, int64_t high, const Shape& shape, DType dtype, const
   check_shape("randint", shape);
   require(is_int(dtype), "randint: {} is not an integer dtype; use uniform for floats", name(dtype));
   require(low < high, "randint: no integer lies in [{}, {})", low, high);
-  constexpr std::array kUnsigned{DType::U8, DType::U16, DType::U32, DType::U64};
-  const DType bits = kUnsigned[static_cast<size_t>(std::countr_zero(static_cast<unsigned>(size_of(dtype))))];
+  const DType bits = unsigned_of(size_of(dtype));
   const uint64_t span = static_cast<uint64_t>(high) - static_cast<uint64_t>(low);
   const int width = 8 * size_of(dtype);
   require(width == 64 || span <= uint64_t{1} << width, "randint: [{}, {}) holds more numbers than {}", low, high,
