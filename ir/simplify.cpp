@@ -1,101 +1,231 @@
 #include "ir/simplify.h"
 
-#include <unordered_map>
-
 #include "core/error.h"
 #include "core/evaluate.h"
 #include "core/graph.h"
+#include "ir/simplify_rules.h"
 
 namespace lazuli {
 namespace {
 
+uint64_t bits_of(const NodeRef& constant) { return std::get<ScalarBits>(constant->arg).bits; }
 NodeRef zero(const Node& n) { return constant(Scalar(0), n.dtype, n.shape); }
 
-// ---- rules: the node that stands for `n`, or null
+// ---- rules
 
-NodeRef strip(const NodeRef& n) {
+NodeRef strip(const NodeRef& n, Simplifier&) {
   const bool graph_only = n->op == Op::Fresh || n->op == Op::Detach || n->op == Op::CustomVjp;
   return graph_only ? n->src[0] : NodeRef();
 }
 
-NodeRef empty_array(const NodeRef& n) { return n->numel() == 0 ? zero(*n) : NodeRef(); }
-
-NodeRef reduce_nothing(const NodeRef& n) {
-  if (!is_reduce(n->op) || n->src[0]->numel() != 0) return {};
-  return make({.op = Op::Const,
-               .dtype = n->dtype,
-               .shape = n->shape,
-               .arg = ScalarBits{reduce_identity(n->op, n->dtype)}});
+NodeRef empty_array(const NodeRef& n, Simplifier&) {
+  return n->numel() == 0 ? zero(*n) : NodeRef();
 }
 
-NodeRef indexed_nothing(const NodeRef& n) {
-  if (n->op == Op::Scatter && n->src[1]->numel() == 0) return n->src[0];
-  if (n->op == Op::Gather && n->src[0]->numel() == 0) return zero(*n);
-  if (n->op == Op::Window && n->src[0]->numel() == 0) return zero(*n);
-  return {};
+NodeRef reads_nothing(const NodeRef& n, Simplifier&) {
+  if (n->src.empty() || n->numel() == 0) return {};
+  if (n->op == Op::Scatter) return n->src[1]->numel() == 0 ? n->src[0] : NodeRef();
+  if (n->src[0]->numel() != 0) return {};
+  return is_reduce(n->op) ? constant_of_bits(reduce_identity(n->op, n->dtype), n->dtype, n->shape)
+                          : zero(*n);
 }
 
-NodeRef pad_nothing(const NodeRef& n) {
-  const bool pads = n->op == Op::Pad || n->op == Op::Unwindow;
-  return pads && n->src[0]->numel() == 0 ? zero(*n) : NodeRef();
-}
-
-NodeRef fold_constants(const NodeRef& n) {
+NodeRef fold_constants(const NodeRef& n, Simplifier&) {
   if (!is_elementwise(n->op)) return {};
   uint64_t bits[3];
   for (size_t i = 0; i < n->src.size(); i++) {
-    if (n->src[i]->op != Op::Const) return {};
-    bits[i] = std::get<ScalarBits>(n->src[i]->arg).bits;
+    if (!is_constant(n->src[i])) return {};
+    bits[i] = bits_of(n->src[i]);
   }
   const uint64_t r = evaluate(n->op, n->dtype, {bits, n->src.size()}, n->src.back()->dtype);
-  return make({.op = Op::Const, .dtype = n->dtype, .shape = n->shape, .arg = ScalarBits{r}});
+  return constant_of_bits(r, n->dtype, n->shape);
 }
 
-NodeRef move_constant(const NodeRef& n) {
-  if (!is_movement(n->op) || n->src[0]->op != Op::Const) return {};
-  const ScalarBits bits = std::get<ScalarBits>(n->src[0]->arg);
-  if ((n->op == Op::Pad || n->op == Op::Unwindow) && bits.bits != 0) return {};
-  return make({.op = Op::Const, .dtype = n->dtype, .shape = n->shape, .arg = bits});
-}
-
-struct Rule {
-  const char* name;
-  NodeRef (*apply)(const NodeRef&);
+// x op e = x, bit for bit; `left` if the operand may stand on either side.
+struct Neutral {
+  Op op;
+  double value;
+  bool left, floats, integers;
 };
-constexpr Rule kRules[] = {
+constexpr Neutral kNeutral[] = {
+    {Op::Mul, 1, true, true, true},    {Op::Div, 1, false, true, false},
+    {Op::IDiv, 1, false, false, true}, {Op::Sub, 0, false, true, true},
+    {Op::Add, -0.0, true, true, false}, {Op::Add, 0, true, false, true},
+    {Op::Or, 0, true, false, true},    {Op::Xor, 0, true, false, true},
+    {Op::Shl, 0, false, false, true},  {Op::Shr, 0, false, false, true},
+};
+
+NodeRef neutral_operand(const NodeRef& n, Simplifier&) {
+  if (n->src.size() != 2) return {};
+  for (const Neutral& row : kNeutral) {
+    if (row.op != n->op || !(is_float(n->dtype) ? row.floats : row.integers)) continue;
+    const uint64_t bits = to_bits(Scalar(row.value), n->dtype);
+    if (is_constant(n->src[1]) && bits_of(n->src[1]) == bits) return n->src[0];
+    if (row.left && is_constant(n->src[0]) && bits_of(n->src[0]) == bits) return n->src[1];
+  }
+  return {};
+}
+
+NodeRef absorbing_operand(const NodeRef& n, Simplifier&) {
+  if ((n->op != Op::Mul && n->op != Op::And) || is_float(n->dtype)) return {};
+  for (const NodeRef& s : n->src) {
+    if (is_constant(s) && bits_of(s) == 0) return s;
+  }
+  const bool keeps = n->op == Op::And && n->dtype == DType::Bool;
+  for (size_t i = 0; keeps && i < 2; i++) {
+    if (is_constant(n->src[i])) return n->src[1 - i];
+  }
+  return {};
+}
+
+NodeRef equal_operands(const NodeRef& n, Simplifier&) {
+  if (n->src.size() < 2 || n->src[n->src.size() - 2].get() != n->src.back().get()) return {};
+  switch (n->op) {
+    case Op::Max:
+    case Op::Min:
+    case Op::And:
+    case Op::Or:
+    case Op::Where: return n->src.back();
+    default: return {};
+  }
+}
+
+NodeRef constant_condition(const NodeRef& n, Simplifier&) {
+  if (n->op != Op::Where) return {};
+  if (is_constant(n->src[0])) return bits_of(n->src[0]) ? n->src[1] : n->src[2];
+  if (is_op(n->src[0], Op::Not)) {
+    return elementwise(Op::Where, {n->src[0]->src[0], n->src[2], n->src[1]});
+  }
+  return {};
+}
+
+NodeRef double_negation(const NodeRef& n, Simplifier&) {
+  if (n->op != Op::Neg && n->op != Op::Not) return {};
+  return is_op(n->src[0], n->op) ? n->src[0]->src[0] : NodeRef();
+}
+
+// a + -b = a - b, a - -b = a + b, -a * -b = a * b: signs are exact.
+NodeRef negated_operand(const NodeRef& n, Simplifier&) {
+  const auto negated = [&](size_t i) { return is_op(n->src[i], Op::Neg); };
+  if (n->op == Op::Add) {
+    if (negated(1)) return elementwise(Op::Sub, {n->src[0], n->src[1]->src[0]});
+    if (negated(0)) return elementwise(Op::Sub, {n->src[1], n->src[0]->src[0]});
+  }
+  if (n->op == Op::Sub && negated(1)) return elementwise(Op::Add, {n->src[0], n->src[1]->src[0]});
+  if ((n->op == Op::Mul || n->op == Op::Div) && negated(0) && negated(1)) {
+    return elementwise(n->op, {n->src[0]->src[0], n->src[1]->src[0]});
+  }
+  return {};
+}
+
+// Does every value of `from` survive the conversion to `to`?
+bool holds(DType to, DType from) {
+  if (from == to || from == DType::Bool) return true;
+  const DTypeInfo &a = info(from), &b = info(to);
+  if (a.kind == Kind::Float) {
+    return b.kind == Kind::Float && b.size > a.size && to != DType::F16;
+  }
+  if (b.kind == Kind::Float) {
+    constexpr int kMantissa[] = {11, 8, 24, 53};
+    const int bits = 8 * a.size - a.is_signed;
+    return bits <= kMantissa[static_cast<int>(to) - static_cast<int>(DType::F16)];
+  }
+  if (to == DType::Bool) return false;
+  return a.is_signed == b.is_signed ? b.size >= a.size : !a.is_signed && b.size > a.size;
+}
+
+NodeRef cast_of_cast(const NodeRef& n, Simplifier&) {
+  if (n->op != Op::Cast || !is_op(n->src[0], Op::Cast)) return {};
+  const NodeRef& x = n->src[0]->src[0];
+  return holds(n->src[0]->dtype, x->dtype) ? cast(x, n->dtype) : NodeRef();
+}
+
+NodeRef bitcast_of_bitcast(const NodeRef& n, Simplifier&) {
+  if (n->op != Op::Bitcast || !is_op(n->src[0], Op::Bitcast)) return {};
+  return bitcast(n->src[0]->src[0], n->dtype);
+}
+
+// A condition made a number and compared with zero.
+NodeRef number_of_condition(const NodeRef& n, Simplifier&) {
+  if (n->op != Op::Ne || !is_constant(n->src[1]) || bits_of(n->src[1]) != 0) return {};
+  if (!is_op(n->src[0], Op::Cast) || n->src[0]->src[0]->dtype != DType::Bool) return {};
+  return n->src[0]->src[0];
+}
+
+constexpr Rule kAlgebra[] = {
     {"strip what only the graph needs", strip},
     {"an array without elements is a constant", empty_array},
-    {"a reduction of nothing is its identity", reduce_nothing},
-    {"nothing is scattered, or gathered from", indexed_nothing},
-    {"zeros around nothing are zeros", pad_nothing},
+    {"what reads no element is a constant", reads_nothing},
     {"fold constants", fold_constants},
-    {"a moved constant is a constant", move_constant},
+    {"drop a neutral operand", neutral_operand},
+    {"an absorbing operand is the result", absorbing_operand},
+    {"choose between equals", equal_operands},
+    {"decide a constant condition", constant_condition},
+    {"negate twice", double_negation},
+    {"absorb signs", negated_operand},
+    {"cast at once", cast_of_cast},
+    {"bitcast at once", bitcast_of_bitcast},
+    {"a condition as a number as a condition", number_of_condition},
 };
 
 }  // namespace
 
-std::vector<NodeRef> simplify(std::span<const NodeRef> roots, std::vector<std::string>* trace) {
-  std::unordered_map<const Node*, NodeRef> done;
-  for (const NodeRef& n : topological(roots, true)) {
-    if (n->realised() || is_leaf(n->op)) {
-      done[n] = n->realised() || n->numel() > 0 ? n : zero(*n);
-      continue;
-    }
-    Sources src;
-    for (const NodeRef& s : n->src) src.push_back(done.at(s));
-    NodeRef r = with_src(n, std::move(src));
-    for (bool changed = true; changed && !is_leaf(r->op) && !r->realised();) {
-      changed = false;
-      for (const Rule& rule : kRules) {
-        NodeRef next = rule.apply(r);
-        if (!next) continue;
-        if (trace) trace->push_back(fmt::format("{}: {}", rule.name, name(r->op)));
-        r = std::move(next);
-        changed = true;
-        break;
+std::span<const Rule> algebra_rules() { return kAlgebra; }
+
+NodeRef constant_of_bits(uint64_t bits, DType dtype, Shape shape) {
+  return make({.op = Op::Const, .dtype = dtype, .shape = std::move(shape), .arg = ScalarBits{bits}});
+}
+
+bool Simplifier::read_once(const NodeRef& n) const {
+  const auto it = uses_.find(n);
+  return it == uses_.end() || it->second <= 1;
+}
+
+NodeRef Simplifier::operator()(NodeRef n) {
+  const auto step = [&](const NodeRef& x) -> NodeRef {
+    for (const auto& table : {algebra_rules(), movement_rules(), reduction_rules()}) {
+      for (const Rule& rule : table) {
+        if (NodeRef next = rule.apply(x, *this); next && next.get() != x.get()) {
+          if (trace_) trace_->push_back(fmt::format("{}: {}", rule.name, name(x->op)));
+          return next;
+        }
       }
     }
-    done[n] = r;
+    return {};
+  };
+  while (!is_leaf(n->op) && !n->realised()) {
+    NodeRef next = step(n);
+    if (!next) break;
+    n = std::move(next);
+  }
+  return n;
+}
+
+std::vector<NodeRef> simplify(std::span<const NodeRef> roots, std::vector<std::string>* trace) {
+  Simplifier simplifier(trace);
+  const std::vector<NodeRef> order = topological(roots, true);
+  std::unordered_map<const Node*, int> uses;
+  uses.reserve(order.size());
+  for (const NodeRef& n : order) {
+    if (n->realised()) continue;
+    for (const NodeRef& s : n->src) uses[s]++;
+  }
+  for (const NodeRef& r : roots) uses[r]++;
+  std::unordered_map<const Node*, NodeRef> done;
+  done.reserve(order.size());
+  for (const NodeRef& n : order) {
+    NodeRef r = n;
+    if (!n->realised()) {
+      if (is_leaf(n->op)) {
+        if (n->numel() == 0) r = zero(*n);
+      } else {
+        Sources src;
+        for (const NodeRef& s : n->src) src.push_back(done.at(s));
+        r = simplifier(with_src(n, std::move(src)));
+      }
+    }
+    simplifier.count_uses(r, uses[n]);
+    done[n] = std::move(r);
   }
   std::vector<NodeRef> out;
   for (const NodeRef& r : roots) out.push_back(done.at(r));

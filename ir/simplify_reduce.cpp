@@ -1,0 +1,283 @@
+// Rules on reductions. Sums may be reassociated: the sum of sums is one sum, and the sum of a sum of products is a sum for each product, because
+// each of them alone is a contraction.
+#include <algorithm>
+
+#include "core/error.h"
+#include "core/graph.h"
+#include "ir/simplify_rules.h"
+
+namespace lazuli {
+namespace {
+
+bool contains(const Ints& axes, size_t a) {
+  return std::find(axes.begin(), axes.end(), static_cast<int64_t>(a)) != axes.end();
+}
+
+Ints count_axes(int64_t n) {
+  Ints r;
+  for (int64_t i = 0; i < n; i++) r.push_back(i);
+  return r;
+}
+
+const Node* base_of(const NodeRef& n) {
+  const Node* x = n;
+  while (is_movement(x->op) && !x->realised()) x = x->src[0];
+  return x;
+}
+
+// A product of factors that are both smaller than it: worth nothing by itself, a contraction once summed.
+bool is_outer_product(const NodeRef& n) {
+  return is_op(n, Op::Mul) && base_of(n->src[0])->numel() < n->numel() &&
+         base_of(n->src[1])->numel() < n->numel();
+}
+
+NodeRef without_unit_axes(const NodeRef& n, Simplifier& s) {
+  if (!is_reduce(n->op)) return {};
+  const NodeRef& x = n->src[0];
+  Ints axes, kept;
+  Shape shape;
+  for (size_t i = 0; i < x->shape.size(); i++) {
+    if (contains(n->ints(), i)) {
+      if (x->shape[i] == 1) continue;
+      axes.push_back(static_cast<int64_t>(shape.size()));
+    }
+    shape.push_back(x->shape[i]);
+  }
+  if (axes.size() == n->ints().size()) return {};
+  return reduce(n->op, s(reshape(x, shape)), axes);
+}
+
+// The sum of n equal numbers is n times the number, their maximum the number itself.
+NodeRef reduce_repeated(const NodeRef& n, Simplifier& s) {
+  if (!is_reduce(n->op) || n->op == Op::ReduceMul) return {};
+  const NodeRef& x = n->src[0];
+  const bool constant_source = is_constant(x);
+  if (!constant_source && !is_op(x, Op::Expand)) return {};
+  int64_t times = 1;
+  Ints rest;
+  Shape small = x->shape;
+  for (size_t i = 0; i < x->shape.size(); i++) {
+    if (!contains(n->ints(), i)) continue;
+    if (constant_source || (x->src[0]->shape[i] == 1 && x->shape[i] > 1)) {
+      times *= x->shape[i];
+      small[i] = 1;
+    } else {
+      rest.push_back(static_cast<int64_t>(i));
+    }
+  }
+  if (times == 1) return {};
+  NodeRef y = constant_source ? constant_of_bits(std::get<ScalarBits>(x->arg).bits, x->dtype, small)
+                              : s(expand(x->src[0], small));
+  if (!rest.empty()) y = s(reduce(n->op, y, rest));
+  y = s(reshape(y, n->shape));
+  if (n->op != Op::ReduceAdd) return y;
+  // A count that the dtype cannot hold is one that its sum could not reach exactly either.
+  const DType wide = accumulator(n->dtype);
+  NodeRef product =
+      s(elementwise(Op::Mul, {s(cast(y, wide)), constant(Scalar(times), wide, n->shape)}));
+  return cast(product, n->dtype);
+}
+
+// Kept axes along which the source only repeats are repeated afterwards.
+NodeRef repeat_after(const NodeRef& n, Simplifier& s) {
+  if (!is_reduce(n->op) || !is_op(n->src[0], Op::Expand)) return {};
+  const NodeRef& x = n->src[0];
+  Shape small = x->shape;
+  for (size_t i = 0; i < small.size(); i++) {
+    if (!contains(n->ints(), i) && x->src[0]->shape[i] == 1) small[i] = 1;
+  }
+  if (small == x->shape) return {};
+  return expand(s(reduce(n->op, s(expand(x->src[0], small)), n->ints())), n->shape);
+}
+
+NodeRef sum_of_negated(const NodeRef& n, Simplifier& s) {
+  if (n->op != Op::ReduceAdd || !is_op(n->src[0], Op::Neg)) return {};
+  return elementwise(Op::Neg, {s(reduce(n->op, n->src[0]->src[0], n->ints()))});
+}
+
+// Adjoints of a shared operand are added before they are summed; each sum alone is a contraction.
+NodeRef sum_of_products(const NodeRef& n, Simplifier& s) {
+  if (n->op != Op::ReduceAdd) return {};
+  const NodeRef& x = n->src[0];
+  if (!(is_op(x, Op::Add) || is_op(x, Op::Sub)) || !s.read_once(x)) return {};
+  constexpr size_t kMostTerms = 64;
+  std::vector<NodeRef> open{x};
+  size_t terms = 0;
+  while (!open.empty()) {
+    const NodeRef t = open.back();
+    open.pop_back();
+    if (is_op(t, Op::Add) || is_op(t, Op::Sub) || is_op(t, Op::Neg)) {
+      for (const NodeRef& y : t->src) open.push_back(y);
+    } else if (!is_outer_product(t)) {
+      return {};
+    }
+    if (++terms > 2 * kMostTerms) return {};
+  }
+  Sources sums;
+  for (const NodeRef& y : x->src) sums.push_back(s(reduce(n->op, y, n->ints())));
+  return elementwise(x->op, std::move(sums));
+}
+
+// `move` on the leading axes of y, which has `extra` more axes behind.
+NodeRef move_leading(const NodeRef& move, NodeRef y, size_t extra, Simplifier& s) {
+  const size_t lead = y->shape.size() - extra;
+  const auto with_extra = [&](Shape shape) {
+    shape.append(y->shape.end() - static_cast<std::ptrdiff_t>(extra), y->shape.end());
+    return shape;
+  };
+  switch (move->op) {
+    case Op::Reshape: return s(reshape(y, with_extra(move->shape)));
+    case Op::Expand: return s(expand(y, with_extra(move->shape)));
+    case Op::Flip: return s(flip(y, move->ints()));
+    case Op::Permute: {
+      Ints order = move->ints();
+      for (size_t i = 0; i < extra; i++) order.push_back(static_cast<int64_t>(lead + i));
+      return s(permute(y, order));
+    }
+    case Op::Pad:
+    case Op::Shrink: {
+      Ints arg = move->ints();
+      for (size_t i = 0; i < extra; i++) {
+        arg.push_back(0);
+        arg.push_back(move->op == Op::Pad ? 0 : y->shape[lead + i]);
+      }
+      return s(move->op == Op::Pad ? pad(y, arg) : shrink(y, arg));
+    }
+    case Op::Unwindow: {
+      // The place in a window must be last: behind the extra axes and back again.
+      Ints order, back;
+      for (size_t i = 0; i < y->shape.size(); i++) {
+        if (i != lead - 1) order.push_back(static_cast<int64_t>(i));
+      }
+      order.push_back(static_cast<int64_t>(lead) - 1);
+      for (size_t i = 0; i + 1 < lead; i++) back.push_back(static_cast<int64_t>(i));
+      back.push_back(static_cast<int64_t>(y->shape.size()) - 1);
+      for (size_t i = 0; i < extra; i++) back.push_back(static_cast<int64_t>(lead - 1 + i));
+      const Ints& arg = move->ints();
+      y = s(unwindow(s(permute(y, order)), arg[0], arg[1], arg[2], arg[3]));
+      return s(permute(y, back));
+    }
+    default: internal_error("move_leading: such a node does not move");
+  }
+}
+
+// The movement chain below n down to something else, outermost first.
+std::vector<NodeRef> chain_below(const NodeRef& n, NodeRef& end) {
+  std::vector<NodeRef> chain;
+  end = n;
+  while (is_movement(end->op) && !end->realised()) {
+    chain.push_back(end);
+    end = end->src[0];
+  }
+  return chain;
+}
+
+bool repeats(const NodeRef& factor, size_t axis) {
+  return is_op(factor, Op::Expand) && factor->src[0]->shape[axis] == 1;
+}
+
+// An unwindow of a product: a factor that only repeats along the windows stays whole, since the other one is zero where there is no window.
+bool unwindow_factors(const NodeRef& move, NodeRef& a, NodeRef& b, size_t extra, Simplifier& s) {
+  const auto axis = static_cast<size_t>(move->ints()[0]);
+  if (repeats(a, axis) && repeats(b, axis)) return false;
+  for (NodeRef* f : {&a, &b}) {
+    if (!repeats(*f, axis)) {
+      *f = move_leading(move, *f, extra, s);
+      continue;
+    }
+    Shape shape = (*f)->shape;
+    shape[axis] = move->ints()[1];
+    *f = s(expand((*f)->src[0], shape));
+  }
+  return true;
+}
+
+// sum{A} M(sum{B} f) = sum{A, B} M(f): a sum behind movement goes on as one sum. With an unwindow in M this is the gradient of a convolution by
+// its input, which is a contraction again; f must then be a product, into whose factors M is moved.
+NodeRef sum_of_moved_sum(const NodeRef& n, Simplifier& s) {
+  if (n->op != Op::ReduceAdd) return {};
+  NodeRef inner;
+  const std::vector<NodeRef> chain = chain_below(n->src[0], inner);
+  if (!is_op(inner, Op::ReduceAdd) || !s.read_once(inner) || inner->dtype != n->dtype) return {};
+  bool unwinds = false;
+  for (const NodeRef& m : chain) {
+    if (!s.read_once(m) || m->op == Op::Window || m->op == Op::Expand) return {};
+    unwinds |= m->op == Op::Unwindow;
+  }
+  if (chain.size() > 16) return {};
+  const NodeRef& f = inner->src[0];
+  if (unwinds && !is_outer_product(f)) return {};
+  if (f->rank() + n->src[0]->rank() > kMaxRank) return {};
+  Ints order, extra_axes;
+  for (size_t i = 0; i < f->shape.size(); i++) {
+    if (!contains(inner->ints(), i)) order.push_back(static_cast<int64_t>(i));
+  }
+  order.append(inner->ints().begin(), inner->ints().end());
+  const size_t extra = inner->ints().size();
+  NodeRef product;
+  if (!unwinds) {
+    product = s(permute(f, order));
+    for (size_t c = chain.size(); c-- > 0;) product = move_leading(chain[c], product, extra, s);
+  } else {
+    NodeRef a = s(permute(f->src[0], order)), b = s(permute(f->src[1], order));
+    for (size_t c = chain.size(); c-- > 0;) {
+      if (chain[c]->op == Op::Unwindow) {
+        if (!unwindow_factors(chain[c], a, b, extra, s)) return {};
+      } else {
+        a = move_leading(chain[c], a, extra, s);
+        b = move_leading(chain[c], b, extra, s);
+      }
+    }
+    product = s(elementwise(Op::Mul, {a, b}));
+  }
+  Ints axes = n->ints();
+  for (int64_t a : count_axes(static_cast<int64_t>(extra))) axes.push_back(n->src[0]->rank() + a);
+  std::sort(axes.begin(), axes.end());
+  return reduce(Op::ReduceAdd, product, axes);
+}
+
+// A product behind movement: the factors are moved instead, so that the sum is seen to be a contraction.
+NodeRef sum_of_moved_product(const NodeRef& n, Simplifier& s) {
+  if (n->op != Op::ReduceAdd || !is_movement(n->src[0]->op)) return {};
+  NodeRef product;
+  const std::vector<NodeRef> chain = chain_below(n->src[0], product);
+  if (!is_outer_product(product) || chain.size() > 16) return {};
+  NodeRef a = product->src[0], b = product->src[1];
+  for (size_t c = chain.size(); c-- > 0;) {
+    if (chain[c]->op == Op::Unwindow || chain[c]->op == Op::Window) return {};
+    a = s(move_like(chain[c], a));
+    b = s(move_like(chain[c], b));
+  }
+  return reduce(Op::ReduceAdd, s(elementwise(Op::Mul, {a, b})), n->ints());
+}
+
+// A maximum of maxima.
+NodeRef reduce_of_reduce(const NodeRef& n, Simplifier& s) {
+  if (!is_reduce(n->op) || n->op == Op::ReduceAdd || n->op == Op::ReduceMul) return {};
+  const NodeRef& inner = n->src[0];
+  if (!is_op(inner, n->op) || !s.read_once(inner)) return {};
+  Ints axes = inner->ints(), kept;
+  for (size_t i = 0; i < inner->src[0]->shape.size(); i++) {
+    if (!contains(inner->ints(), i)) kept.push_back(static_cast<int64_t>(i));
+  }
+  for (int64_t a : n->ints()) axes.push_back(kept[static_cast<size_t>(a)]);
+  std::sort(axes.begin(), axes.end());
+  return reduce(n->op, inner->src[0], axes);
+}
+
+constexpr Rule kReductions[] = {
+    {"do not reduce one element", without_unit_axes},
+    {"reduce what repeats by counting", reduce_repeated},
+    {"reduce before repeating", repeat_after},
+    {"sum, then negate", sum_of_negated},
+    {"sum each product", sum_of_products},
+    {"sum once", sum_of_moved_sum},
+    {"move the factors", sum_of_moved_product},
+    {"reduce once", reduce_of_reduce},
+};
+
+}  // namespace
+
+std::span<const Rule> reduction_rules() { return kReductions; }
+
+}  // namespace lazuli

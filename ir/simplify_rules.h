@@ -1,0 +1,47 @@
+// The rules of the simplifier, as tables. A rule looks at one node whose sources are simplified already, and gives the node that takes its place, or
+// null. What a rule builds it passes through Simplifier::operator(), so results are in normal form too.
+#pragma once
+
+#include <span>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "core/node.h"
+
+namespace lazuli {
+
+class Simplifier;
+
+struct Rule {
+  const char* name;
+  NodeRef (*apply)(const NodeRef&, Simplifier&);
+};
+
+std::span<const Rule> algebra_rules();
+std::span<const Rule> movement_rules();
+std::span<const Rule> reduction_rules();
+
+class Simplifier {
+ public:
+  explicit Simplifier(std::vector<std::string>* trace) : trace_(trace) {}
+
+  /// Applies rules to `n`, whose sources are simplified, until none fits.
+  NodeRef operator()(NodeRef n);
+  /// May a rule that makes `n` superfluous for one of its readers assume that no other needs it?
+  bool read_once(const NodeRef& n) const;
+  void count_uses(const NodeRef& n, int uses) { uses_[n] += uses; }
+
+ private:
+  std::unordered_map<NodeRef, int, NodeHash, NodeEqual> uses_;
+  std::vector<std::string>* trace_;
+};
+
+/// Is `n` such an op and not realised: rules must not look below a realised node.
+inline bool is_op(const NodeRef& n, Op op) { return n->op == op && !n->realised(); }
+inline bool is_constant(const NodeRef& n) { return is_op(n, Op::Const); }
+/// The movement node `move` with another source, of the same shape as its own.
+NodeRef move_like(const NodeRef& move, const NodeRef& source);
+NodeRef constant_of_bits(uint64_t bits, DType dtype, Shape shape);
+
+}  // namespace lazuli
