@@ -12,7 +12,7 @@ namespace {
 
 class Maker {
  public:
-  explicit Maker(uint64_t seed) : random_(seed) {}
+  explicit Maker(uint64_t seed) : random_(seed), smooth_(seed % 4 == 0) {}
 
   std::vector<NodeRef> graph(int size) {
     for (int i = 0; i < 3; i++) keep(leaf(shape()));
@@ -52,9 +52,11 @@ class Maker {
     const int kind = below(12);
     if (kind == 0) return constant(Scalar(static_cast<double>(below(5)) - 2), DType::F32, s);
     if (kind == 1) return reshape(iota(numel(s)), s);
-    const DType t = kind == 2 ? DType::I32 : kind == 3 ? DType::F16 : DType::F32;
+    const DType t = kind == 2 ? DType::I32 : kind == 3 && smooth_ ? DType::F16 : DType::F32;
     Elements v;
-    for (int64_t i = 0; i < numel(s); i++) v.push_back(to_bits(Scalar((below(41) - 20) / 8.0), t));
+    for (int64_t i = 0; i < numel(s); i++) {
+      v.push_back(to_bits(Scalar(smooth_ ? (below(41) - 20) / 16.0 : below(5) - 2.0), t));
+    }
     return buffer_of(t, s, v);
   }
 
@@ -78,17 +80,18 @@ class Maker {
   }
 
   NodeRef unary(const NodeRef& x) {
-    constexpr Op kOps[] = {Op::Neg, Op::Abs, Op::Tanh, Op::Sin, Op::Floor, Op::Sign, Op::Erf};
-    if (!is_float(x->dtype)) return cast(x, below(2) ? DType::F32 : DType::F16);
-    if (below(6) == 0) return cast(x, below(2) ? DType::I32 : DType::F32);
-    return elementwise(kOps[below(7)], {x});
+    constexpr Op kExact[] = {Op::Neg, Op::Abs, Op::Floor, Op::Sign};
+    constexpr Op kSmooth[] = {Op::Neg, Op::Tanh, Op::Erf, Op::Atan};
+    if (!is_float(x->dtype)) return cast(x, smooth_ && below(2) ? DType::F16 : DType::F32);
+    if (!smooth_ && below(6) == 0) return cast(x, DType::I32);
+    return elementwise((smooth_ ? kSmooth : kExact)[below(4)], {x});
   }
 
   NodeRef binary(const NodeRef& x) {
     constexpr Op kOps[] = {Op::Add, Op::Sub, Op::Mul, Op::Max, Op::Min};
     if (x->dtype == DType::Bool) return cast(x, DType::F32);
     NodeRef y = match(x->shape, x->dtype);
-    if (below(8) == 0) {
+    if (!smooth_ && below(8) == 0) {
       const NodeRef c = elementwise(Op::Lt, {x, y});
       return elementwise(Op::Where, {c, x, match(x->shape, x->dtype)});
     }
@@ -184,7 +187,7 @@ class Maker {
 
   NodeRef indexed(const NodeRef& x) {
     const int kind = below(5);
-    if (kind == 0) return contiguous(x);
+    if (kind == 0 || smooth_) return contiguous(x);
     if (kind == 1 && x->rank() > 0) return scan(x, ScanOp::Add, below(static_cast<int>(x->rank())), below(2));
     if (kind == 2 && x->rank() > 0) return argsort(x, below(2));
     if (kind == 3) {
@@ -217,6 +220,7 @@ class Maker {
   }
 
   std::mt19937_64 random_;
+  bool smooth_;  // continuous functions of small numbers; else exact arithmetic on small integers
   std::vector<NodeRef> pool_;
 };
 
