@@ -74,7 +74,7 @@ constexpr Row kRows[] = {
      "is no debug level",
      [](Config& c, std::string_view v) { return set(c.debug, parse_number<int>(v, 0, 4)); }},
     {{"LAZULI_DEVICE", "where tensors are computed", "give cpu, reference, opencl or opencl:N",
-      "cpu"},
+      LAZULI_DEFAULT_DEVICE},
      "is no device",
      [](Config& c, std::string_view v) {
        if (is_device(v)) c.device = v;
@@ -154,7 +154,7 @@ std::string default_cache_folder() {
 }  // namespace
 
 Config::Config()
-    : cache_folder(default_cache_folder()), threads(std::min(available_cores(), 1024)) {}
+    : device(LAZULI_DEFAULT_DEVICE), cache_folder(default_cache_folder()), threads(std::min(available_cores(), 1024)) {}
 
 Config Config::from_env() {
   std::vector<std::pair<std::string, std::string>> variables;

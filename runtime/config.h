@@ -12,7 +12,8 @@ namespace lazuli {
 
 struct Config {
   int debug = 0;               ///< LAZULI_DEBUG: what to tell on standard error, 0 (nothing) to 4
-  std::string device = "cpu";  ///< LAZULI_DEVICE: cpu, reference, opencl or opencl:N
+  std::string device;          ///< LAZULI_DEVICE: cpu (the default, if LLVM is built in), reference,
+                               ///< opencl or opencl:N
   std::string cache_folder;    ///< LAZULI_CACHE: where compiled kernels are kept; empty: nowhere
   bool tune = false;           ///< LAZULI_TUNE: measure schedules instead of only modelling them
   int threads = 1;             ///< LAZULI_THREADS: 1 to 1024

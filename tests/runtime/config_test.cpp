@@ -32,7 +32,7 @@ TEST_SUITE("runtime") {
   TEST_CASE("without variables the defaults hold") {
     const Config config = Config::from_variables({{"PATH", "/bin"}, {"LAZULIX", "1"}});
     CHECK(config.debug == 0);
-    CHECK(config.device == "cpu");
+    CHECK(config.device == (LAZULI_LLVM ? "cpu" : "reference"));
     CHECK(!config.tune);
     CHECK(config.threads == available_cores());
     CHECK(config.memory == 0);
