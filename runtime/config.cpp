@@ -17,7 +17,6 @@ namespace lazuli {
 namespace {
 
 constexpr std::string_view kPrefix = "LAZULI_";
-constexpr std::string_view kTestPrefix = "LAZULI_FUZZ_";  // read by the tests alone
 
 template <typename T>
 std::optional<T> parse_number(std::string_view text, T lowest, T highest) {
@@ -154,7 +153,9 @@ std::string default_cache_folder() {
 }  // namespace
 
 Config::Config()
-    : device(LAZULI_DEFAULT_DEVICE), cache_folder(default_cache_folder()), threads(std::min(available_cores(), 1024)) {}
+    : device(LAZULI_DEFAULT_DEVICE),
+      cache_folder(default_cache_folder()),
+      threads(std::min(available_cores(), 1024)) {}
 
 Config Config::from_env() {
   std::vector<std::pair<std::string, std::string>> variables;
@@ -171,7 +172,6 @@ Config Config::from_variables(const std::vector<std::pair<std::string, std::stri
   Config config;
   for (const auto& [name, value] : variables) {
     if (!std::string_view(name).starts_with(kPrefix)) continue;
-    if (std::string_view(name).starts_with(kTestPrefix)) continue;
     const Row* row = std::find_if(std::begin(kRows), std::end(kRows),
                                   [&](const Row& r) { return r.variable.name == name; });
     if (row == std::end(kRows)) unknown_variable(name);
