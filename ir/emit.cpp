@@ -176,6 +176,8 @@ Operand Emitter::op_in_frame(int frame, Op o, std::vector<Operand> args) {
               dtype, lanes);
 }
 
+Operand Emitter::convert(const Operand& v, DType dtype) { return op(Op::Cast, dtype, {v}); }
+
 Operand Emitter::lane_reduce(Op o, const Operand& v) {
   return push({.code = Code::LaneReduce, .op = o, .args = {v}}, depth(), v.dtype, 1);
 }

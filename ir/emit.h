@@ -58,6 +58,7 @@ class Emitter {
   Operand op_here(Op op, std::vector<Operand> args);
   /// The same in an outer frame, or as far out as the arguments are known.
   Operand op_in_frame(int frame, Op op, std::vector<Operand> args);
+  Operand convert(const Operand& v, DType dtype);
   Operand lane_reduce(Op op, const Operand& v);
   /// v in the live lanes of `lane`, `other` in the rest.
   Operand only_live(const NodeRef& lane, const Operand& v, const Operand& other);

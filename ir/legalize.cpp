@@ -94,7 +94,11 @@ class Legalizer {
  private:
   NodeRef one(const NodeRef& n, Sources src) {
     if (!is_elementwise(n->op)) return rebuild_with(n, std::move(src));
-    if (n->op == Op::Bitcast) return scalar_op(n->op, n->dtype, std::move(src));
+    if (n->op == Op::Bitcast) {
+      // A bool is a byte of 0 or 1 in memory only.
+      const bool logical = n->dtype == DType::Bool || src[0]->dtype == DType::Bool;
+      return scalar_op(logical ? Op::Cast : Op::Bitcast, n->dtype, std::move(src));
+    }
     if (n->op == Op::Cast) return cast(src[0], n->dtype);
     bool half = is_half(n->dtype);
     for (const NodeRef& s : src) half |= is_half(s->dtype);

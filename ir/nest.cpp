@@ -27,6 +27,13 @@ Op combining_op(Op reduce, DType dtype) {
   return op == Op::Add || op == Op::Max ? Op::Or : Op::And;
 }
 
+namespace {
+
+// Reductions of 16-bit floats are accumulated in f32 and rounded when they are stored.
+DType accumulator_of(const Value& v) { return accumulator(v.expr->dtype); }
+
+}  // namespace
+
 Nest::Nest(const Kernel& kernel, const Target& target, int lanes)
     : kernel_(kernel), target_(target), emitter_(kernel, program_, lanes), reads_(kernel) {
   program_.name = kernel.name;
@@ -451,7 +458,7 @@ Cell& Nest::accumulator(const Stage* s, const Value& v, const std::vector<NodeRe
   cell->across_lanes = across;
   bool vector = across;
   for (const NodeRef& i : index) vector |= emitter_.lane_of(i) != nullptr;
-  const DType dtype = v.expr->dtype;
+  const DType dtype = accumulator_of(v);
   cell->current = Emitter::constant(dtype, reduce_identity(v.reduce, dtype));
   cell->current.lanes = vector ? emitter_.lanes() : 1;
   if (g.first) {
@@ -460,7 +467,8 @@ Cell& Nest::accumulator(const Stage* s, const Value& v, const std::vector<NodeRe
            fmt::format("kernel {}: {} has outer reduction loops and split accumulators",
                        kernel_.name, v.name));
     const Place& p = emitter_.place(v.id);
-    const Operand stored = emitter_.load_place(p, p.flat(index), g.frame);
+    Operand stored = emitter_.load_place(p, p.flat(index), g.frame);
+    if (stored.dtype != dtype) stored = emitter_.convert(stored, dtype);
     if (g.first->op == Op::Const) {
       cell->current = stored;
     } else {
@@ -497,14 +505,15 @@ void Nest::leaf(const Stage* s, Environment& e) {
 }
 
 void Nest::accumulate(const Value& v, const NodeRef& x, Cell& c, const Environment& e) {
-  const DType dtype = v.expr->dtype;
+  const DType dtype = accumulator_of(v);
   const bool product =
-      v.reduce == Op::ReduceAdd && x->op == Op::Mul && is_float(dtype) && target_.has_fma;
+      v.reduce == Op::ReduceAdd && x->op == Op::Mul && x->dtype == dtype && is_float(dtype) && target_.has_fma;
   std::vector<Operand> args;
   if (product) {
     args = {emitter_.emit(x->src[0]), emitter_.emit(x->src[1])};
   } else {
     args = {emitter_.emit(x)};
+    if (args[0].dtype != dtype) args[0] = emitter_.convert(args[0], dtype);
   }
   if (c.across_lanes) {
     Operand neutral = Emitter::constant(dtype, product ? 0 : reduce_identity(v.reduce, dtype));
@@ -521,7 +530,7 @@ void Nest::accumulate(const Value& v, const NodeRef& x, Cell& c, const Environme
 void Nest::finish(const Stage*, const Value& v) {
   Accumulators g = std::move(accumulators_.at(v.id));
   accumulators_.erase(v.id);
-  const Op op = combining_op(v.reduce, v.expr->dtype);
+  const Op op = combining_op(v.reduce, accumulator_of(v));
   std::vector<bool> done(g.entries.size());
   for (size_t i = 0; i < g.entries.size(); i++) {
     if (done[i]) continue;
@@ -541,6 +550,7 @@ void Nest::finish(const Stage*, const Value& v) {
     }
     Operand r = parts[0];
     if (g.entries[i].cell->across_lanes && r.lanes > 1) r = emitter_.lane_reduce(op, r);
+    if (r.dtype != v.expr->dtype) r = emitter_.convert(r, v.expr->dtype);
     keep(v, g.entries[i].index, r);
   }
 }
