@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "core/arguments.h"
 #include "core/error.h"
 #include "core/graph.h"
 #include "core/lazy_buffer.h"
@@ -21,6 +22,10 @@ class Tensor;
 /// Either a tensor or a number, as the operand of a binary operation; numbers promote weakly.
 class TensorOrScalar;
 
+/// One item of an index (core/ops_index.h); a pair of results (core/ops_reduce.h).
+class Index;
+struct ValuesIndices;
+
 class Tensor {
  public:
   /// A rank-0 f32 zero.
@@ -28,15 +33,15 @@ class Tensor {
   explicit Tensor(NodeRef node) : buffer_(std::make_shared<LazyBuffer>(std::move(node))) {}
   explicit Tensor(std::shared_ptr<LazyBuffer> buffer) : buffer_(std::move(buffer)) {}
   /// A copy of `values` (row-major) as an array of `shape`; UserError if the counts differ.
-  template <typename T>
-  static Tensor from(std::span<const T> values, Shape shape);
-  template <typename T>
-  static Tensor from(std::initializer_list<T> values, Shape shape) {
-    return from(std::span<const T>(values.begin(), values.size()), std::move(shape));
+  template <typename V>
+  static Tensor from(std::span<const V> values, Shape shape);
+  template <typename V>
+  static Tensor from(std::initializer_list<V> values, Shape shape) {
+    return from(std::span<const V>(values.begin(), values.size()), std::move(shape));
   }
-  template <typename T>
-  static Tensor from(const std::vector<T>& values, Shape shape) {
-    return from(std::span<const T>(values), std::move(shape));
+  template <typename V>
+  static Tensor from(const std::vector<V>& values, Shape shape) {
+    return from(std::span<const V>(values), std::move(shape));
   }
   /// A copy of raw row-major elements; `bytes` must be what shape and dtype need.
   static Tensor from_bytes(const void* data, size_t bytes, Shape shape, DType dtype);
@@ -57,12 +62,12 @@ class Tensor {
   /// Computes the value now, if it is not there yet. Returns *this.
   const Tensor& realize() const;
   bool realised() const { return node()->realised(); }
-  /// The value of a one-element tensor, converted to T; UserError for any other number of elements.
-  template <typename T = double>
-  T item() const;
-  /// All elements in row-major order, converted to T.
-  template <typename T = float>
-  std::vector<T> to_vector() const;
+  /// The value of a one-element tensor, converted to V; UserError for any other number of elements.
+  template <typename V = double>
+  V item() const;
+  /// All elements in row-major order, converted to V.
+  template <typename V = float>
+  std::vector<V> to_vector() const;
   /// Realises and returns the row-major elements. Valid as long as a tensor holds the value.
   const void* data() const;
   /// As NumPy prints an array; realises.
@@ -78,6 +83,8 @@ class Tensor {
   /// Rebinds this handle, and all copies of it, to the value of `other`, broadcast and converted to this shape and dtype. Tensors computed
   /// before keep the old value: graphs are values, so no order of reads and writes can go wrong.
   Tensor& assign_(const Tensor& other);
+  /// Rebinds to this value with `value`, broadcast and converted, at x[items]: a.set_({Slice{1}}, a.index({Slice{{}, -1}})) is right.
+  Tensor& set_(const std::vector<Index>& items, const TensorOrScalar& value);
 
 #include "core/tensor_methods.inc"
 
@@ -106,9 +113,9 @@ constexpr DType dtype_of() {
     return sizeof(T) == 1 ? DType::U8 : sizeof(T) == 2 ? DType::U16 : sizeof(T) == 4 ? DType::U32 : DType::U64;
 }
 
-template <typename T>
-Tensor Tensor::from(std::span<const T> values, Shape shape) {
-  return from_bytes(values.data(), values.size() * sizeof(T), std::move(shape), dtype_of<T>());
+template <typename V>
+Tensor Tensor::from(std::span<const V> values, Shape shape) {
+  return from_bytes(values.data(), values.size() * sizeof(V), std::move(shape), dtype_of<V>());
 }
 
 namespace detail {
@@ -117,24 +124,24 @@ Scalar element(const void* data, DType dtype, int64_t i);
 void require_one_element(const Tensor& t);
 }  // namespace detail
 
-template <typename T>
-T Tensor::item() const {
+template <typename V>
+V Tensor::item() const {
   detail::require_one_element(*this);
   const Scalar s = detail::element(data(), dtype(), 0);
-  if constexpr (std::is_floating_point_v<T>) return static_cast<T>(s.as_double());
-  else return static_cast<T>(s.as_int());
+  if constexpr (std::is_floating_point_v<V>) return static_cast<V>(s.as_double());
+  else return static_cast<V>(s.as_int());
 }
 
-template <typename T>
-std::vector<T> Tensor::to_vector() const {
+template <typename V>
+std::vector<V> Tensor::to_vector() const {
   const Tensor keep = realize();
   const void* p = keep.data();
-  std::vector<T> out;
+  std::vector<V> out;
   out.reserve(static_cast<size_t>(numel()));
   for (int64_t i = 0; i < numel(); i++) {
     const Scalar s = detail::element(p, dtype(), i);
-    out.push_back(std::is_floating_point_v<T> ? static_cast<T>(s.as_double())
-                                              : static_cast<T>(s.as_int()));
+    out.push_back(std::is_floating_point_v<V> ? static_cast<V>(s.as_double())
+                                              : static_cast<V>(s.as_int()));
   }
   return out;
 }
