@@ -2,6 +2,8 @@
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
+#include <cctype>
 #include <cstdio>
 #include <functional>
 
@@ -24,7 +26,9 @@ void add_common(CLI::App& app, Common& common) {
       ->take_all()
       ->expected(1);
   app.add_option("--json", common.json,
-                 "write the answer as JSON to a file, or to standard output for -");
+                 "write the answer as JSON to a file, or to standard output for - or nothing")
+      ->expected(0, 1)
+      ->default_str("-");
 }
 
 /// Everything that the command line says.
@@ -94,14 +98,41 @@ void describe_commands(CLI::App& app, CommandLine& line) {
 
 /// A first argument that is no subcommand and no option gets the nearest one.
 void refuse_unknown_command(const CLI::App& app, int argc, char** argv) {
-  if (argc < 2 || argv[1][0] == '-') return;
+  if (argc > 1 && argv[1][0] == '-') return;
   std::vector<std::string> names;
   for (const CLI::App* command : app.get_subcommands(nullptr)) names.push_back(command->get_name());
+  if (argc < 2) user_error("a subcommand is missing; expected one of {}", fmt::join(names, ", "));
   const std::string_view written = argv[1];
   if (std::find(names.begin(), names.end(), written) != names.end()) return;
   const std::vector<std::string_view> views(names.begin(), names.end());
   user_error("there is no subcommand '{}'{}; expected one of {}", written,
              notation::suggestion(written, views), fmt::join(names, ", "));
+}
+
+/// An option that the subcommand does not have gets the nearest one.
+void refuse_unknown_options(const CLI::App& app, int argc, char** argv) {
+  if (argc < 2 || argv[1][0] == '-') return;
+  const CLI::App* const command = app.get_subcommand(argv[1]);
+  std::vector<std::string> names;
+  for (const CLI::Option* option : command->get_options()) {
+    for (const std::string& name : option->get_lnames()) names.push_back("--" + name);
+  }
+  for (int i = 2; i < argc && std::string_view(argv[i]) != "--"; ++i) {
+    const std::string_view argument = argv[i];
+    const std::string_view name = argument.substr(0, argument.find('='));
+    const bool is_word =
+        argument.size() > 1 && std::isdigit(static_cast<unsigned char>(argument[1])) == 0;
+    if (argument.starts_with('-') && is_word && argument[1] != '-' && argument != "-h") {
+      user_error(
+          "{} has no option {}; an expression that begins with - goes behind --, as in: lazuli run "
+          "-- '-x:f32[2]'",
+          argv[1], argument);
+    }
+    if (!name.starts_with("--") || std::find(names.begin(), names.end(), name) != names.end())
+      continue;
+    const std::vector<std::string_view> views(names.begin(), names.end());
+    user_error("{} has no option {}{}", argv[1], name, notation::suggestion(name, views));
+  }
 }
 
 int run_command_line(int argc, char** argv) {
@@ -111,6 +142,7 @@ int run_command_line(int argc, char** argv) {
   CommandLine line;
   describe_commands(app, line);
   refuse_unknown_command(app, argc, argv);
+  refuse_unknown_options(app, argc, argv);
   try {
     app.parse(argc, argv);
   } catch (const CLI::Success& success) {

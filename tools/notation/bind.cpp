@@ -62,6 +62,13 @@ std::optional<Dims> From<Dims>::get(const Value& v) {
   return Dims(std::move(*list));
 }
 
+std::optional<Padding> From<Padding>::get(const Value& v) {
+  if (const auto* word = v.get<Word>()) return Padding(std::string_view(word->text));
+  auto sizes = From<Sizes>::get(v);
+  if (!sizes) return std::nullopt;
+  return Padding(std::move(*sizes));
+}
+
 std::optional<DType> From<DType>::get(const Value& v) {
   const auto* word = v.get<Word>();
   DType dtype;

@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "core/arguments.h"
+#include "core/ops_conv.h"
 #include "core/ops_reduce.h"
 #include "core/promotion.h"
 #include "tools/notation/value.h"
@@ -137,6 +138,12 @@ template <>
 struct From<Dims> {
   static std::string wanted() { return "a dimension, a list of dimensions or None"; }
   static std::optional<Dims> get(const Value& v);
+};
+
+template <>
+struct From<Padding> {
+  static std::string wanted() { return "an integer, a list of integers, valid or same"; }
+  static std::optional<Padding> get(const Value& v);
 };
 
 /// A list or a tuple of two.

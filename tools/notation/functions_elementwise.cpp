@@ -74,6 +74,7 @@ std::vector<Function> unary() {
       {"erfinv(input)", wrap(&erfinv)},
       {"lgamma(input)", wrap(&lgamma)},
       {"digamma(input)", wrap(&digamma)},
+      {"trigamma(input)", wrap(&trigamma)},
       {"trunc(input)", wrap(&trunc)},
       {"floor(input)", wrap(&floor)},
       {"ceil(input)", wrap(&ceil)},

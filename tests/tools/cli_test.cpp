@@ -1,0 +1,311 @@
+// The lazuli command as a user meets it: what it prints, where, and its exit status.
+#include <doctest/doctest.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <sstream>
+#include <string>
+
+#include "core/error.h"
+#include "tools/notation/notation.h"
+
+namespace lazuli {
+namespace {
+
+using Json = nlohmann::json;
+namespace fs = std::filesystem;
+
+std::string read_file(const fs::path& path) {
+  std::ifstream file(path, std::ios::binary);
+  std::ostringstream text;
+  text << file.rdbuf();
+  return text.str();
+}
+
+void write_file(const fs::path& path, const std::string& text) {
+  std::ofstream(path, std::ios::binary) << text;
+}
+
+/// A folder of its own that goes with the test.
+class Folder {
+ public:
+  Folder() {
+    std::string name = (fs::temp_directory_path() / "lazuli-cli-XXXXXX").string();
+    REQUIRE(mkdtemp(name.data()) != nullptr);
+    path_ = name;
+  }
+  ~Folder() { fs::remove_all(path_); }
+  fs::path operator/(const char* name) const { return path_ / name; }
+
+ private:
+  fs::path path_;
+};
+
+struct Outcome {
+  int status = -1;
+  std::string out, err;
+};
+
+std::string quoted(const std::string& text) {
+  std::string out = "'";
+  for (const char c : text) out += c == '\'' ? std::string("'\\''") : std::string(1, c);
+  return out + "'";
+}
+
+Outcome lazuli_command(const std::vector<std::string>& arguments,
+                       const std::string& environment = "") {
+  const Folder folder;
+  std::string line = environment + " " + quoted(LAZULI_BIN_DIR "/lazuli");
+  for (const std::string& a : arguments) line += " " + quoted(a);
+  line += " >" + quoted((folder / "out").string()) + " 2>" + quoted((folder / "err").string());
+  const int status = std::system(line.c_str());
+  return {WIFEXITED(status) ? WEXITSTATUS(status) : -1, read_file(folder / "out"),
+          read_file(folder / "err")};
+}
+
+/// The command on the reference device, which needs no compiler.
+Outcome on_reference(std::vector<std::string> arguments) {
+  return lazuli_command(arguments, "LAZULI_DEVICE=reference");
+}
+
+TEST_SUITE_BEGIN("tools");
+
+TEST_CASE("run prints the value as NumPy does, with its shape and dtype") {
+  Outcome r = on_reference({"run", "x:f32[2,2]~arange + 0.5"});
+  CHECK(r.out == "[[0.5 1.5]\n [2.5 3.5]]\nshape (2, 2), dtype f32\n");
+  CHECK(r.err == "");
+  CHECK(r.status == 0);
+  r = on_reference({"run", "max(x:i32[2,2]~arange, 1)"});
+  CHECK(r.out == "[1 3]\nshape (2,), dtype i32\n[1 1]\nshape (2,), dtype i64\n");
+  r = on_reference({"run", "--", "-x:f32[]~ones"});
+  CHECK(r.out == "-1.0\nshape (), dtype f32\n");
+}
+
+TEST_CASE("run reads an expression from a file and follows the seed") {
+  const Folder folder;
+  write_file(folder / "e.txt", "# two statements\nh = x:f32[3];\nh * 2\n");
+  const std::string at = "@" + (folder / "e.txt").string();
+  const Outcome r = on_reference({"run", at});
+  CHECK(r.status == 0);
+  CHECK(r.out == on_reference({"run", "x:f32[3] * 2"}).out);
+  CHECK(r.out == on_reference({"run", at, "--seed", "0"}).out);
+  CHECK(r.out != on_reference({"run", at, "--seed", "1"}).out);
+}
+
+TEST_CASE("run writes JSON") {
+  const Outcome r = on_reference({"run", "(x:i64[2]~arange, true)", "--json", "-"});
+  const Json j = Json::parse(r.out);
+  CHECK(j[0]["values"] == Json({0, 1}));
+  CHECK(j[0]["dtype"] == "i64");
+  CHECK(j[0]["shape"] == Json({2}));
+  CHECK(j[1]["values"] == Json({true}));
+  CHECK(j[1]["shape"] == Json::array());
+}
+
+TEST_CASE("run writes and reads array files") {
+  const Folder folder;
+  const std::string npy = (folder / "r.npy").string(), npz = (folder / "r.npz").string();
+  Outcome r = on_reference({"run", "x:f32[2,3]~arange", "--output", npy});
+  CHECK(r.err == "");
+  CHECK(r.out == "");
+  CHECK(r.status == 0);
+  r = on_reference({"run", "y:f32[2,3] + 1", "--input", "y=" + npy});
+  CHECK(r.out == "[[1. 2. 3.]\n [4. 5. 6.]]\nshape (2, 3), dtype f32\n");
+  r = on_reference({"run", "y:bf16[2,3]", "--input", "y=" + npy});
+  CHECK(r.out == "[[0. 1. 2.]\n [3. 4. 5.]]\nshape (2, 3), dtype bf16\n");
+  r = on_reference({"run", "y:f32[3]", "--input", "y=" + npy});
+  CHECK(r.status == 2);
+  CHECK(r.err ==
+        "the input y is declared as f32 of shape (3,) and is given as f32 of shape (2, 3)\n"
+        "  line 1: y:f32[3]\n"
+        "          ^\n");
+  CHECK(on_reference({"run", "(x:f32[2]~ones, y:i64[]~ones)", "--output", npz}).status == 0);
+  CHECK(fs::file_size(npz) > 200);
+  r = on_reference({"run", "(x:f32[2], x)", "--output", npy});
+  CHECK(r.status == 2);
+  CHECK(r.err == "--output: the result has 2 tensors and .npy holds one; write a .npz\n");
+}
+
+TEST_CASE("a user's mistake ends with status 2 and says what was not accepted") {
+  struct Mistake {
+    std::vector<std::string> arguments;
+    std::string message;
+  };
+  const std::vector<Mistake> mistakes{
+      {{},
+       "a subcommand is missing; expected one of run, dump, explain, bench, check, train, info, "
+       "cache\n"},
+      {{"rnu"},
+       "there is no subcommand 'rnu'; did you mean 'run'?; expected one of run, dump, explain, "
+       "bench, check, train, info, cache\n"},
+      {{"run"}, "expression is required\n"},
+      {{"run", "x:f32[2", "--seed", "1"},
+       "expected ',' or ']' in the shape of x, found the end of the text\n  line 1: x:f32[2\n      "
+       "           ^\n"},
+      {{"run", "x:f32[2]", "--sed", "1"}, "run has no option --sed; did you mean '--seed'?\n"},
+      {{"run", "-x:f32[2]"},
+       "run has no option -x:f32[2]; an expression that begins with - goes behind --, as in: lazuli run -- '-x:f32[2]'\n"},
+      {{"run", "x:f32[2]", "--seed", "abc"}, "Could not convert: --seed = abc\n"},
+      {{"run", "x:f32[2]", "--device", "gpu"},
+       "device: 'gpu' is not known; use one of cpu, reference, opencl\n"},
+      {{"run", "x:f32[2]", "--precision", "hihg"},
+       "--precision: expected highest, high, medium, found 'hihg'; did you mean 'high'?\n"},
+      {{"run", "x:f32[2]", "--winograd", "on"}, "--winograd: expected auto, off, found 'on'\n"},
+      {{"run", "x:f32[2]", "--threads", "-1"},
+       "--threads: -1 is negative; expected 1 or more, or 0 for all cores\n"},
+      {{"run", "x:f32[2]", "--input", "x"}, "--input: 'x' is not name=file.npy\n"},
+      {{"run", "x:f32[2]", "--output", "x.txt"},
+       "--output: 'x.txt' ends with neither .npy nor .npz\n"},
+      {{"run", "@/nowhere"},
+       "the file '/nowhere' cannot be read; expected @FILE with an expression in it\n"},
+      {{"dump"}, "dump: expected an expression\n"},
+      {{"dump", "x:f32[2]", "--stage", "grahp"},
+       "--stage: expected graph, fusion, kernel, schedule, program, llvm, asm, opencl, plan, found "
+       "'grahp'; did you mean 'graph'?\n"},
+      {{"bench"},
+       "bench: expected an expression or the name of a workload; `lazuli bench --list` lists "
+       "them\n"},
+      {{"bench", "mtmul_64"},
+       "bench: there is no workload 'mtmul_64'; did you mean 'matmul_64'?; `lazuli bench --list` "
+       "lists them\n"},
+      {{"bench", "gpt2_decode"},
+       "bench: the workload gpt2_decode is a step of a model, which is not built yet; `lazuli "
+       "bench --list` lists those that are\n"},
+      {{"cache"}, "cache: the subcommand is not built yet\n"},
+  };
+  for (const Mistake& m : mistakes) {
+    const Outcome r = on_reference(m.arguments);
+    INFO(m.message);
+    CHECK(r.status == 2);
+    CHECK(r.out == "");
+    CHECK(r.err == m.message);
+  }
+  CHECK(lazuli_command({"info"}, "LAZULI_THREDS=3").err ==
+        "LAZULI_THREDS: there is no such variable; did you mean LAZULI_THREADS?\n");
+}
+
+TEST_CASE("help and the version are answers, not mistakes") {
+  CHECK(lazuli_command({"--version"}).out == "lazuli " LAZULI_VERSION "\n");
+  CHECK(lazuli_command({"--help"}).status == 0);
+  CHECK(lazuli_command({"bench", "--help"}).status == 0);
+}
+
+TEST_CASE("info names the compiler, the machine and every device") {
+  const Json j = Json::parse(lazuli_command({"info", "--json", "-"}).out);
+  CHECK(j["lazuli"] == LAZULI_VERSION);
+  for (const char* key : {"llvm", "cpu", "vector", "caches", "cores", "threads"})
+    CHECK(j.contains(key));
+  for (const char* device : {"cpu", "reference", "opencl"}) CHECK(j["devices"].contains(device));
+  CHECK(lazuli_command({"info"}).status == 0);
+}
+
+TEST_CASE("dump draws the graph") {
+  const Folder folder;
+  const std::string svg = (folder / "g.svg").string();
+  CHECK(on_reference({"dump", "exp(x:f32[2]) < 3", "--svg", svg}).status == 0);
+  const std::string picture = read_file(svg);
+  CHECK(picture.starts_with("<svg xmlns=\"http://www.w3.org/2000/svg\""));
+  CHECK(picture.find(">1 exp</text>") != std::string::npos);
+  CHECK(picture.ends_with("</svg>\n"));
+  const Outcome dot = on_reference({"dump", "exp(x:f32[2])", "--dot"});
+  CHECK(dot.status == 0);
+  CHECK(dot.out.starts_with("digraph"));
+}
+
+TEST_CASE("dump prints the graph") {
+  const Outcome r = on_reference({"dump", "exp(x:f32[2])", "--stage", "graph"});
+  CHECK(r.out == "%0 = buffer b0 : f32[2]\n%1 = exp %0 : f32[2]\n");
+}
+
+TEST_CASE("every listed workload builds") {
+  const Outcome r = lazuli_command({"bench", "--list"});
+  CHECK(r.status == 0);
+  std::istringstream lines(r.out);
+  int count = 0;
+  for (std::string line; std::getline(lines, line);) {
+    if (line.starts_with("not built yet")) continue;
+    const std::string text = line.substr(line.find_first_not_of(' ', line.find(' ')));
+    INFO(text);
+    const notation::Program program = notation::parse(text);
+    CHECK(notation::evaluate(program, notation::bind_inputs(program, {})).size() == 1);
+    ++count;
+  }
+  CHECK(count == 52);
+}
+
+#if LAZULI_LLVM
+
+TEST_CASE("bench writes the whole JSON form") {
+  const Outcome r = lazuli_command({"bench", "x:f32[64,64] @ y:f32[64,64]", "--seconds", "0.01",
+                                    "--threads", "1", "--json", "-"});
+  CHECK(r.err == "");
+  REQUIRE(r.status == 0);
+  const Json j = Json::parse(r.out);
+  for (const char* key : {"name", "device", "threads", "kernels", "launches", "first_seconds",
+                          "compile_seconds", "seconds", "flops", "bytes", "gflops", "gbps",
+                          "roofline", "sum", "sum_abs", "lazuli", "cpu", "when"}) {
+    INFO(std::string(key));
+    CHECK(j.contains(key));
+  }
+  CHECK(j["device"] == "cpu");
+  CHECK(j["threads"] == 1);
+  CHECK(j["kernels"] == 1);
+  CHECK(j["flops"] == 2.0 * 64 * 64 * 64);
+  CHECK(j["bytes"] == 3.0 * 4 * 64 * 64);
+  CHECK(j["seconds"]["min"] <= j["seconds"]["median"]);
+  CHECK(j["roofline"]["percent"] > 0);
+  const Json list = Json::parse(
+      lazuli_command({"bench", "matmul_64", "exp_1m", "--seconds", "0.01", "--json", "-"}).out);
+  REQUIRE(list.size() == 2);
+  CHECK(list[0]["name"] == "matmul_64");
+  CHECK(list[1]["flops"] == 1048576);
+}
+
+TEST_CASE("check agrees with the reference and with differences, and says where it does not") {
+  Outcome r = lazuli_command({"check", "softmax(x:f32[8,16] @ w:f32[16,4], -1)"});
+  INFO(r.out << r.err);
+  CHECK(r.status == 0);
+  CHECK(r.out.find("ok device cpu: f32 (8, 4): largest error") != std::string::npos);
+  CHECK(r.out.find("ok gradient of x: largest relative error") != std::string::npos);
+  CHECK(r.out.find("ok gradient of w: largest relative error") != std::string::npos);
+  r = lazuli_command({"check", "x:f32[3].detach() * x"});
+  CHECK(r.status == 1);
+  CHECK(r.out.find("WRONG gradient of x") != std::string::npos);
+}
+
+TEST_CASE("dump prints every stage for a fixed target") {
+  for (const char* stage :
+       {"graph", "fusion", "kernel", "schedule", "program", "llvm", "asm", "opencl", "plan"}) {
+    const Outcome r = lazuli_command(
+        {"dump", "softmax(x:f32[8,64], -1)", "--stage", stage, "--target", "x86-64-v3"});
+    INFO(std::string(stage) << ": " << r.err);
+    CHECK(r.status == 0);
+    CHECK(r.out.size() > 20);
+  }
+  const Json j =
+      Json::parse(lazuli_command({"dump", "softmax(x:f32[8,64], -1)", "--json", "-"}).out);
+  CHECK(j["kernels"].size() == 1);
+  const Outcome list = lazuli_command({"dump", "--target", "list"});
+  CHECK(list.out.find("znver3\n") != std::string::npos);
+  CHECK(
+      lazuli_command({"dump", "x:f32[2] + 1", "--target", "znvr3"}).err ==
+      "--target: LLVM knows no CPU 'znvr3'; did you mean 'znver3'?; `--target list` lists them\n");
+}
+
+TEST_CASE("explain names the operations, the time and the bound of each kernel") {
+  const Outcome r = lazuli_command({"explain", "relu(x:f32[64,32] @ w:f32[32,16])"});
+  INFO(r.err);
+  CHECK(r.status == 0);
+  CHECK(r.out.size() > 100);
+}
+
+#endif  // LAZULI_LLVM
+
+TEST_SUITE_END();
+
+}  // namespace
+}  // namespace lazuli
