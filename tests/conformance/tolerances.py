@@ -41,7 +41,7 @@ ULP = {
     ),
     **dict.fromkeys(
         """pow float_power sinc logit xlogy logaddexp logsigmoid softplus elu celu selu gelu quick_gelu mish logaddexp2
-        lgamma digamma erfinv tanhshrink glu""".split(),
+        erfinv tanhshrink glu""".split(),
         8,
     ),
 }
