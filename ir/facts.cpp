@@ -128,6 +128,66 @@ Labels gathered_labels(const Node& gather, const Labels& array) {
 
 namespace {
 
+// Labels of node x, seen through `chain` (outermost first) at an axis of `space`; empty if no axis arrives whole.
+Labels labels_through(Partition& p, int x, const std::vector<int>& chain, const Labels& space) {
+  const Shape& shape = p.nodes[static_cast<size_t>(x)]->shape;
+  Labels tags = anonymous(shape);
+  std::unordered_map<int, size_t> axis_of;
+  for (size_t i = 0; i < shape.size(); i++) {
+    if (shape[i] == 1) continue;
+    const int a = p.atoms.make(shape[i]);
+    axis_of[a] = i;
+    tags[i] = {{a, shape[i]}};
+  }
+  for (size_t c = chain.size(); c-- > 0;) {
+    tags = p.atoms.forward(*p.nodes[static_cast<size_t>(chain[c])], tags);
+  }
+  Labels out = anonymous(shape);
+  bool hit = false;
+  for (size_t i = 0; i < tags.size() && i < space.size(); i++) {
+    const Pieces t = p.atoms.resolve(tags[i]);
+    if (t.size() != 1 || !axis_of.count(t[0].atom)) continue;
+    out[axis_of[t[0].atom]] = space[i];
+    hit = true;
+  }
+  return hit ? out : Labels();
+}
+
+}  // namespace
+
+std::vector<std::pair<int, Labels>> input_labels(Partition& p, int n, const Labels& space,
+                                                 const std::function<bool(int)>& is_input) {
+  constexpr int kMostVisited = 32;
+  constexpr size_t kLongestChain = 7;
+  std::vector<std::pair<int, Labels>> found;
+  std::vector<std::pair<int, std::vector<int>>> stack;  // node, movement above it, outermost first
+  const Node& member = *p.nodes[static_cast<size_t>(n)];
+  if (member.op == Op::Gather) return found;
+  const std::vector<int> own = is_move(member) ? std::vector<int>{n} : std::vector<int>{};
+  for (const NodeRef& s : member.src) stack.emplace_back(p.of(s), own);
+  for (int visited = 0; !stack.empty() && visited < kMostVisited; visited++) {
+    auto [x, chain] = std::move(stack.back());
+    stack.pop_back();
+    const Node& v = *p.nodes[static_cast<size_t>(x)];
+    const Role role = p.role[static_cast<size_t>(x)];
+    if (v.op == Op::Const || v.op == Op::Iota) continue;
+    if (role != Role::Move && role != Role::Inline) {
+      if (!is_input(x)) continue;
+      Labels l = labels_through(p, x, chain, space);
+      if (!l.empty()) found.emplace_back(x, std::move(l));
+    } else if (role == Role::Move) {
+      if (chain.size() > kLongestChain) continue;
+      chain.push_back(x);
+      stack.emplace_back(p.of(v.src[0]), std::move(chain));
+    } else if (v.op != Op::Gather) {
+      for (const NodeRef& s : v.src) stack.emplace_back(p.of(s), chain);
+    }
+  }
+  return found;
+}
+
+namespace {
+
 constexpr int kInlineNodes = 64;  // in the whole tree below an inlined or movement node
 
 bool is_library(Op op) { return op == Op::Scatter || op == Op::Scan || op == Op::ArgSort; }

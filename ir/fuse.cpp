@@ -611,55 +611,14 @@ class Partitioner {
 
   // ---- kernels that share an operand but no value
 
-  // Labels of the arrays that n reads, where an axis arrives whole at one axis of n.
   void note_inputs(int n, int k, const Labels& lab) {
-    std::vector<std::pair<int, std::vector<int>>> stack;  // node, movement above it, outermost first
-    const std::vector<int> own = is_move(node(n)) ? std::vector<int>{n} : std::vector<int>{};
-    if (node(n).op == Op::Gather) return;
-    for (const NodeRef& s : node(n).src) stack.push_back({of(s), own});
-    int visited = 0;
-    while (!stack.empty() && visited++ < 32) {
-      auto [x, chain] = std::move(stack.back());
-      stack.pop_back();
-      const Node& v = node(x);
-      if (role(x) == Role::Move) {
-        if (chain.size() > 6) continue;
-        chain.push_back(x);
-        stack.push_back({of(v.src[0]), std::move(chain)});
-      } else if (role(x) == Role::Inline) {
-        if (v.op == Op::Gather) continue;
-        for (const NodeRef& s : v.src) stack.push_back({of(s), chain});
-      } else if (v.op != Op::Const && v.op != Op::Iota && kern_of(x) != k &&
-                 !kern(k).inputs.count(x)) {
-        note_input(x, chain, k, lab);
-      }
+    const auto outside = [&](int x) { return kern_of(x) != k && !kern(k).inputs.count(x); };
+    for (auto& [x, l] : input_labels(p_, n, lab, outside)) {
+      kern(k).inputs[x] = std::move(l);
+      auto& list = reads_[x];
+      list.push_back(k);
+      if (list.size() > 4) list.erase(list.begin());
     }
-  }
-
-  void note_input(int x, const std::vector<int>& chain, int k, const Labels& lab) {
-    const Shape& shape = node(x).shape;
-    Labels tags = anonymous(shape);
-    std::map<int, size_t> axis_of;
-    for (size_t i = 0; i < shape.size(); i++) {
-      if (shape[i] == 1) continue;
-      const int a = p_.atoms.make(shape[i]);
-      axis_of[a] = i;
-      tags[i] = {{a, shape[i]}};
-    }
-    for (size_t c = chain.size(); c-- > 0;) tags = p_.atoms.forward(node(chain[c]), tags);
-    Labels out = anonymous(shape);
-    bool hit = false;
-    for (size_t i = 0; i < tags.size() && i < lab.size(); i++) {
-      const Pieces t = p_.atoms.resolve(tags[i]);
-      if (t.size() != 1 || !axis_of.count(t[0].atom)) continue;
-      out[axis_of[t[0].atom]] = lab[i];
-      hit = true;
-    }
-    if (!hit) return;
-    kern(k).inputs[x] = std::move(out);
-    auto& list = reads_[x];
-    list.push_back(k);
-    if (list.size() > 4) list.erase(list.begin());
   }
 
   // A reduction over the same space and axes as the first node of a kernel that reads the same operand.

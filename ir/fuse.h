@@ -2,6 +2,7 @@
 // and a finish part behind a barrier, for sums over the grid and what follows from them.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <string>
 #include <unordered_map>
@@ -73,6 +74,11 @@ bool is_contraction(const Node& n);
 int64_t counted_axis(const Node& n);
 /// Labels of a gather from those of the array: axes whose index merely counts arrive unchanged.
 Labels gathered_labels(const Node& gather, const Labels& array);
+
+/// Labels of the nodes for which `is_input` says so and that member n reads, through movement and inlined nodes, where an axis of
+/// theirs arrives whole at one axis of n's space, which has labels `space`. Looks at a bounded number of nodes.
+std::vector<std::pair<int, Labels>> input_labels(Partition& p, int n, const Labels& space,
+                                                 const std::function<bool(int)>& is_input);
 
 /// A kernel and the nodes (numbers) whose arrays are its arguments.
 struct BuiltKernel {

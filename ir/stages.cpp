@@ -4,6 +4,7 @@
 #include <map>
 #include <optional>
 #include <set>
+#include <utility>
 
 #include "core/error.h"
 #include "ir/fuse.h"
@@ -33,13 +34,14 @@ class KernelBuilder {
   KernelBuilder(Partition& p, const Group& group, const Target& target)
       : p_(p), group_(group), target_(target) {
     for (int n : group.main) made_[n];
-    for (int n : group.finish) made_[n];
+    for (int n : group.finish) made_[n].finish = true;
   }
 
   BuiltKernel build() {
-    find_readers();
     for (int n : group_.main) label(n, false);
     for (int n : group_.finish) label(n, true);
+    find_readers();
+    find_layouts();
     for (int n : group_.main) emit(n);
     for (int n : group_.finish) emit_part(n);
     for (int n : group_.finish) emit(n);
@@ -48,6 +50,8 @@ class KernelBuilder {
   }
 
  private:
+  static constexpr int kDeepest = 64;
+
   // What the kernel makes of a member.
   struct Made {
     Labels space;            // axes of its space
@@ -57,6 +61,7 @@ class KernelBuilder {
     bool dead = false;       // nobody needs it here
     bool finish = false;
     int level = 0;           // reductions on the way to it
+    int layout = -1;         // the member in whose order it is stored
     // a sum in parts: the value of the parts, the axes it keeps, and the pieces of its chunks
     int part = -1;
     Labels part_space;
@@ -77,8 +82,13 @@ class KernelBuilder {
     int moved = 0;
   };
 
+  const std::map<int, Reach>& reads(int n) {
+    const auto it = reads_.find(n);
+    return it != reads_.end() ? it->second : reads_.emplace(n, find_reads(n)).first->second;
+  }
+
   // Members read by member n, with the way they are reached. Nodes are visited from users to sources.
-  std::map<int, Reach> reads(int n) const {
+  std::map<int, Reach> find_reads(int n) const {
     std::map<int, Reach> found;
     std::map<int, Reach, std::greater<>> open;
     const auto visit_sources = [&](int x, const Reach& at) {
@@ -123,7 +133,6 @@ class KernelBuilder {
 
   void find_readers() {
     std::map<int, std::vector<std::pair<int, Reach>>> readers;
-    for (int n : group_.finish) made_[n].finish = true;
     for (auto& [n, made] : made_) {
       for (const auto& [m, reach] : reads(n)) {
         readers[m].emplace_back(n, reach);
@@ -149,7 +158,9 @@ class KernelBuilder {
   // Is pointwise member m evaluated where it is read: once, or by several readers of one stage, or because that is cheap.
   bool inlines(int m, const std::vector<std::pair<int, Reach>>& readers,
                const std::map<int, Home>& home) {
-    const auto same_part = [&](int n) { return made_.at(n).finish == made_.at(m).finish; };
+    // The parts of a long sum are computed in the main part.
+    const auto in_finish = [&](int n) { return made_.at(n).finish && made_.at(n).chunks.empty(); };
+    const auto same_part = [&](int n) { return in_finish(n) == made_.at(m).finish; };
     bool one_home = true, repeats = false;
     for (const auto& [n, reach] : readers) {
       const bool plain = reach.plain && reach.moved == 0 && !reach.repeats;
@@ -188,6 +199,41 @@ class KernelBuilder {
       for (const NodeRef& s : v.src) stack.push_back(of(s));
     }
     return true;
+  }
+
+  // A stored member that only permutes or reshapes another is that one, stored in another order.
+  void find_layouts() {
+    for (int n : group_.main) {
+      Made& made = made_.at(n);
+      const Node& v = node(n);
+      if (!is_stored(n) || made.inlined || !is_move(v)) continue;
+      const auto& from = reads(n);
+      if (from.size() != 1) continue;
+      const int m = from.begin()->first;
+      Made& source = made_.at(m);
+      if (source.finish || source.inlined || is_stored(m) || source.layout >= 0) continue;
+      if (std::any_of(made_.begin(), made_.end(), [&](const auto& other) {
+            return other.first != n && !other.second.dead && reads(other.first).count(m);
+          })) {
+        continue;
+      }
+      const DType wide = node(m).op == Op::ReduceAdd ? accumulator(v.dtype) : v.dtype;
+      if (wide == v.dtype && same_atoms(output_labels(n), output_labels(m))) {
+        source.layout = n;
+        made.dead = true;
+      }
+    }
+  }
+
+  bool same_atoms(const Labels& a, const Labels& b) {
+    std::multiset<int> x, y;
+    for (const Pieces& pieces : p_.atoms.resolve(a)) {
+      for (const Piece& piece : pieces) x.insert(piece.atom);
+    }
+    for (const Pieces& pieces : p_.atoms.resolve(b)) {
+      for (const Piece& piece : pieces) y.insert(piece.atom);
+    }
+    return x == y;
   }
 
   // ---- axes
@@ -263,9 +309,13 @@ class KernelBuilder {
     if (const auto s = source_labels(v, false); s && (!finish || is_reduce(v.op))) {
       l = p_.atoms.unify(l, *s, shape, Atoms::Join::First);
     }
+    const bool main_part = !finish || is_reduce(v.op);
+    if (main_part && !is_contraction(v)) {
+      if (const auto s = array_labels(n, shape)) l = p_.atoms.unify(l, *s, shape, Atoms::Join::First);
+    }
     if (finish && is_reduce(v.op)) {
       made.part_space = complete(l);
-      made.chunks = chunks_of(v, made.part_space);
+      made.chunks = chunks_of(n, made.part_space);
       l = anonymous(shape);
     } else if (finish) {
       if (const auto s = source_labels(v, true)) {
@@ -273,39 +323,82 @@ class KernelBuilder {
       }
     }
     made.space = complete(l);
+    if (!finish && !is_contraction(v)) note_arrays(n, made.space);
   }
 
-  // Pieces of the reduced axes that count the parts of a long sum: their number follows from the shape alone.
-  Pieces chunks_of(const Node& v, const Labels& labels) {
-    constexpr int64_t kSmall = 1 << 15, kWork = 1 << 17, kFewest = 16, kMost = 256;
-    const int64_t work = numel(space(v));
-    if (work <= kSmall) return {};
-    const int64_t wanted = std::clamp(work / kWork, kFewest, kMost);
-    Pieces reduced;
-    for (size_t i = 0; i < labels.size(); i++) {
-      if (!reduces_axis(v, i)) continue;
-      const Pieces r = p_.atoms.resolve(labels[i]);
-      reduced.append(r.begin(), r.end());
+  // Stages that walk the same array in the same way share axes, so that they may share storage. Contractions do not: one's
+  // row is another's column.
+  void note_arrays(int n, const Labels& space_labels) {
+    const auto fresh = [&](int x) { return is_stored(x) && !arrays_.count(x); };
+    for (auto& [x, l] : input_labels(p_, n, space_labels, fresh)) arrays_.emplace(x, std::move(l));
+  }
+
+  std::optional<Labels> array_labels(int n, const Shape& shape) {
+    std::map<int, std::optional<Labels>> memo;
+    const std::function<std::optional<Labels>(int, int)> at = [&](int x, int depth) {
+      if (const auto it = memo.find(x); it != memo.end()) return it->second;
+      std::optional<Labels> r;
+      const Node& v = node(x);
+      if (const auto known = arrays_.find(x); known != arrays_.end()) {
+        r = known->second;
+      } else if (role(x) == Role::Move && depth < kDeepest) {
+        r = at(of(v.src[0]), depth + 1);
+        if (r) r = p_.atoms.forward(v, *r);
+      } else if (role(x) == Role::Inline && v.op != Op::Gather && depth < kDeepest) {
+        for (const NodeRef& s : v.src) {
+          const auto l = at(of(s), depth + 1);
+          if (l) r = r ? p_.atoms.unify(*r, *l, v.shape, Atoms::Join::First) : l;
+        }
+      }
+      return memo[x] = r;
+    };
+    const Node& v = node(n);
+    if (arrays_.empty() || v.op == Op::Gather) return {};
+    std::optional<Labels> r;
+    for (const NodeRef& s : v.src) {
+      auto l = at(of(s), 0);
+      if (l && is_move(v)) l = p_.atoms.forward(v, *l);
+      if (l) r = r ? p_.atoms.unify(*r, *l, shape, Atoms::Join::First) : l;
     }
+    return r;
+  }
+
+  // Pieces of the reduced axes that count the parts of a long sum: their number follows from the shape alone. Rows of
+  // contractions stay in blocks that can be tiled.
+  Pieces chunks_of(int n, const Labels& labels) {
+    constexpr int64_t kSmall = 1 << 15, kWork = 1 << 17, kTiled = 1 << 18, kFewest = 16, kMost = 256,
+                      kTileRows = 64;
+    const Node& v = node(n);
+    const int64_t work = numel(space(v));
+    const bool beside_contraction =
+        std::any_of(group_.main.begin(), group_.main.end(), [&](int m) { return is_contraction(node(m)); });
+    if (work <= (beside_contraction ? kTiled : kSmall) && (beside_contraction || reads(n).empty())) {
+      return {};
+    }
+    const int64_t wanted =
+        std::min(std::clamp(work / kWork, kFewest, kMost), work / (4 * std::max<int64_t>(v.numel(), 1)));
     Pieces chunks;
     int64_t count = 1;
-    for (const Piece& piece : reduced) {
-      if (count * piece.extent <= 2 * wanted) {
-        chunks.push_back(piece);
-        count *= piece.extent;
-        if (2 * count >= wanted) break;
-        continue;
+    for (size_t i = 0; i < labels.size(); i++) {
+      if (!reduces_axis(v, i)) continue;
+      for (const Piece& piece : p_.atoms.resolve(labels[i])) {
+        if (2 * count > wanted) return chunks;
+        const int64_t most =
+            std::min(wanted / count, beside_contraction ? piece.extent / kTileRows : piece.extent);
+        int64_t best = 1;
+        for (int64_t d = 1; d <= most; d++) {
+          if (piece.extent % d == 0) best = d;
+        }
+        if (best == piece.extent) {
+          chunks.push_back(piece);
+        } else if (best > 1) {
+          chunks.push_back(p_.atoms.split(piece, piece.extent / best).first);
+        }
+        count *= best;
+        if (best < piece.extent) return count > 1 ? chunks : Pieces{};
       }
-      int64_t best = 1;  // the largest divisor that gives at most the wanted number
-      for (int64_t d = 1; d <= wanted / count; d++) {
-        if (piece.extent % d == 0) best = d;
-      }
-      if (best > 1) chunks.push_back(p_.atoms.split(piece, piece.extent / best).first);
-      count *= best;
-      break;
     }
-    if (count < 4 || count * (v.numel()) * 4 > work) return {};
-    return chunks;
+    return {};  // all of the axes: nothing would be left to add
   }
 
   NodeRef axis_of(int atom) {
@@ -348,19 +441,21 @@ class KernelBuilder {
 
   // Coordinates of a value's dims from those of its node's axes. Where the element is not inside, any element may be read.
   NodeRef read_value(int n, const Access& at) {
-    const Made& made = made_.at(n);
-    const Labels labels = output_labels(n);
+    return read_at(made_.at(n), node(n), output_labels(n), at);
+  }
+
+  NodeRef read_at(const Made& made, const Node& v, const Labels& labels, const Access& at) {
     std::vector<NodeRef> index;
     for (size_t i = 0; i < labels.size(); i++) {
       NodeRef c = at.index[i];
-      const int64_t size = node(n).shape[i];
+      const int64_t size = v.shape[i];
       if (size > 1 && (c->lo < 0 || c->hi >= size)) c = clamp(c, size, at.valid);
       Shape extents;
       for (const Piece& piece : p_.atoms.resolve(labels[i])) extents.push_back(piece.extent);
       const std::vector<NodeRef> parts = coordinates(c, extents);
       index.insert(index.end(), parts.begin(), parts.end());
     }
-    return read(made.value, node(n).dtype, std::move(index));
+    return read(made.value, v.dtype, std::move(index));
   }
 
   static NodeRef clamp(const NodeRef& c, int64_t size, const NodeRef& valid) {
@@ -407,6 +502,7 @@ class KernelBuilder {
   NodeRef apply(int n, const Access& at) {
     const Node& v = node(n);
     if (v.op == Op::Const || v.op == Op::Iota) return element_of(n, at);
+    if (v.op == Op::Pad && tiles_) return padded(n, at);
     if (is_movement(v.op) || has(v.op, kIdentity)) {
       const Access inner = source_access(v, at);
       return zero_outside(element(of(v.src[0]), inner), inner.valid, at.valid, v.dtype);
@@ -425,6 +521,19 @@ class KernelBuilder {
     Sources src;
     for (const NodeRef& s : v.src) src.push_back(element(of(s), at));
     return scalar_op(v.op, v.dtype, std::move(src));
+  }
+
+  // A padded operand of a contraction is a value of its own, so that the inner loops need no condition.
+  NodeRef padded(int n, const Access& at) {
+    Made& made = pads_[n];
+    if (made.value < 0) {
+      const bool tiles = std::exchange(tiles_, false);
+      made.space = complete(anonymous(node(n).shape));
+      const Space s = make_space(node(n), made.space);
+      made.value = place_value("pad", apply(n, {s.index, {}}), s.kept, {}, Op::Count_, -1);
+      tiles_ = tiles;
+    }
+    return read_at(made, node(n), made.space, at);
   }
 
   static NodeRef zero_outside(const NodeRef& x, const NodeRef& valid, const NodeRef& outer,
@@ -446,7 +555,9 @@ class KernelBuilder {
       place(n, apply(n, {s.index, {}}), s.kept, {}, Op::Count_, is_stored(n));
       return;
     }
+    tiles_ = is_contraction(v);
     NodeRef e = element(of(v.src[0]), {s.index, {}});
+    tiles_ = false;
     reduce_to(n, std::move(e), s.kept, s.reduced);
   }
 
@@ -520,9 +631,17 @@ class KernelBuilder {
   void place(int n, NodeRef e, const std::vector<NodeRef>& kept,
              const std::vector<NodeRef>& reduced, Op reduce, bool store) {
     Made& made = made_.at(n);
-    const int slot = store ? slot_of(n, true) : -1;
-    made.value = place_value(value_name(node(n).op), std::move(e), kept, reduced, reduce, slot);
-    made.dims = kept;
+    if (made.layout < 0) {
+      const int slot = store ? slot_of(n, true) : -1;
+      made.value = place_value(value_name(node(n).op), std::move(e), kept, reduced, reduce, slot);
+      made.dims = kept;
+      return;
+    }
+    Made& stored = made_.at(made.layout);
+    const std::vector<NodeRef> order = make_space(node(made.layout), stored.space).kept;
+    stored.value = place_value(value_name(node(n).op), std::move(e), order, reduced, reduce,
+                               slot_of(made.layout, true));
+    stored.dims = order;
   }
 
   // Adds a value to a stage over the same axes, if all it reads is there already, or to a new one.
@@ -607,10 +726,14 @@ class KernelBuilder {
   Kernel kernel_;
   std::vector<int> arguments_;
   std::map<int, Made> made_;
+  std::map<int, std::map<int, Reach>> reads_;  // of members
   std::map<int, std::optional<Labels>> label_memo_[2];
   std::map<int, NodeRef> axes_;   // atom -> axis
   std::map<int, int> slots_;      // node -> argument
   std::map<int, size_t> stage_of_;  // value -> stage
+  std::map<int, Labels> arrays_;    // array -> axes along which main members read it
+  std::map<int, Made> pads_;        // padded operands
+  bool tiles_ = false;              // a contraction is being emitted
   std::map<Key, std::pair<NodeRef, Access>> memo_;
 };
 
