@@ -8,7 +8,7 @@
 #include <sstream>
 
 #include "core/error.h"
-#include "tools/cli/arrays.h"
+#include "nn/npy.h"
 #include "tools/notation/source.h"
 
 namespace lazuli::cli {

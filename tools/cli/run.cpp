@@ -4,8 +4,7 @@
 #include <nlohmann/json.hpp>
 
 #include "core/error.h"
-#include "core/ops_elementwise.h"
-#include "tools/cli/arrays.h"
+#include "nn/npy.h"
 #include "tools/cli/commands.h"
 #include "tools/cli/session.h"
 
@@ -14,16 +13,11 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-/// `.npy` has no bf16: f32 holds its values exactly.
-Tensor storable(const Tensor& t) {
-  return t.dtype() == DType::BF16 ? cast(t, DType::F32).realize() : t;
-}
-
 void write_arrays(const std::string& path, const notation::Result& result) {
   if (path.ends_with(".npz")) {
-    std::vector<std::pair<std::string, Tensor>> arrays;
+    NamedTensors arrays;
     for (size_t i = 0; i < result.tensors.size(); ++i) {
-      arrays.emplace_back(fmt::format("arr_{}", i), storable(result.tensors[i]));
+      arrays.emplace_back(fmt::format("arr_{}", i), result.tensors[i]);
     }
     save_npz(path, arrays);
     return;
@@ -32,7 +26,7 @@ void write_arrays(const std::string& path, const notation::Result& result) {
   require(result.tensors.size() == 1,
           "--output: the result has {} tensors and .npy holds one; write a .npz",
           result.tensors.size());
-  save_npy(path, storable(result.tensors[0]));
+  save_npy(path, result.tensors[0]);
 }
 
 Json to_json(const Tensor& t) {

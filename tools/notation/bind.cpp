@@ -82,4 +82,10 @@ std::optional<std::string> From<std::string>::get(const Value& v) {
   return word->text;
 }
 
+std::optional<std::string_view> From<std::string_view>::get(const Value& v) {
+  const auto* word = v.get<Word>();
+  if (word == nullptr) return std::nullopt;
+  return std::string_view(word->text);
+}
+
 }  // namespace lazuli::notation

@@ -107,6 +107,13 @@ struct From<std::string> {
   static std::optional<std::string> get(const Value& v);
 };
 
+/// Views the word of the value, which outlives the call.
+template <>
+struct From<std::string_view> {
+  static std::string wanted() { return "a word"; }
+  static std::optional<std::string_view> get(const Value& v);
+};
+
 template <>
 struct From<TensorOrScalar> {
   static std::string wanted() { return "a tensor or a number"; }

@@ -20,7 +20,8 @@ struct Table {
 
   Table() {
     rows = join_rows({creation_functions(), elementwise_functions(), array_functions(),
-                      random_functions(), nn_functions(), transform_functions()});
+                      random_functions(), order_functions(), nn_functions(), pool_functions(),
+                      transform_functions()});
     for (const Function& row : rows) {
       if (by_name.count(row.name()) == 0) names.push_back(row.name());
       by_name.emplace(row.name(), &row);

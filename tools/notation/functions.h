@@ -28,7 +28,9 @@ std::vector<Function> creation_functions();
 std::vector<Function> elementwise_functions();
 std::vector<Function> array_functions();
 std::vector<Function> random_functions();
+std::vector<Function> order_functions();
 std::vector<Function> nn_functions();
+std::vector<Function> pool_functions();
 std::vector<Function> transform_functions();
 
 /// The parts one after the other.

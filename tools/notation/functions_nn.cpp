@@ -2,6 +2,7 @@
 #include "core/error.h"
 #include "core/ops_attention.h"
 #include "core/ops_conv.h"
+#include "core/ops_einsum.h"
 #include "core/ops_loss.h"
 #include "core/ops_matmul.h"
 #include "core/ops_norm.h"
@@ -49,6 +50,7 @@ std::vector<Function> products() {
       {"outer(input, vec2)", wrap(&outer)},
       {"addmm(input, mat1, mat2, beta=1, alpha=1)", wrap(&addmm)},
       {"baddbmm(input, batch1, batch2, beta=1, alpha=1)", wrap(&baddbmm)},
+      {"einsum(equation, *operands)", wrap(&einsum)},
       {"linear(input, weight, bias=None)", wrap(&linear)},
       {"tensordot(a, b, dims=2)", wrap<Tensor(T, T, int64_t)>(&tensordot)},
       {"tensordot(a, b, dims)", wrap([](T a, T b, const std::pair<Ints, Ints>& dims) { return tensordot(a, b, dims.first, dims.second); })},
