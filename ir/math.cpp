@@ -8,6 +8,7 @@
 #include "core/error.h"
 #include "ir/index.h"
 #include "ir/math_functions.h"
+#include "ir/math_gamma.h"
 
 namespace lazuli {
 namespace {
@@ -102,6 +103,13 @@ NodeRef binary(DType t, const Sources& s) {
                          : kF32(Expr<float>(s[0]), Expr<float>(s[1])).node;
 }
 
+// For functions that need f64 to be right in f32.
+template <auto kF64>
+NodeRef through_f64(DType t, const Sources& s) {
+  const NodeRef wide = scalar_op(Op::Cast, DType::F64, {s[0]});
+  return scalar_op(Op::Cast, t, {kF64(Expr<double>(wide)).node});
+}
+
 struct Row {
   Op op;
   Builder build;
@@ -111,18 +119,31 @@ struct Row {
 #define LAZULI_UNARY(f) unary<math::f<Expr, float>, math::f<Expr, double>>
 #define LAZULI_BINARY(f) binary<math::f<Expr, float>, math::f<Expr, double>>
 constexpr std::array kRows{
-    Row{Op::Exp, LAZULI_UNARY(exp), 2, 2},      Row{Op::Exp2, LAZULI_UNARY(exp2), 2, 2},
-    Row{Op::Expm1, LAZULI_UNARY(expm1), 2, 2},  Row{Op::Log, LAZULI_UNARY(log), 2, 2},
-    Row{Op::Log2, LAZULI_UNARY(log2), 2, 2},    Row{Op::Log10, LAZULI_UNARY(log10), 2, 2},
-    Row{Op::Log1p, LAZULI_UNARY(log1p), 2, 2},  Row{Op::Sin, LAZULI_UNARY(sin), 2, 2},
-    Row{Op::Cos, LAZULI_UNARY(cos), 2, 2},      Row{Op::Tan, LAZULI_UNARY(tan), 4, 4},
-    Row{Op::Asin, LAZULI_UNARY(asin), 2, 2},    Row{Op::Acos, LAZULI_UNARY(acos), 2, 2},
-    Row{Op::Atan, LAZULI_UNARY(atan), 2, 2},    Row{Op::Sinh, LAZULI_UNARY(sinh), 3, 3},
-    Row{Op::Cosh, LAZULI_UNARY(cosh), 2, 2},    Row{Op::Tanh, LAZULI_UNARY(tanh), 2, 2},
-    Row{Op::Asinh, LAZULI_UNARY(asinh), 2, 2},  Row{Op::Acosh, LAZULI_UNARY(acosh), 2, 2},
-    Row{Op::Atanh, LAZULI_UNARY(atanh), 2, 2},  Row{Op::Erf, LAZULI_UNARY(erf), 2, 2},
-    Row{Op::Erfc, LAZULI_UNARY(erfc), 3, 4},    Row{Op::Pow, LAZULI_BINARY(pow), 2, 2},
+    Row{Op::Exp, LAZULI_UNARY(exp), 2, 2},
+    Row{Op::Exp2, LAZULI_UNARY(exp2), 2, 2},
+    Row{Op::Expm1, LAZULI_UNARY(expm1), 2, 2},
+    Row{Op::Log, LAZULI_UNARY(log), 2, 2},
+    Row{Op::Log2, LAZULI_UNARY(log2), 2, 2},
+    Row{Op::Log10, LAZULI_UNARY(log10), 2, 2},
+    Row{Op::Log1p, LAZULI_UNARY(log1p), 2, 2},
+    Row{Op::Sin, LAZULI_UNARY(sin), 2, 2},
+    Row{Op::Cos, LAZULI_UNARY(cos), 2, 2},
+    Row{Op::Tan, LAZULI_UNARY(tan), 4, 4},
+    Row{Op::Asin, LAZULI_UNARY(asin), 2, 2},
+    Row{Op::Acos, LAZULI_UNARY(acos), 2, 2},
+    Row{Op::Atan, LAZULI_UNARY(atan), 2, 2},
+    Row{Op::Sinh, LAZULI_UNARY(sinh), 3, 3},
+    Row{Op::Cosh, LAZULI_UNARY(cosh), 2, 2},
+    Row{Op::Tanh, LAZULI_UNARY(tanh), 2, 2},
+    Row{Op::Asinh, LAZULI_UNARY(asinh), 2, 2},
+    Row{Op::Acosh, LAZULI_UNARY(acosh), 2, 2},
+    Row{Op::Atanh, LAZULI_UNARY(atanh), 2, 2},
+    Row{Op::Erf, LAZULI_UNARY(erf), 2, 2},
+    Row{Op::Erfc, LAZULI_UNARY(erfc), 3, 4},
+    Row{Op::Pow, LAZULI_BINARY(pow), 2, 2},
     Row{Op::Atan2, LAZULI_BINARY(atan2), 2, 2},
+    Row{Op::Lgamma, through_f64<math::lgamma<Expr>>, 2, 40},
+    Row{Op::Digamma, through_f64<math::digamma<Expr>>, 1, 40},
 };
 #undef LAZULI_UNARY
 #undef LAZULI_BINARY

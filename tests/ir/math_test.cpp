@@ -19,6 +19,7 @@
 #include "ir/kernel.h"
 #include "ir/lower.h"
 #include "ir/math_functions.h"
+#include "ir/math_gamma.h"
 #include "ir/schedule.h"
 #include "tests/ir/math_number.h"
 
@@ -76,6 +77,28 @@ double error_in_ulp(T got, Wide exact) {
       exact == 0 ? Limits::min_exponent : std::max(std::ilogb(exact) + 1, Limits::min_exponent);
   return static_cast<double>(std::fabs(value - exact) /
                              std::ldexp(Wide(1), exponent - Limits::digits));
+}
+
+// By the recurrence to 40 and the asymptotic series; reflected for negative numbers.
+long double exact_digamma(long double x) {
+  if (x == 0) return std::copysign(std::numeric_limits<long double>::infinity(), -x);
+  const long double pi = std::acos(-1.0L);
+  if (x < 0) {
+    const long double fraction = x - std::round(x);
+    if (fraction == 0) return std::numeric_limits<long double>::quiet_NaN();
+    return exact_digamma(1 - x) - pi / std::tan(pi * fraction);
+  }
+  if (!(x < std::numeric_limits<long double>::infinity())) return x;
+  long double shift = 0;
+  for (; x < 40; x += 1) shift += 1 / x;
+  const long double r = 1 / (x * x);
+  return std::log(x) - shift - 0.5L / x -
+         r * (1.0L / 12 - r * (1.0L / 120 - r * (1.0L / 252 - r * (1.0L / 240 - r / 132))));
+}
+
+long double exact_lgamma(long double x) {
+  int sign = 0;
+  return lgammal_r(x, &sign);
 }
 
 template <typename T>
@@ -305,6 +328,40 @@ TEST_SUITE("ir") {
     check_worst(Op::Atan2, DType::F32, atan32);
     check_worst(Op::Pow, DType::F64, pow64);
     check_worst(Op::Atan2, DType::F64, atan64);
+  }
+
+  TEST_CASE("lgamma and digamma are right in f32, and in f64 but for their zeros") {
+    const auto lgamma_f32 = [](float x) { return static_cast<float>(math::lgamma(D(x)).v); };
+    const auto digamma_f32 = [](float x) { return static_cast<float>(math::digamma(D(x)).v); };
+    Worst lgamma32, digamma32, lgamma64, digamma64;
+    const auto try_f32 = [&](float x) {
+      lgamma32.add(error_in_ulp(lgamma_f32(x), exact_lgamma(x)), x);
+      digamma32.add(error_in_ulp(digamma_f32(x), exact_digamma(x)), x);
+    };
+    const auto relative = [](double got, long double exact) {
+      if (std::isnan(exact) || static_cast<double>(exact) == got)
+        return std::isnan(got) == std::isnan(exact) ? 0 : 1e30;
+      return static_cast<double>(std::fabs(got - exact) / (1 + std::fabs(exact))) * 0x1p52;
+    };
+    const auto try_f64 = [&](double x) {
+      lgamma64.add(relative(math::lgamma(D(x)).v, exact_lgamma(x)), x);
+      digamma64.add(relative(math::digamma(D(x)).v, exact_digamma(x)), x);
+    };
+    for (uint64_t i = 0; i < uint64_t{1} << 32; i += 40009)
+      try_f32(std::bit_cast<float>(static_cast<uint32_t>(i)));
+    for (const float x : special_values<float>()) try_f32(x);
+    std::mt19937_64 random(4);
+    for (int i = 0; i < 50000; i++) try_f64(random_double(random));
+    for (const double x : special_values<double>()) try_f64(x);
+    check_worst(Op::Lgamma, DType::F32, lgamma32);
+    check_worst(Op::Digamma, DType::F32, digamma32);
+    check_worst(Op::Lgamma, DType::F64, lgamma64);
+    check_worst(Op::Digamma, DType::F64, digamma64);
+    Graph lgamma_graph(Op::Lgamma, DType::F32), digamma_graph(Op::Digamma, DType::F32);
+    for (const float x : {0.25f, 1.0f, 3.5f, -0.75f, -7.25f, 1e20f}) {
+      CHECK(lgamma_graph(x) == lgamma_f32(x));
+      CHECK(digamma_graph(x) == digamma_f32(x));
+    }
   }
 
   TEST_CASE("the node graphs of the functions give the same bits as the numbers") {
