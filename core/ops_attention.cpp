@@ -8,6 +8,7 @@
 #include "core/ops_index.h"
 #include "core/ops_matmul.h"
 #include "core/ops_movement.h"
+#include "core/ops_norm.h"
 #include "core/ops_random.h"
 #include "core/ops_reduce.h"
 #include "core/promotion.h"
@@ -98,24 +99,46 @@ Tensor scaled_dot_product_attention(const Tensor& query, const Tensor& key, cons
   return cast(enable_gqa ? flatten(out, -4, -3) : out, query.dtype());
 }
 
-Tensor embedding(const Tensor& input, const Tensor& weight, std::optional<int64_t> padding_idx) {
+namespace {
+
+// The value of `x`, with its gradient times `factor`.
+Tensor gradient_scaled(const Tensor& x, const Tensor& factor) { return (x - detach(x)) * factor + detach(x); }
+
+// Rows scaled down to max_norm; the gradient is that of the rows as they are.
+Tensor renormed(const Tensor& rows, double max_norm, double p) {
+  const Tensor r = detach(rows), length = norm(r, p, -1, true);
+  const Tensor fitted = where(length > max_norm, r * (max_norm / (length + 1e-7)), r);
+  return (rows - r) + fitted;
+}
+
+// How often each index occurs, at the place of each.
+Tensor frequency(const Tensor& place, int64_t rows, DType dtype) {
+  const NodeRef index = flatten(place).node();
+  const NodeRef ones = constant(1, dtype, index->shape);
+  const NodeRef count = scatter(constant(0, dtype, {rows}), index, ones, Combine::Add);
+  return reshape(Tensor(gather(count, std::span<const NodeRef>(&index, 1))), place.shape());
+}
+
+}  // namespace
+
+Tensor embedding(const Tensor& input, const Tensor& weight, std::optional<int64_t> padding_idx,
+                 std::optional<double> max_norm, double norm_type, bool scale_grad_by_freq, bool) {
   require(is_int(input.dtype()), "embedding: the indices are {}, not integers; convert them first, as in x.to(i64)",
           name(input.dtype()));
   require(weight.dim() == 2, "embedding: the weight has shape {}; it needs rows and columns", to_string(weight.shape()));
   const int64_t rows = weight.size(0);
+  require(!padding_idx || (*padding_idx >= -rows && *padding_idx < rows),
+          "embedding: padding_idx is {}, but the weight has {} rows", padding_idx.value_or(0), rows);
   Shape shape = input.shape();
   shape.push_back(weight.size(1));
   check_shape("embedding", shape);
   const Tensor place = unsqueeze(cast(input, DType::I64), -1);
-  const auto looked_up = [&](const Tensor& table) {
-    const NodeRef index[] = {broadcast_node(place.node(), shape),
-                             detail::coordinate(shape, static_cast<int64_t>(shape.size()) - 1)};
-    return Tensor(gather(table.node(), index));
-  };
-  const Tensor out = looked_up(weight);
+  const NodeRef index[] = {broadcast_node(place.node(), shape),
+                           detail::coordinate(shape, static_cast<int64_t>(shape.size()) - 1)};
+  Tensor out(gather(weight.node(), index));
+  if (max_norm) out = renormed(out, *max_norm, norm_type);
+  if (scale_grad_by_freq) out = gradient_scaled(out, 1 / frequency(place, rows, weight.dtype()));
   if (!padding_idx) return out;
-  require(*padding_idx >= -rows && *padding_idx < rows, "embedding: padding_idx is {}, but the weight has {} rows",
-          *padding_idx, rows);
   return where(place == (*padding_idx < 0 ? *padding_idx + rows : *padding_idx), detach(out), out);
 }
 

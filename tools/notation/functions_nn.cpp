@@ -106,7 +106,7 @@ std::vector<Function> attention() {
   // clang-format off
   return {
       {"scaled_dot_product_attention(query, key, value, attn_mask=None, dropout_p=0.0, is_causal=false, scale=None, enable_gqa=false)", wrap(&scaled_dot_product_attention)},
-      {"embedding(input, weight, padding_idx=None)", wrap(&embedding)},
+      {"embedding(input, weight, padding_idx=None, max_norm=None, norm_type=2.0, scale_grad_by_freq=false, sparse=false)", wrap(&embedding)},
   };
   // clang-format on
 }
