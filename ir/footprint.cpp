@@ -132,12 +132,19 @@ Regions footprints(const Kernel&, const Reads& reads, const std::vector<Stage*>&
         span = join(span, it->second[d]);
       }
     }
+    // What others see too, or nobody reads here, is needed whole: it goes along with the host's
+    // axes of the same identity.
+    const bool seen = std::any_of(s->values.begin(), s->values.end(), [](const Value& v) {
+      return v.slot >= 0 || v.scope == Scope::Shared;
+    });
     Region region;
     for (size_t a = 0; a < s->axes.size(); a++) {
-      // An output that nobody reads goes along with the host's axes of the same identity.
-      for (size_t b = 0; b < host->axes.size() && !any; b++) {
-        if (host->axes[b].get() == s->axes[a].get())
-          spans[a] = {covered.base[b], covered.extent[b]};
+      if (seen || !any) {
+        Span own{index_const(0), kWhole};
+        for (size_t b = 0; b < host->axes.size(); b++) {
+          if (host->axes[b].get() == s->axes[a].get()) own = {covered.base[b], covered.extent[b]};
+        }
+        spans[a] = join(spans[a], own);
       }
       if (!spans[a].base) spans[a] = {index_const(0), kWhole};
       clip(spans[a], s->axes[a]->hi + 1);

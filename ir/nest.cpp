@@ -12,7 +12,7 @@ namespace lazuli {
 namespace {
 
 bool is_unrolled(const Loop& l) {
-  return l.kind == LoopKind::Unroll || l.kind == LoopKind::Vector;
+  return l.kind == LoopKind::Unroll || l.kind == LoopKind::Ilp || l.kind == LoopKind::Vector;
 }
 
 NodeRef variable(const std::string& loop_name, int64_t extent) {
@@ -30,7 +30,9 @@ Op combining_op(Op reduce, DType dtype) {
 namespace {
 
 // Reductions of 16-bit floats are accumulated in f32 and rounded when they are stored.
-DType accumulator_of(const Value& v) { return accumulator(v.expr->dtype); }
+DType accumulator_of(const Value& v) {
+  return accumulator(v.expr->dtype);
+}
 
 }  // namespace
 
@@ -268,7 +270,7 @@ void Nest::unrolled_loop(const Stage* s, size_t position, Environment& e) {
   const int64_t n = e.remaining[static_cast<size_t>(l.axis)];
   const auto iteration = [&](int64_t q, int64_t remaining) {
     Environment inner = e;
-    if (l.kind == LoopKind::Ilp) inner.ilp.push_back(q);
+    if (l.kind == LoopKind::Ilp) inner.ilp.emplace_back(l.axis, q);
     body(s, position, inner, index_const(q), remaining);
   };
   for (int64_t q = 0; q < n / l.stride; q++) iteration(q, l.stride);
@@ -361,7 +363,7 @@ void Nest::serial_loop(const Stage* s, size_t position, Environment& e) {
 bool Nest::innermost(const Stage* s, size_t position) const {
   for (size_t q = position + 1; q < s->loops.size(); q++) {
     const Loop& l = s->loops[q];
-    if (l.extent > 1 && !is_unrolled(l) && l.kind != LoopKind::Ilp) return false;
+    if (l.extent > 1 && !is_unrolled(l)) return false;
   }
   return std::none_of(kernel_.stages.begin(), kernel_.stages.end(),
                       [&](const auto& c) { return is_below(c.get(), s, position); });
@@ -444,15 +446,30 @@ void Nest::open_accumulators(const Stage* s, const Value& v, size_t position,
   accumulators_[v.id] = std::move(g);
 }
 
+// The partial result of outer reduction loops, which lives in the value's own storage; `initial` on
+// the first visit.
+Operand Nest::stored_partial(const Value& v, const Accumulators& g,
+                             const std::vector<NodeRef>& index, const Operand& initial) {
+  const Place& p = emitter_.place(v.id);
+  Operand stored = emitter_.load_place(p, p.flat(index), g.frame);
+  if (stored.dtype != initial.dtype) stored = emitter_.convert(stored, initial.dtype);
+  if (g.first->op == Op::Const) return stored;
+  return emitter_.op_in_frame(g.frame, Op::Where, {emitter_.emit(g.first), initial, stored});
+}
+
 Cell& Nest::accumulator(const Stage* s, const Value& v, const std::vector<NodeRef>& index,
                         const Environment& e, bool across) {
   Accumulators& g = accumulators_.at(v.id);
+  std::vector<std::pair<int, int64_t>> ilp;  // of loops over what v sums
+  for (const auto& [axis, q] : e.ilp) {
+    if (!s->keeps(v, axis)) ilp.emplace_back(axis, q);
+  }
   for (auto& entry : g.entries) {
-    if (entry.ilp == e.ilp && std::equal(entry.index.begin(), entry.index.end(), index.begin(),
-                                         index.end(), NodeEqual())) {
-      emitter_.carry(entry.cell.get(), g.frame);
-      return *entry.cell;
-    }
+    const bool same = entry.ilp == ilp && std::equal(entry.index.begin(), entry.index.end(),
+                                                     index.begin(), index.end(), NodeEqual());
+    if (!same) continue;
+    emitter_.carry(entry.cell.get(), g.frame);
+    return *entry.cell;
   }
   auto cell = std::make_unique<Cell>();
   cell->across_lanes = across;
@@ -461,23 +478,9 @@ Cell& Nest::accumulator(const Stage* s, const Value& v, const std::vector<NodeRe
   const DType dtype = accumulator_of(v);
   cell->current = Emitter::constant(dtype, reduce_identity(v.reduce, dtype));
   cell->current.lanes = vector ? emitter_.lanes() : 1;
-  if (g.first) {
-    // Partial results of outer reduction loops live in the value's own storage.
-    ensure(!across && e.ilp.empty(),
-           fmt::format("kernel {}: {} has outer reduction loops and split accumulators",
-                       kernel_.name, v.name));
-    const Place& p = emitter_.place(v.id);
-    Operand stored = emitter_.load_place(p, p.flat(index), g.frame);
-    if (stored.dtype != dtype) stored = emitter_.convert(stored, dtype);
-    if (g.first->op == Op::Const) {
-      cell->current = stored;
-    } else {
-      const Operand first = emitter_.emit(g.first);
-      cell->current = emitter_.op_in_frame(g.frame, Op::Where, {first, cell->current, stored});
-    }
-  }
-  (void)s;
-  g.entries.push_back({index, e.ilp, std::move(cell)});
+  g.split |= across || !ilp.empty();
+  if (g.first && !g.split) cell->current = stored_partial(v, g, index, cell->current);
+  g.entries.push_back({index, std::move(ilp), std::move(cell)});
   emitter_.carry(g.entries.back().cell.get(), g.frame);
   return *g.entries.back().cell;
 }
@@ -506,8 +509,8 @@ void Nest::leaf(const Stage* s, Environment& e) {
 
 void Nest::accumulate(const Value& v, const NodeRef& x, Cell& c, const Environment& e) {
   const DType dtype = accumulator_of(v);
-  const bool product =
-      v.reduce == Op::ReduceAdd && x->op == Op::Mul && x->dtype == dtype && is_float(dtype) && target_.has_fma;
+  const bool product = v.reduce == Op::ReduceAdd && x->op == Op::Mul && x->dtype == dtype &&
+                       is_float(dtype) && target_.has_fma;
   std::vector<Operand> args;
   if (product) {
     args = {emitter_.emit(x->src[0]), emitter_.emit(x->src[1])};
@@ -550,6 +553,11 @@ void Nest::finish(const Stage*, const Value& v) {
     }
     Operand r = parts[0];
     if (g.entries[i].cell->across_lanes && r.lanes > 1) r = emitter_.lane_reduce(op, r);
+    if (g.first && g.split) {
+      Operand nothing = Emitter::constant(r.dtype, reduce_identity(v.reduce, r.dtype));
+      nothing.lanes = r.lanes;
+      r = emitter_.op_here(op, {stored_partial(v, g, g.entries[i].index, nothing), r});
+    }
     if (r.dtype != v.expr->dtype) r = emitter_.convert(r, v.expr->dtype);
     keep(v, g.entries[i].index, r);
   }

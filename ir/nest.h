@@ -45,18 +45,20 @@ class Nest {
   struct Environment {
     std::vector<NodeRef> current;
     std::vector<int64_t> remaining;
-    std::vector<int64_t> ilp;      // iteration of each ilp loop passed
-    std::vector<NodeRef> visited;  // iteration of each loop passed, by position
+    std::vector<std::pair<int, int64_t>> ilp;  // axis and iteration of each ilp loop passed
+    std::vector<NodeRef> visited;              // iteration of each loop passed, by position
     NodeRef lane;
     const Region* region = nullptr;
   };
   /// The accumulators of one value while its reduction loops are open.
   struct Accumulators {
     int frame = 0;
-    NodeRef first;  // condition: no outer reduction loop has run yet; null: there is none
+    NodeRef first;       // condition: no outer reduction loop has run yet; null: there is none
+    bool split = false;  // several accumulators make one element: they are added to what is stored
+                         // at the end
     struct Entry {
       std::vector<NodeRef> index;
-      std::vector<int64_t> ilp;
+      std::vector<std::pair<int, int64_t>> ilp;
       std::unique_ptr<Cell> cell;
     };
     std::vector<Entry> entries;  // in order of creation
@@ -77,6 +79,8 @@ class Nest {
   bool innermost(const Stage* s, size_t position) const;
   size_t accumulation_position(const Stage* s, const Value& v) const;
   void open_accumulators(const Stage* s, const Value& v, size_t position, const Environment& e);
+  Operand stored_partial(const Value& v, const Accumulators& g, const std::vector<NodeRef>& index,
+                         const Operand& initial);
   Cell& accumulator(const Stage* s, const Value& v, const std::vector<NodeRef>& index,
                     const Environment& e, bool across);
   void finish(const Stage* s, const Value& v);
