@@ -172,6 +172,7 @@ struct From<std::vector<T>> {
   static std::string wanted() {
     if constexpr (std::is_same_v<T, Tensor>) return "a list of tensors";
     if constexpr (std::is_same_v<T, int64_t>) return "an integer or a list of integers";
+    if constexpr (std::is_same_v<T, double>) return "a number or a list of numbers";
     return "a list";
   }
   static std::optional<std::vector<T>> get(const Value& v) {

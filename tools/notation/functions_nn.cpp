@@ -3,6 +3,7 @@
 #include "core/ops_attention.h"
 #include "core/ops_conv.h"
 #include "core/ops_einsum.h"
+#include "core/ops_interpolate.h"
 #include "core/ops_loss.h"
 #include "core/ops_matmul.h"
 #include "core/ops_norm.h"
@@ -65,6 +66,7 @@ std::vector<Function> softmaxes() {
       {"softmin(input, dim, dtype=None)", wrap(&softmin)},
       {"log_softmax(input, dim, dtype=None)", wrap(&log_softmax)},
       {"logsumexp(input, dim, keepdim=false)", wrap(&logsumexp)},
+      {"logcumsumexp(input, dim)", wrap(&logcumsumexp)},
   };
   // clang-format on
 }
@@ -102,6 +104,23 @@ std::vector<Function> convolutions() {
   // clang-format on
 }
 
+Tensor interpolate_row(T x, const Sizes& size, const optional<std::vector<double>>& scale_factor,
+                       std::string_view mode, optional<bool> align_corners,
+                       optional<bool> recompute, bool antialias) {
+  return interpolate(x, size, scale_factor.value_or(std::vector<double>()), mode, align_corners,
+                     recompute, antialias);
+}
+
+std::vector<Function> resampling() {
+  // clang-format off
+  return {
+      {"interpolate(input, size=None, scale_factor=None, mode=nearest, align_corners=None, recompute_scale_factor=None, antialias=false)", wrap(&interpolate_row)},
+      {"pixel_shuffle(input, upscale_factor)", wrap(&pixel_shuffle)},
+      {"pixel_unshuffle(input, downscale_factor)", wrap(&pixel_unshuffle)},
+  };
+  // clang-format on
+}
+
 std::vector<Function> attention() {
   // clang-format off
   return {
@@ -134,7 +153,8 @@ std::vector<Function> losses() {
 }  // namespace
 
 std::vector<Function> nn_functions() {
-  return join_rows({products(), softmaxes(), norms(), convolutions(), attention(), losses()});
+  return join_rows(
+      {products(), softmaxes(), norms(), convolutions(), attention(), losses(), resampling()});
 }
 
 }  // namespace lazuli::notation
