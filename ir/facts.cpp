@@ -179,7 +179,7 @@ std::vector<std::pair<int, Labels>> input_labels(Partition& p, int n, const Labe
       if (chain.size() > kLongestChain) continue;
       chain.push_back(x);
       stack.emplace_back(p.of(v.src[0]), std::move(chain));
-    } else if (v.op != Op::Gather) {
+    } else if (v.op != Op::Gather && !is_reduce(v.op)) {
       for (const NodeRef& s : v.src) stack.emplace_back(p.of(s), chain);
     }
   }
@@ -188,6 +188,7 @@ std::vector<std::pair<int, Labels>> input_labels(Partition& p, int n, const Labe
 
 namespace {
 
+constexpr int64_t kSmallSum = 1 << 14;  // elements of a sum that is computed wherever it is read
 constexpr int kInlineNodes = 64;  // in the whole tree below an inlined or movement node
 
 bool is_library(Op op) { return op == Op::Scatter || op == Op::Scan || op == Op::ArgSort; }
@@ -246,7 +247,8 @@ class Preparation {
     }
   }
 
-  // Cheap pointwise nodes over existing arrays, constants and counts; and the index maps.
+  // Cheap pointwise nodes over existing arrays, constants and counts; short sums of those to one element, which every kernel that
+  // needs one computes for itself; and the index maps.
   void find_floats() {
     constexpr int kFloatCost = 7, kFloatLoads = 3, kCostly = 8;
     const size_t count = p_.nodes.size();
@@ -286,6 +288,11 @@ class Preparation {
         weight_[i] = weight;
         cost_[i] = cost_[index(n.src[0])];
         loads_[i] = loads_[index(n.src[0])];
+      } else if (is_reduce(n.op) && floats && n.numel() == 1 && n.src[0]->numel() <= kSmallSum) {
+        p_.role[i] = Role::Inline;
+        weight_[i] = weight;
+        cost_[i] = 0;
+        loads_[i] = 1;
       } else if (is_elementwise(n.op) && floats) {
         const bool one = n.numel() == 1;
         const bool cheap = loads == 0 ? cost <= 2 * kFloatCost

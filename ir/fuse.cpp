@@ -114,7 +114,7 @@ class Partitioner {
     } else if (role(x) == Role::Move) {
       r = labels_at(of(v.src[0]), k, rider, memo);
       if (r) r = p_.atoms.forward(v, *r);
-    } else if (role(x) == Role::Inline) {
+    } else if (role(x) == Role::Inline && !is_reduce(v.op)) {
       r = source_labels(v, k, rider, memo);
     } else if (role(x) == Role::Member && kern_of(x) == k && !in_finish(x)) {
       r = output_labels(x);

@@ -112,6 +112,47 @@ NodeRef move_before_repeating(const NodeRef& n, Simplifier& s) {
   return expand(s(reshape(x, small)), n->shape);
 }
 
+// The same for movement along other axes than the repeated ones.
+NodeRef move_inside_repeating(const NodeRef& n, Simplifier& s) {
+  const bool moves = n->op == Op::Pad || n->op == Op::Shrink || n->op == Op::Flip ||
+                     n->op == Op::Window || n->op == Op::Unwindow;
+  if (!moves || !is_op(n->src[0], Op::Expand)) return {};
+  const NodeRef &e = n->src[0], &x = e->src[0];
+  const auto touches = [&](size_t a) {
+    switch (n->op) {
+      case Op::Pad: return n->ints()[2 * a] != 0 || n->ints()[2 * a + 1] != 0;
+      case Op::Window: return n->ints()[0] == static_cast<int64_t>(a);
+      case Op::Unwindow: return n->ints()[0] == static_cast<int64_t>(a) || a + 1 == e->shape.size();
+      default: return false;
+    }
+  };
+  Shape small = e->shape;
+  for (size_t a = 0; a < small.size(); a++) {
+    if (x->shape[a] == 1 && !touches(a)) small[a] = 1;
+  }
+  if (small == e->shape) return {};
+  const NodeRef inner = s(expand(x, small));
+  NodeRef moved;
+  if (n->op == Op::Shrink) {
+    Ints range = n->ints();
+    for (size_t a = 0; a < small.size(); a++) {
+      if (small[a] == e->shape[a]) continue;
+      range[2 * a] = 0;
+      range[2 * a + 1] = 1;
+    }
+    moved = shrink(inner, range);
+  } else if (n->op == Op::Flip) {
+    Ints axes;
+    for (int64_t a : n->ints()) {
+      if (small[static_cast<size_t>(a)] == e->shape[static_cast<size_t>(a)]) axes.push_back(a);
+    }
+    moved = flip(inner, axes);
+  } else {
+    moved = move_like(n, inner);
+  }
+  return expand(s(moved), n->shape);
+}
+
 // A permutation that moves only axes of size 1 is a reshape.
 NodeRef permute_of_units(const NodeRef& n, Simplifier&) {
   if (n->op != Op::Permute) return {};
@@ -215,6 +256,7 @@ constexpr Rule kMovementRules[] = {
     {"cut padding away", shrink_of_pad},
     {"permuting units is reshaping", permute_of_units},
     {"move before repeating", move_before_repeating},
+    {"move along other axes before repeating", move_inside_repeating},
     {"units cannot be flipped", flip_of_units},
     {"windows of one element", window_of_one},
     {"compute before repeating", repeat_last},

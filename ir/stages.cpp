@@ -194,6 +194,7 @@ class KernelBuilder {
         if (++loads > kCheapLoads) return false;
         continue;
       }
+      if (is_reduce(v.op)) continue;
       if (has(v.op, kCostly) || v.op == Op::Gather) return false;
       if (is_elementwise(v.op) && ++operations > kCheapNodes) return false;
       for (const NodeRef& s : v.src) stack.push_back(of(s));
@@ -250,7 +251,7 @@ class KernelBuilder {
       if (role(x) == Role::Move) {
         const auto& s = labels_at(of(v.src[0]), finish);
         if (s) r = p_.atoms.forward(v, *s);
-      } else {
+      } else if (!is_reduce(v.op)) {
         r = source_labels(v, finish);
       }
     }
@@ -344,7 +345,8 @@ class KernelBuilder {
       } else if (role(x) == Role::Move && depth < kDeepest) {
         r = at(of(v.src[0]), depth + 1);
         if (r) r = p_.atoms.forward(v, *r);
-      } else if (role(x) == Role::Inline && v.op != Op::Gather && depth < kDeepest) {
+      } else if (role(x) == Role::Inline && v.op != Op::Gather && !is_reduce(v.op) &&
+                 depth < kDeepest) {
         for (const NodeRef& s : v.src) {
           const auto l = at(of(s), depth + 1);
           if (l) r = r ? p_.atoms.unify(*r, *l, v.shape, Atoms::Join::First) : l;
@@ -517,6 +519,7 @@ class KernelBuilder {
       }
       return zero_outside(element(of(v.src[0]), inner), inner.valid, at.valid, v.dtype);
     }
+    if (is_reduce(v.op)) return small_sum(n);
     ensure(is_elementwise(v.op), "a node that no kernel can evaluate stands in one");
     Sources src;
     for (const NodeRef& s : v.src) src.push_back(element(of(s), at));
@@ -534,6 +537,21 @@ class KernelBuilder {
       tiles_ = tiles;
     }
     return read_at(made, node(n), made.space, at);
+  }
+
+  // A short reduction of existing arrays to one element: a value of its own.
+  NodeRef small_sum(int n) {
+    const Node& v = node(n);
+    const DType wide = v.op == Op::ReduceAdd ? accumulator(v.dtype) : v.dtype;
+    Made& made = sums_[n];
+    if (made.value < 0) {
+      const bool tiles = std::exchange(tiles_, false);
+      const Space s = make_space(v, complete(anonymous(space(v))));
+      NodeRef e = scalar_op(Op::Cast, wide, {element(of(v.src[0]), {s.index, {}})});
+      made.value = place_value(value_name(v.op), std::move(e), s.kept, s.reduced, v.op, -1);
+      tiles_ = tiles;
+    }
+    return scalar_op(Op::Cast, v.dtype, {read(made.value, wide, {})});
   }
 
   static NodeRef zero_outside(const NodeRef& x, const NodeRef& valid, const NodeRef& outer,
@@ -733,6 +751,7 @@ class KernelBuilder {
   std::map<int, size_t> stage_of_;  // value -> stage
   std::map<int, Labels> arrays_;    // array -> axes along which main members read it
   std::map<int, Made> pads_;        // padded operands
+  std::map<int, Made> sums_;        // short sums of arrays
   bool tiles_ = false;              // a contraction is being emitted
   std::map<Key, std::pair<NodeRef, Access>> memo_;
 };
