@@ -272,7 +272,8 @@ bool schedule_contraction(ScheduleWriter& w, StageGroup& g) {
     const TileLoops u = split_tile(w, s, c, tile);
     w.step("order {}{}{}{}", s->name, outer, ks, u.inner);
     w.step("at {} {} {}", s->name, root->name, innermost);
-    if (s->values[0].slot < 0) w.step("scope {} reg", s->values[0].name);
+    const bool seen = s->values[0].slot >= 0 || s->values[0].scope == Scope::Shared;
+    if (!seen) w.step("scope {} reg", s->values[0].name);
   }
   if (packs_b) packer.pack_b({root, few_panels ? "" : t.v, ""});
   if (packs_a) packer.pack_a({root, "", ""});
@@ -337,7 +338,8 @@ std::vector<RowContraction> find_contractions(const ScheduleWriter& w, const Sta
   std::map<const Stage*, int> hosted;
   for (Stage* s : g.members) {
     const Contraction c = contraction_of(*s, fixed);
-    if (!c.is) continue;
+    // Lanes along the rows of a block do not form tiles.
+    if (!c.is || c.v.get() == g.grid.back().get()) continue;
     RowContraction r{s, c, s};
     const std::vector<Stage*> readers = readers_of(w.kernel(), *s);
     const bool private_value = s->values[0].slot < 0 && s->values[0].scope != Scope::Shared;
@@ -432,22 +434,24 @@ bool schedule_row_blocks(ScheduleWriter& w, StageGroup& g) {
     std::vector<NodeRef> local = ScheduleWriter::axes_without(*root, fixed);
     const std::string around = w.loops(*root, fixed) + " " + block_loop;
     std::vector<NodeRef> inner = ScheduleWriter::axes_without(*root, g.grid);
-    const NodeRef v =
-        vector_axis(w.kernel(), *root, inner.empty() ? std::vector<NodeRef>{block} : inner,
-                    static_cast<int>(w.lanes()));
+    const std::vector<NodeRef> among = inner.empty() ? std::vector<NodeRef>{block} : inner;
+    const NodeRef v = vector_axis(w.kernel(), *root, among, static_cast<int>(w.lanes()));
+    // A block of rows holds whole vectors or none.
+    const int64_t unroll = v.get() != block.get()        ? 2
+                           : rows % (2 * w.lanes()) == 0 ? 2
+                           : rows % w.lanes() == 0       ? 1
+                                                         : 0;
     std::string rest;
     for (const NodeRef& a : local) {
-      if (a.get() == block.get() && a.get() != v.get())
-        rest += " " + n;
-      else if (a.get() != v.get())
-        rest += " " + w.loop(*root, a);
+      if (unroll == 0 || a.get() != v.get()) rest += " " + w.loop(*root, a);
     }
-    // The inner loop of the block axis keeps the axis's name.
-    const std::string vn = v.get() == block.get() ? n : w.loop(*root, v);
-    w.step("split {0} {1} {1}.o {1}.u {2}; split {0} {1}.u {1}.u {1}.v {3}", root->name, vn,
-           2 * w.lanes(), w.lanes());
-    w.step("order {0}{1}{2} {3}.o {3}.u {3}.v; {4} {0} {3}.u; vector {0} {3}.v", root->name, around,
-           rest, vn, keeps_in_all(*root, v) ? "unroll" : "ilp");
+    if (unroll == 0) {
+      w.step("order {}{}{}", root->name, around, rest);
+    } else {
+      const ScheduleWriter::Split sp = w.split_vectors(*root, v, unroll);
+      w.step("order {0}{1}{2}{3}; {4} {0} {5}; vector {0} {6}", root->name, around, rest, sp.all(),
+             keeps_in_all(*root, v) ? "unroll" : "ilp", sp.unrolled, sp.lane);
+    }
   }
   for (const RowContraction& r : list)
     schedule_tile(w, g, r, block, rows, fixed, block_loop, outer_loop);
