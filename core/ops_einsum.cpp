@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <cctype>
+#include <optional>
 #include <string>
 
 #include "core/error.h"
@@ -121,15 +122,15 @@ Operand with_diagonals(Tensor x, Ints labels, std::string_view equation) {
   return {x, labels};
 }
 
-// Summed over the axes whose labels are not wanted any more.
-Operand without(const Operand& o, const Ints& wanted) {
+// Summed over the axes whose labels are not wanted any more, into `dtype`.
+Operand without(const Operand& o, const Ints& wanted, std::optional<DType> dtype) {
   Ints axes, kept;
   for (size_t i = 0; i < o.labels.size(); i++) {
     if (contains(wanted, o.labels[i])) kept.push_back(o.labels[i]);
     else axes.push_back(static_cast<int64_t>(i));
   }
   if (axes.empty()) return o;
-  return {sum(o.x, axes, false, o.x.dtype()), kept};
+  return {sum(o.x, axes, false, dtype), kept};
 }
 
 // The labels of the result and of the operands from `next` on.
@@ -159,8 +160,8 @@ Tensor einsum(std::string_view equation, const std::vector<Tensor>& operands) {
     Ints wanted_of_total = later, wanted_of_next = later, kept;
     wanted_of_total.append(next.labels.begin(), next.labels.end());
     wanted_of_next.append(total.labels.begin(), total.labels.end());
-    total = without(total, wanted_of_total);
-    next = without(next, wanted_of_next);
+    total = without(total, wanted_of_total, total.x.dtype());
+    next = without(next, wanted_of_next, next.x.dtype());
     for (const Ints* labels : {&total.labels, &next.labels}) {
       for (int64_t l : *labels) {
         if (contains(later, l) && !contains(kept, l)) kept.push_back(l);
@@ -168,7 +169,8 @@ Tensor einsum(std::string_view equation, const std::vector<Tensor>& operands) {
     }
     total = {contract("einsum", total.x, total.labels, next.x, next.labels, kept), kept};
   }
-  total = without(total, e.result);
+  // Integers of a single operand add up in i64, as in sum().
+  total = without(total, e.result, {});
   Ints order;
   for (int64_t l : e.result) {
     const auto it = std::find(total.labels.begin(), total.labels.end(), l);

@@ -135,7 +135,8 @@ Tensor weighted(const Tensor& x, int64_t axis, const Axis& a, bool is_cubic) {
   return *sum;
 }
 
-Tensor resampled(const Tensor& x, const std::vector<Axis>& axes, Kernel kernel) {
+// Axis by axis, the last first. Images of bytes are `rounded` after each, halves up.
+Tensor resampled(const Tensor& x, const std::vector<Axis>& axes, Kernel kernel, bool rounded = false) {
   const auto n = static_cast<int64_t>(axes.size());
   const bool is_nearest = kernel == Kernel::Nearest || kernel == Kernel::NearestExact;
   Tensor y = x;
@@ -147,6 +148,7 @@ Tensor resampled(const Tensor& x, const std::vector<Axis>& axes, Kernel kernel) 
     } else if (a.in != a.out || a.scale) {
       const bool is_cubic = kernel == Kernel::Cubic;
       y = x.dtype() == DType::F64 ? weighted<double>(y, axis, a, is_cubic) : weighted<float>(y, axis, a, is_cubic);
+      if (rounded) y = clamp(floor(y + 0.5), 0.0, 255.0);
     }
   }
   return y;
@@ -195,6 +197,9 @@ Tensor interpolate(const Tensor& x, const Sizes& size, const std::vector<double>
   for (size_t i = 0; i < axes.size(); i++) shape[2 + i] = axes[i].out;
   check_shape(kOp, shape);
   if (m.kernel == Kernel::Nearest || m.kernel == Kernel::NearestExact) return resampled(x, axes, m.kernel);
+  if (x.dtype() == DType::U8 && m.kernel != Kernel::Area) {
+    return cast(resampled(cast(x, DType::F32), axes, m.kernel, true), DType::U8);
+  }
   require_float(kOp, x);
   if (m.kernel == Kernel::Area) return detail::area_means(x, Ints(shape.begin() + 2, shape.end()));
   return in_wide(x, [&](const Tensor& v) { return resampled(v, axes, m.kernel); });

@@ -310,8 +310,7 @@ Tensor adaptive_mean(const Tensor& x, int64_t axis, int64_t m) {
   if (m > 0 && n % m == 0) return mean(unflatten(x, axis, {m, n / m}), axis + 1);
   return over_windows(x, axis, m, [](const Tensor& v, const Membership& member, int64_t a) {
     const Tensor total = sum(where(member.inside, v, 0.0), a);
-    return total / cast(reshape(member.count, Shape(member.count.shape().begin(), member.count.shape().end() - 1)),
-                        v.dtype());
+    return total / cast(squeeze(member.count, a), v.dtype());
   });
 }
 

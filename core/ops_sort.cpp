@@ -7,6 +7,7 @@
 #include <string_view>
 
 #include "core/evaluate.h"
+#include "core/gradient.h"
 #include "core/ops_creation.h"
 #include "core/ops_elementwise.h"
 #include "core/ops_index.h"
@@ -81,7 +82,13 @@ Tensor median(const Tensor& x) {
     require(is_float(x.dtype()), "median: the input of shape {} is empty and has no median", to_string(x.shape()));
     return Tensor(constant(std::numeric_limits<double>::quiet_NaN(), x.dtype()));
   }
-  return median(flatten(x), 0).values;
+  const Tensor value = median(flatten(x), 0).values;
+  if (!is_float(x.dtype())) return value;
+  // Without an index to say which, all equals share the gradient.
+  return custom_vjp(value, {x}, [x, value](const Tensor& g) -> std::vector<Tensor> {
+    const Tensor v = detach(value), equals = cast((x == v) | (isnan(x) & isnan(v)), x.dtype());
+    return {g * equals / sum(equals)};
+  });
 }
 
 ValuesIndices mode(const Tensor& x, int64_t dim, bool keepdim) {

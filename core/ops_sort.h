@@ -19,7 +19,7 @@ Tensor msort(const Tensor& x);
 ValuesIndices topk(const Tensor& x, int64_t k, int64_t dim = -1, bool largest = true, bool sorted = true);
 /// The k-th smallest, counted from 1.
 ValuesIndices kthvalue(const Tensor& x, int64_t k, int64_t dim = -1, bool keepdim = false);
-/// The middle element, the lower of two; NaN if there is one.
+/// The middle element, the lower of two; NaN if there is one. Of the whole tensor, equals share the gradient.
 Tensor median(const Tensor& x);
 ValuesIndices median(const Tensor& x, int64_t dim, bool keepdim = false);
 /// The most frequent element, the smallest of equally frequent ones, and its last place.
