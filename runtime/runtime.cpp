@@ -4,6 +4,7 @@
 
 #include "core/error.h"
 #include "core/lazy_buffer.h"
+#include "runtime/device.h"
 #include "runtime/storage.h"
 
 namespace lazuli {

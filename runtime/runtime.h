@@ -10,10 +10,11 @@
 
 #include "runtime/allocator.h"
 #include "runtime/config.h"
-#include "runtime/device.h"
 #include "runtime/thread_pool.h"
 
 namespace lazuli {
+
+class Device;
 
 class Runtime {
  public:

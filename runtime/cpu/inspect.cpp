@@ -17,6 +17,7 @@
 #include "ir/plan.h"
 #include "runtime/cpu/compiler.h"
 #include "runtime/cpu/kernel_store.h"
+#include "runtime/device.h"
 #include "runtime/probe.h"
 #include "runtime/runtime.h"
 #include "runtime/storage.h"

@@ -8,6 +8,7 @@
 
 #include "core/gradient.h"
 #include "core/graph.h"
+#include "runtime/device.h"
 #include "runtime/runtime.h"
 #include "tests/ir/random_graph.h"
 #include "tests/ir/run_plan.h"

@@ -6,6 +6,7 @@
 #include "core/error.h"
 #include "runtime/cpu/compiler.h"
 #include "runtime/cpu/target.h"
+#include "runtime/device.h"
 #include "runtime/host.h"
 #include "tools/cli/commands.h"
 #include "tools/cli/session.h"
