@@ -1,0 +1,116 @@
+#include "ir/choose.h"
+
+#include <doctest/doctest.h>
+
+#include <functional>
+
+#include "ir/lower.h"
+#include "ir/schedule.h"
+#include "tests/ir/algorithms.h"
+
+namespace lazuli {
+namespace {
+
+struct Case {
+  const char* name;
+  std::function<Kernel()> make;
+  const char* rule;  // that schedules the last phase
+};
+
+const std::vector<Case>& cases() {
+  static const std::vector<Case> list = {
+      {"chain", [] { return test::chain(7, 100); }, "pointwise"},
+      {"short rows", [] { return test::chain(70, 3); }, "pointwise"},
+      {"softmax", [] { return test::softmax(5, 77); }, "rows"},
+      {"long rows", [] { return test::softmax(2, 10007); }, "rows"},
+      {"three columns", [] { return test::softmax(40, 3); }, "rows"},
+      {"layer norm", [] { return test::layer_norm(9, 50); }, "rows"},
+      {"layer norm backward", [] { return test::layer_norm_backward(12, 50, 4); }, "columns"},
+      {"matmul", [] { return test::matmul(33, 49, 65, false, false, false); }, "contraction"},
+      {"b transposed", [] { return test::matmul(16, 24, 80, false, true, false); }, "contraction"},
+      {"a transposed", [] { return test::matmul(40, 100, 70, true, false, false); }, "contraction"},
+      {"epilogue", [] { return test::matmul(37, 50, 70, false, false, true); }, "contraction"},
+      {"one row", [] { return test::matmul(1, 8, 8, false, false, true); }, "contraction"},
+      {"tiny", [] { return test::matmul(3, 5, 7, false, false, true); }, "contraction"},
+      {"deep", [] { return test::matmul(9, 70, 2100, false, false, false); }, "contraction"},
+      {"f64", [] { return test::matmul(33, 49, 65, false, false, true, DType::F64); },
+       "contraction"},
+      {"i32", [] { return test::matmul(33, 49, 65, false, false, false, DType::I32); },
+       "contraction"},
+      {"convolution", [] { return test::conv3x3(3, 5, 7, 9); }, "contraction"},
+      {"even convolution", [] { return test::conv3x3(4, 8, 8, 16); }, "contraction"},
+      {"attention", [] { return test::attention(2, 32, 16, false); }, "row blocks"},
+      {"causal attention", [] { return test::attention(2, 64, 16, true); }, "row blocks"},
+      {"odd attention", [] { return test::attention(3, 77, 24, true); }, "row blocks"},
+      {"many heads", [] { return test::attention(9, 20, 8, false); }, "row blocks"},
+      {"cross entropy", [] { return test::cross_entropy(6, 50); }, "rows"},
+      {"column sum", [] { return test::column_sum(100, 300); }, "columns"},
+      {"small column sum", [] { return test::column_sum(5, 7); }, "rows"},
+      {"sum", [] { return test::total_sum(1000); }, "rows"},
+      {"sum of integers", [] { return test::total_sum(1000, DType::I64); }, "rows"},
+      {"transpose", [] { return test::transpose(40, 50, false); }, "pointwise"},
+      {"staged transpose", [] { return test::transpose(40, 50, true); }, "pointwise"},
+      {"f16", [] { return test::chain(7, 100, DType::F16); }, "pointwise"},
+      {"bf16", [] { return test::chain(7, 100, DType::BF16); }, "pointwise"},
+      {"i8", [] { return test::chain(7, 100, DType::I8); }, "pointwise"},
+  };
+  return list;
+}
+
+std::string reasons(const Kernel& k) {
+  std::string r;
+  for (const std::string& line : k.reasons) r += line + "\n";
+  return r;
+}
+
+TEST_SUITE("ir") {
+  TEST_CASE("chosen schedules compute the algorithm on 4, 8 and 16 lanes") {
+    for (const char* name : {"x86-64-v2", "x86-64-v3", "x86-64-v4"}) {
+      const Target target = named_target(name);
+      for (const Case& c : cases()) {
+        INFO(c.name, " on ", name);
+        Kernel k = c.make();
+        choose_schedule(k, target);
+        CHECK(reasons(k).find("given up") == std::string::npos);
+        CHECK(reasons(k).find("no legal schedule") == std::string::npos);
+        const std::string d = test::difference(k, target);
+        CHECK_MESSAGE(d.empty(), d.substr(0, 300));
+      }
+    }
+  }
+
+  TEST_CASE("each family is scheduled by its rule") {
+    for (const Case& c : cases()) {
+      INFO(c.name);
+      Kernel k = c.make();
+      choose_schedule(k, named_target("x86-64-v3"));
+      const std::string wanted = std::string("rule ") + c.rule;
+      CHECK_MESSAGE(reasons(k).find(wanted) != std::string::npos, reasons(k));
+    }
+  }
+
+  TEST_CASE("a schedule is a function of algorithm and target alone") {
+    for (const Case& c : cases()) {
+      INFO(c.name);
+      Kernel a = c.make(), b = c.make();
+      Target few, many;
+      few.cores = 1;
+      many.cores = 64;
+      choose_schedule(a, few);
+      choose_schedule(b, many);
+      CHECK(a.schedule == b.schedule);
+      CHECK(print_program(lower(a, few)) == print_program(lower(b, many)));
+    }
+  }
+
+  TEST_CASE("a chosen schedule can be written down and applied again") {
+    Kernel a = test::attention(2, 64, 16, true);
+    choose_schedule(a, Target());
+    Kernel b = test::attention(2, 64, 16, true);
+    apply_schedule(b, a.schedule);
+    CHECK(print_program(lower(a, Target())) == print_program(lower(b, Target())));
+  }
+}
+
+}  // namespace
+}  // namespace lazuli

@@ -1,0 +1,233 @@
+#include "ir/lower.h"
+
+#include <doctest/doctest.h>
+#include <fmt/format.h>
+
+#include <random>
+
+#include "core/error.h"
+#include "ir/index.h"
+#include "ir/schedule.h"
+#include "tests/ir/algorithms.h"
+
+namespace lazuli {
+namespace {
+
+// A random schedule: splits, orders and kinds of loops, attachment and scopes. Many are not legal.
+class RandomSchedule {
+ public:
+  explicit RandomSchedule(unsigned seed) : random_(seed) {}
+
+  void apply(Kernel& k) {
+    const size_t count = k.stages.size();
+    for (size_t i = 0; i < count; i++) loops(k, *k.stages[i]);
+    for (size_t i = 0; i + 1 < count; i++) {
+      Stage* s = k.stages[i].get();
+      if (pick(3) == 0) {
+        scope(k, s, "shared");
+        continue;
+      }
+      Stage* host = k.stages[i + 1 + pick(count - i - 1)].get();
+      if (host->loops.empty()) {
+        scope(k, s, "shared");
+        continue;
+      }
+      apply_schedule(k, fmt::format("at {} {} {}", s->name, host->name,
+                                    host->loops[pick(host->loops.size())].name));
+      scope(k, s, pick(3) ? "scratch" : "reg");
+    }
+  }
+
+ private:
+  size_t pick(size_t n) { return random_() % n; }
+
+  void scope(Kernel& k, Stage* s, const char* where) {
+    std::vector<std::string> names;
+    for (const Value& v : s->values) {
+      if (v.slot < 0) names.push_back(v.name);
+    }
+    for (const std::string& n : names) apply_schedule(k, fmt::format("scope {} {}", n, where));
+  }
+
+  void loops(Kernel& k, Stage& s) {
+    std::string order, kinds;
+    std::vector<std::string> outer, inner;
+    for (size_t i = 0, n = s.loops.size(); i < n; i++) {
+      const std::string l = k.find_stage(s.name)->loops[0].name;
+      (void)l;
+    }
+    const std::vector<Loop> whole = s.loops;
+    for (const Loop& l : whole) {
+      switch (pick(3)) {
+        case 0:
+          outer.push_back(l.name);
+          break;
+        default: {
+          const int64_t factor = 1 + static_cast<int64_t>(pick(9));
+          apply_schedule(k, fmt::format("split {0} {1} {1}.o {1}.i {2}", s.name, l.name, factor));
+          outer.push_back(l.name + ".o");
+          inner.push_back(l.name + ".i");
+          if (pick(2))
+            kinds += fmt::format("{} {} {}\n", pick(2) ? "unroll" : "ilp", s.name, l.name + ".i");
+        }
+      }
+    }
+    std::shuffle(outer.begin(), outer.end(), random_);
+    std::shuffle(inner.begin(), inner.end(), random_);
+    if (!whole.empty() && pick(2)) {
+      // One axis gets a vector loop, innermost.
+      const std::string l = whole.back().name;
+      const bool split = std::find(inner.begin(), inner.end(), l + ".i") != inner.end();
+      if (!split) {
+        apply_schedule(k, fmt::format("split {0} {1} {1} {1}.v 8", s.name, l));
+        inner.push_back(l + ".v");
+        kinds += fmt::format("vector {} {}.v\n", s.name, l);
+      }
+    }
+    for (const auto* list : {&outer, &inner}) {
+      for (const std::string& l : *list) order += " " + l;
+    }
+    if (!order.empty()) apply_schedule(k, fmt::format("order {}{}\n{}", s.name, order, kinds));
+    if (pick(2) && !outer.empty())
+      apply_schedule(k, fmt::format("parallel {} {}", s.name, outer[0]));
+  }
+
+  std::mt19937 random_;
+};
+
+Kernel small_kernel(size_t which) {
+  switch (which % 9) {
+    case 0:
+      return test::softmax(4, 19);
+    case 1:
+      return test::matmul(7, 13, 5, false, true, true);
+    case 2:
+      return test::layer_norm(3, 17);
+    case 3:
+      return test::conv3x3(2, 3, 4, 9);
+    case 4:
+      return test::column_sum(9, 21);
+    case 5:
+      return test::attention(2, 9, 4, false);
+    case 6:
+      return test::cross_entropy(3, 11);
+    case 7:
+      return test::layer_norm_backward(6, 10, 3);
+    default:
+      return test::chain(3, 11, DType::F64);
+  }
+}
+
+TEST_SUITE("ir") {
+  TEST_CASE("every schedule that is accepted computes the algorithm") {
+    int accepted = 0, refused = 0;
+    for (unsigned seed = 0; seed < 400; seed++) {
+      Kernel k = small_kernel(seed);
+      try {
+        RandomSchedule(seed).apply(k);
+        const std::string d = test::difference(k, Target());
+        INFO("seed ", seed, "\n", k.schedule);
+        CHECK_MESSAGE(d.empty(), d.substr(0, 200));
+        accepted++;
+      } catch (const UserError&) {
+        refused++;
+      }
+    }
+    CHECK(accepted > 60);
+    CHECK(refused > 20);
+  }
+
+  TEST_CASE("an index that grows with the innermost loop is carried, and edges are constants") {
+    Kernel k = test::total_sum(20);
+    apply_schedule(k, "split out i io iv 8; vector out iv");
+    const Program p = lower(k, Target());
+    CHECK(print_program(p) ==
+          "argument in x: f32[20]\n"
+          "argument out out: f32[1]\n"
+          "phase out of 1 {\n"
+          "  for %0 io in 0..2, %1: f32x8 = 0, %2: i64 = 0 {\n"
+          "    %3: ptr.f32 = x + %2\n"
+          "    %4: f32x8 = load %3[0]\n"
+          "    %5: f32x8 = add %1, %4\n"
+          "    %6: i64 = add %2, 8\n"
+          "    next %1 = %5\n"
+          "    next %2 = %6\n"
+          "  }\n"
+          "  %7: ptr.f32 = x + 0\n"
+          "  %8: f32x8 = load %7[16] first 4\n"
+          "  %9: f32x8 = where first 4, %8, 0\n"
+          "  %10: f32x8 = add %5, %9\n"
+          "  %11: f32 = across add %10\n"
+          "  %12: ptr.f32 = out + 0\n"
+          "  store %12[0] = %11\n"
+          "}\n");
+  }
+
+  TEST_CASE("a load that may lie outside reads nothing there") {
+    // out[i] = x[i - 2] inside [0, 6), else 0; as a vector, as scalars, and backwards.
+    for (int form = 0; form < 3; form++) {
+      Kernel k;
+      k.name = "shift";
+      const int x = k.add_argument("x", DType::F32, 6, false),
+                out = k.add_argument("out", DType::F32, 10, true);
+      const NodeRef i = axis("i", 10);
+      const NodeRef at =
+          form == 2 ? index_add(index_const(7), i, -1) : index_add(i, index_const(-2));
+      const NodeRef valid =
+          logical_and(index_less(index_const(-1), at), index_less(at, index_const(6)));
+      k.add_value(k.add_stage("out", {i}), "out", load(x, DType::F32, at, valid), {i}, Op::Count_,
+                  out);
+      if (form != 1) apply_schedule(k, "split out i io iv 8; vector out iv");
+      INFO("form ", form);
+      CHECK(test::difference(k, Target()) == "");
+    }
+  }
+
+  TEST_CASE("indices that are data are gathered lane by lane, and guarded") {
+    Kernel k;
+    k.name = "gather";
+    const int x = k.add_argument("x", DType::F32, 5, false),
+              index = k.add_argument("index", DType::I64, 11, false);
+    const int out = k.add_argument("out", DType::F32, 11, true);
+    const NodeRef i = axis("i", 11), at = load(index, DType::I64, i);
+    const NodeRef valid =
+        logical_and(index_less(index_const(-1), at), index_less(at, index_const(5)));
+    k.add_value(k.add_stage("out", {i}), "out", load(x, DType::F32, at, valid), {i}, Op::Count_,
+                out);
+    apply_schedule(k, "split out i io iv 8; vector out iv");
+    CHECK(test::difference(k, Target()) == "");
+  }
+
+  TEST_CASE(
+      "division by zero, shifts beyond the width and logic on bools are as core/graph.h says") {
+    for (DType t : {DType::I8, DType::I16, DType::I32, DType::I64, DType::U8, DType::U16,
+                    DType::U32, DType::U64, DType::Bool}) {
+      for (Op op : {Op::IDiv, Op::Rem, Op::Shl, Op::Shr, Op::Max, Op::Min, Op::Lt, Op::Le, Op::Eq,
+                    Op::Ne, Op::Mul, Op::Add}) {
+        const bool shifts = op == Op::IDiv || op == Op::Rem || op == Op::Shl || op == Op::Shr;
+        if (t == DType::Bool && shifts) continue;
+        Kernel k;
+        k.name = "integers";
+        const DType result = has(op, kComparison) ? DType::Bool : t;
+        const int x = k.add_argument("x", t, 100, false), y = k.add_argument("y", t, 100, false);
+        const int out = k.add_argument("out", result, 100, true);
+        const NodeRef i = axis("i", 100);
+        const NodeRef e = scalar_op(op, result, {load(x, t, i), load(y, t, i)});
+        k.add_value(k.add_stage("out", {i}), "out", e, {i}, Op::Count_, out);
+        apply_schedule(k, "split out i io iv 8; vector out iv");
+        INFO(name(op), " ", name(t));
+        CHECK(test::difference(k, Target()) == "");
+      }
+    }
+  }
+
+  TEST_CASE("lanes are halved where elements have eight bytes") {
+    Target t;
+    CHECK(vector_lanes(test::chain(4, 4), t) == 8);
+    CHECK(vector_lanes(test::chain(4, 4, DType::F64), t) == 4);
+    CHECK(vector_lanes(test::chain(4, 4, DType::F16), t) == 8);
+  }
+}
+
+}  // namespace
+}  // namespace lazuli

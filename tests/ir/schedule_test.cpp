@@ -1,0 +1,148 @@
+#include "ir/schedule.h"
+
+#include <doctest/doctest.h>
+
+#include "core/error.h"
+#include "ir/index.h"
+#include "ir/lower.h"
+#include "tests/ir/algorithms.h"
+
+namespace lazuli {
+namespace {
+
+// What is wrong with a schedule of the kernel, or "".
+std::string error_of(Kernel k, const std::string& schedule) {
+  try {
+    apply_schedule(k, schedule);
+    lower(k, Target());
+  } catch (const UserError& e) {
+    return e.what();
+  }
+  return "";
+}
+
+constexpr const char* kSoftmax =
+    "fuse e s\n"
+    "split out j j0 ju 32; split out ju ju jv 8; order out i j0 ju jv; unroll out ju; vector out "
+    "jv; parallel out i\n"
+    "split m j j0 ju 32; split m ju ju jv 8; order m i j0 ju jv; ilp m ju; vector m jv; at m out "
+    "i; scope m reg\n"
+    "split e j j0 ju 32; split e ju ju jv 8; order e i j0 ju jv; ilp e ju; vector e jv; at e out "
+    "i; scope s reg\n"
+    "at r out i; scope r reg  # a comment\n";
+
+TEST_SUITE("ir") {
+  TEST_CASE("steps are parsed, applied and kept as text") {
+    Kernel k = test::softmax(5, 77);
+    apply_schedule(k, kSoftmax);
+    CHECK(k.schedule.find("split out j j0 ju 32\nsplit out ju ju jv 8\norder out i j0 ju jv\n") !=
+          std::string::npos);
+    Kernel again = test::softmax(5, 77);
+    apply_schedule(again, k.schedule);
+    CHECK(again.schedule == k.schedule);
+    CHECK(test::difference(k, Target()) == "");
+  }
+
+  TEST_CASE("a step that is not legal is refused with its reason") {
+    const Kernel k = test::softmax(5, 77);
+    CHECK(error_of(clone(k), "twist out i") ==
+          "schedule: there is no step 'twist'; steps are split, order, unroll, ilp, vector, "
+          "parallel, group, item, at, "
+          "scope, store, inplace, stream, fuse, pack, lift, flatten");
+    CHECK(error_of(clone(k), "split out j a b") ==
+          "schedule: `split out j a b`: the form is `split S l outer inner N`");
+    CHECK(error_of(clone(k), "split out q a b 4") ==
+          "schedule: `split out q a b 4`: stage out has no loop 'q'; it has i j");
+    CHECK(error_of(clone(k), "order out i") ==
+          "schedule: `order out i`: names 1 of the 2 loops of out");
+    CHECK(error_of(clone(k), "at out out i") ==
+          "schedule: `at out out i`: out would be computed inside itself");
+    CHECK(error_of(clone(k), "fuse m e") ==
+          "schedule: `fuse m e`: e reads a reduction of m, which is known after its loops only");
+    CHECK(error_of(clone(k), "scope out reg") ==
+          "schedule: `scope out reg`: out is an output of the kernel and lives there");
+    CHECK(error_of(clone(k), "vector out j") ==
+          "schedule: m is computed by a phase of its own but its scope is private; attach stage m "
+          "or give it scope shared");
+  }
+
+  TEST_CASE("what only the whole schedule shows is refused before anything is emitted") {
+    const Kernel k = test::softmax(5, 77);
+    const std::string shared = "scope m shared; scope e shared; scope s shared; scope r shared\n";
+    CHECK(error_of(clone(k), shared) == "");
+    CHECK(error_of(clone(k), shared + "parallel m j") ==
+          "schedule: parallel loop j of m does not stand outermost");
+    CHECK(error_of(clone(k), shared + "order m j i; parallel m j") ==
+          "schedule: parallel loop j of m would split the reduction of m");
+    CHECK(error_of(clone(k), shared + "at e out i") ==
+          "schedule: phases s and others wait for each other; attach their stages elsewhere");
+    CHECK(error_of(clone(k), shared + "split out j a b 8; order out i b a") ==
+          "schedule: in stage out loop a stands inside a finer part of its axis; order outer parts "
+          "first");
+    CHECK(error_of(clone(k), shared + "at s out i; scope s scratch; at e out i; scope e scratch") ==
+          "schedule: s is private to phase out but phase r reads it; give it scope shared");
+  }
+
+  TEST_CASE("a value in registers needs the tile of its reader") {
+    const Kernel k = test::matmul(16, 16, 8, false, false, true);
+    const std::string tile =
+        "split out n no nv 8; split out m mo mi 4; unroll out mi; vector out nv; order out no mo "
+        "mi nv\n";
+    const std::string good = tile +
+                             "split C n no nv 8; split C m mo mi 4; unroll C mi; vector C nv; "
+                             "order C no mo k mi nv; at C out mo; scope C reg";
+    CHECK(error_of(clone(k), good) == "");
+    const std::string other =
+        tile +
+        "split C n no nv 8; split C m mo mi 4; unroll C mi nv; order C no mo k mi nv; "
+        "at C out mo; scope C reg";
+    CHECK(error_of(clone(k), other) ==
+          "lower matmul: C[0][lane] is not in registers; give C the tile of its reader or the "
+          "scope scratch");
+    const std::string outside =
+        tile + "split C n no nv 8; vector C nv; order C k no m nv; at C out mo; scope C reg";
+    CHECK(error_of(clone(k), outside) ==
+          "lower matmul: C is kept in registers, but a loop over what it sums stands outside its "
+          "tile; give it a scope with "
+          "memory");
+  }
+
+  TEST_CASE("a value may take the place of one that is no longer read") {
+    const std::string by_rows =
+        "at m out i; at e out i; at s out i; at r out i; scope m reg; scope s reg; scope r reg; "
+        "parallel out i\n";
+    Kernel k = test::softmax(5, 7);
+    apply_schedule(k, by_rows + "inplace e out");
+    CHECK(test::difference(k, Target()) == "");
+    // Shifted by one: an element is read after it has been overwritten.
+    Kernel shifted;
+    shifted.name = "shifted";
+    const int x = shifted.add_argument("x", DType::F32, 8, false),
+              out = shifted.add_argument("out", DType::F32, 8, true);
+    const NodeRef i = axis("i", 8), j = axis("j", 8);
+    const int t = shifted.add_value(shifted.add_stage("t", {j}), "t", load(x, DType::F32, j), {j});
+    const NodeRef from = index_divmod(index_add(i, index_const(7)), 8).second;
+    shifted.add_value(shifted.add_stage("out", {i}), "out", read(t, DType::F32, {from}), {i},
+                      Op::Count_, out);
+    CHECK(error_of(clone(shifted), "scope t shared; inplace t out") ==
+          "schedule: t is in place of out, but out reads t elsewhere than it writes");
+  }
+
+  TEST_CASE("packing, lifting and flattening keep the values") {
+    Kernel packed = test::matmul(9, 20, 6, false, true, false);
+    apply_schedule(packed,
+                   "pack C 1 P; split P n no nv 8; order P no k nv; vector P nv; store P no k nv; "
+                   "scope P shared\n"
+                   "split C n no nv 8; order C no m k nv; vector C nv; parallel C no");
+    CHECK(test::difference(packed, Target()) == "");
+    Kernel lifted = test::chain(6, 10);
+    apply_schedule(lifted, "lift out 0 X; scope X shared");
+    CHECK(test::difference(lifted, Target()) == "");
+    Kernel flat = test::chain(6, 10);
+    apply_schedule(flat, "flatten out i j f; split out f f v 8; vector out v; parallel out f");
+    CHECK(test::difference(flat, Target()) == "");
+  }
+}
+
+}  // namespace
+}  // namespace lazuli
