@@ -148,7 +148,8 @@ TEST_CASE("a user's mistake ends with status 2 and says what was not accepted") 
        "           ^\n"},
       {{"run", "x:f32[2]", "--sed", "1"}, "run has no option --sed; did you mean '--seed'?\n"},
       {{"run", "-x:f32[2]"},
-       "run has no option -x:f32[2]; an expression that begins with - goes behind --, as in: lazuli run -- '-x:f32[2]'\n"},
+       "run has no option -x:f32[2]; an expression that begins with - goes behind --, as in: "
+       "lazuli run -- '-x:f32[2]'\n"},
       {{"run", "x:f32[2]", "--seed", "abc"}, "Could not convert: --seed = abc\n"},
       {{"run", "x:f32[2]", "--device", "gpu"},
        "device: 'gpu' is not known; use one of cpu, reference, opencl\n"},

@@ -468,6 +468,33 @@ TEST_CASE("a chain of 200,000 operators parses, prints and is freed") {
   CHECK(canonical.substr(canonical.size() - 14) == " + x.exp()[0])");
 }
 
+TEST_CASE("no text crashes the parser, whatever its tokens") {
+  const std::array<const char*, 44> pieces{
+      "x",   "y:f32[2]", "f(",  "(",   ")",        "[",     "]",  ",",  ";",  ":",  "=",
+      ".",   "..",       "...", "+",   "-",        "*",     "**", "/",  "//", "%",  "@",
+      "<",   "<=",       "==",  "!=",  "&",        "|",     "^",  "~",  "1",  "2.", "1e3",
+      "'a'", "None",     "T",   "f32", "n=1..4:2", "# c\n", " ",  "\n", "\"", "$",  "inf"};
+  uint64_t state = 12345;
+  const auto next = [&state](uint64_t below) {
+    state = state * 6364136223846793005 + 1442695040888963407;
+    return (state >> 33) % below;
+  };
+  int accepted = 0;
+  for (int i = 0; i < 20000; ++i) {
+    std::string text;
+    for (uint64_t n = next(14); n-- > 0;) text += pieces[next(pieces.size())];
+    try {
+      const Program p = parse(text);
+      const std::string canonical = to_text(p);
+      INFO(text);
+      REQUIRE(to_text(parse(canonical)) == canonical);
+      ++accepted;
+    } catch (const UserError&) {
+    }
+  }
+  CHECK(accepted > 100);
+}
+
 TEST_SUITE_END();
 
 }  // namespace

@@ -35,7 +35,6 @@ struct BenchOptions {
   std::vector<std::string> what;
   double seconds = 1;
   bool list = false;
-  bool cold = false;
 };
 int bench(const BenchOptions& options, const Common& common);
 

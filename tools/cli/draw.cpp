@@ -88,8 +88,9 @@ double place(std::vector<Box>& boxes) {
       for (const size_t source : box.sources)
         box.x += boxes[source].x / static_cast<double>(box.sources.size());
     }
-    std::stable_sort(line.begin(), line.end(),
-                     [&](size_t a, size_t b) { return boxes[a].x < boxes[b].x; });
+    std::sort(line.begin(), line.end(), [&](size_t a, size_t b) {
+      return boxes[a].x != boxes[b].x ? boxes[a].x < boxes[b].x : a < b;
+    });
     double left = kMargin;
     for (const size_t i : line) {
       Box& box = boxes[i];

@@ -78,7 +78,7 @@ void describe_commands(CLI::App& app, CommandLine& line) {
   bench_command->add_option("what", line.bench.what, "expressions or names of workloads");
   bench_command->add_option("--seconds", line.bench.seconds, "how long to repeat, 1 by default");
   bench_command->add_flag("--list", line.bench.list, "list the workloads");
-  bench_command->add_flag("--cold", line.bench.cold, "ignore the disk cache");
+  bench_command->add_flag("--cold", line.common.cold, "ignore the disk cache");
 
   CLI::App* check_command = add_command(
       app, line, "check", "compare devices with the reference, gradients with differences",

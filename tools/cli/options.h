@@ -25,6 +25,7 @@ struct Common {
   std::string precision = "highest";
   std::string winograd = "auto";
   std::vector<std::string> inputs;  // name=file.npy
+  bool cold = false;                // without the disk cache
   std::string json;                 // a file, `-` for standard output, empty for none
 };
 

@@ -34,6 +34,7 @@ Session::Session(const Common& common, bool open_device) {
   Config config = Config::from_env();
   if (!common.device.empty()) config.device = common.device;
   if (common.threads > 0) config.threads = common.threads;
+  if (common.cold) config.cache_folder.clear();
   runtime_ = std::make_unique<Runtime>(std::move(config));
   use_ = std::make_unique<Runtime::Use>(*runtime_);
   if (open_device) runtime_->device();

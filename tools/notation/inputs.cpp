@@ -42,13 +42,32 @@ double normal(uint64_t key, uint64_t index) {
   return std::sqrt(-2 * std::log(u)) * ((index & 1) == 0 ? std::cos(angle) : std::sin(angle));
 }
 
-/// The same in f32, for the dtypes that hold no more.
-float normal_f32(uint64_t key, uint64_t index) {
-  const float u =
-      1.0F - static_cast<float>(uniform(random_bits(key, index & ~uint64_t{1}), DType::F32));
+struct Pair {
+  float even, odd;
+};
+
+/// The same in f32, for the dtypes that hold no more: both elements of the pair that `even` begins.
+Pair normal_pair(uint64_t key, uint64_t even) {
+  const float u = 1.0F - static_cast<float>(uniform(random_bits(key, even), DType::F32));
   const float angle = 2 * std::numbers::pi_v<float> *
-                      static_cast<float>(uniform(random_bits(key, index | 1), DType::F32));
-  return std::sqrt(-2 * std::log(u)) * ((index & 1) == 0 ? std::cos(angle) : std::sin(angle));
+                      static_cast<float>(uniform(random_bits(key, even | 1), DType::F32));
+  const float radius = std::sqrt(-2 * std::log(u));
+  return {radius * std::cos(angle), radius * std::sin(angle)};
+}
+
+float normal_f32(uint64_t key, uint64_t index) {
+  const Pair pair = normal_pair(key, index & ~uint64_t{1});
+  return (index & 1) == 0 ? pair.even : pair.odd;
+}
+
+/// All elements of an f32 array: most inputs are that, and large.
+void fill_normal_f32(float* out, uint64_t count, uint64_t key) {
+  for (uint64_t i = 0; i + 1 < count; i += 2) {
+    const Pair pair = normal_pair(key, i);
+    out[i] = pair.even;
+    out[i + 1] = pair.odd;
+  }
+  if ((count & 1) != 0) out[count - 1] = normal_f32(key, count - 1);
 }
 
 Scalar element(const Fill& fill, DType dtype, uint64_t key, uint64_t index) {
@@ -94,6 +113,10 @@ class FilledStorage : public Storage {
       std::memset(out, 0, bytes());
       return;
     }
+    if (fill_.kind == FillKind::Normal && dtype_ == DType::F32) {
+      fill_normal_f32(reinterpret_cast<float*>(out), count_, key_);
+      return;
+    }
     const auto size = static_cast<size_t>(size_of(dtype_));
     for (uint64_t i = 0; i < count_; ++i) {
       const uint64_t bits = to_bits(element(fill_, dtype_, key_, i), dtype_);
@@ -119,9 +142,8 @@ Shape shape_of(const InputDecl& input) {
 Tensor make_input(const InputDecl& input, uint64_t seed) {
   const Shape shape = shape_of(input);
   const int64_t count = numel(shape);
-  if (count > kMaxElements / size_of(input.dtype)) {
-    user_error("{} needs more than 2^63 bytes", input.name);
-  }
+  require(count <= kMaxElements / size_of(input.dtype), "{} needs more than 2^63 bytes",
+          input.name);
   auto storage = std::make_shared<FilledStorage>(input, count, key_of(seed, input.name));
   return Tensor::from_storage(std::move(storage), shape, input.dtype);
 }
@@ -131,7 +153,11 @@ Bindings bind_inputs(const Program& program, const Bindings& given, const EvalOp
   for (const InputDecl& input : program.inputs) {
     const auto found = given.find(input.name);
     if (found == given.end()) {
-      bound.emplace(input.name, make_input(input, options.seed));
+      try {
+        bound.emplace(input.name, make_input(input, options.seed));
+      } catch (const UserError& error) {
+        fail_at(program.text, input.place, error.what());
+      }
       continue;
     }
     const Tensor& tensor = found->second;
