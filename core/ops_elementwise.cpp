@@ -605,6 +605,7 @@ Tensor lerp(const Tensor& start, const Tensor& end, const TensorOrScalar& weight
   const DType t = start.dtype(), wide = accumulator(t);
   require(end.dtype() == t, "lerp: start is {} and end is {}; convert one of them", name(t),
           name(end.dtype()));
+  broadcast_shapes("lerp", std::array<TensorOrScalar, 3>{start, end, weight});
   const Tensor from = cast(start, wide), to = cast(end, wide);
   if (!weight.is_tensor()) {
     const double w = weight.scalar().as_double();
@@ -618,9 +619,9 @@ Tensor lerp(const Tensor& start, const Tensor& end, const TensorOrScalar& weight
 Tensor clamp(const Tensor& x, const std::optional<TensorOrScalar>& low,
              const std::optional<TensorOrScalar>& high) {
   require(low || high, "clamp: neither a lower nor an upper bound is given");
-  DType t = x.dtype();
-  if (low && high) t = result_type(std::array<TensorOrScalar, 3>{x, *low, *high});
-  else t = result_type(x, low ? *low : *high);
+  const std::array<TensorOrScalar, 3> operands{x, low ? *low : x, high ? *high : x};
+  broadcast_shapes("clamp", operands);
+  const DType t = result_type(operands);
   Tensor y = cast(x, t);
   if (low) y = bounded(y, *low, true);
   if (high) y = bounded(y, *high, false);

@@ -59,7 +59,7 @@ std::vector<Tensor> coordinates(const std::vector<int64_t>& places, const Shape&
 struct Axis {
   enum class Kind { Slice, Number, Array, New } kind;
   int64_t begin = 0, count = 0, step = 1;  // Slice: the elements begin, begin + step, ...; Number: begin
-  std::optional<Tensor> array = {};        // Array
+  std::optional<Tensor> array = {};        // Array, and New for true and false
 };
 
 Axis slice_axis(const Slice& s, int64_t n) {
@@ -100,9 +100,8 @@ void add_mask(std::vector<Axis>& out, const Tensor& mask, const Shape& shape, in
             axis + static_cast<int64_t>(i), to_string(shape));
   }
   const std::vector<int64_t> places = places_of_nonzero(mask);
-  if (m.empty()) {  // true or false: a new axis of size 1 or 0
-    out.push_back({.kind = Axis::Kind::New});
-    out.push_back({.kind = Axis::Kind::Array,
+  if (m.empty()) {  // true or false: a new axis, taken once or not at all
+    out.push_back({.kind = Axis::Kind::New,
                    .array = Tensor(constant(0, DType::I64, {static_cast<int64_t>(places.size())}))});
     return;
   }
@@ -154,7 +153,7 @@ bool any_array(const std::vector<Axis>& axes) {
   return std::any_of(axes.begin(), axes.end(), [](const Axis& a) { return a.array.has_value(); });
 }
 
-bool is_indexed(const Axis& a) { return a.kind == Axis::Kind::Array || a.kind == Axis::Kind::Number; }
+bool is_indexed(const Axis& a) { return a.array || a.kind == Axis::Kind::Number; }
 
 // ---- basic indexing as movement
 

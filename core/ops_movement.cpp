@@ -219,7 +219,7 @@ Tensor unsqueeze(const Tensor& x, int64_t dim) {
 
 Tensor permute(const Tensor& x, const Ints& dims) {
   require(static_cast<int64_t>(dims.size()) == x.dim(),
-          "permute: {} has {} axes, but the input has shape {}", to_string(dims), dims.size(),
+          "permute: the order {} does not name each of the {} axes of shape {}", to_string(dims), x.dim(),
           to_string(x.shape()));
   if (x.dim() == 0) return x;
   Ints order;
