@@ -89,6 +89,19 @@ Scientific scientific(double v, DType dtype, int precision) {
   return {(d.negative ? "-" : "") + d.digits.substr(0, 1), d.digits.substr(1), exponent};
 }
 
+// With exactly `digits` after the point.
+Scientific exact(double v, int digits) {
+  const std::string s = fmt::format("{:.{}e}", v, digits);
+  const size_t point = s.find('.'), e = s.find('e');
+  return {s.substr(0, std::min(point, e)), point < e ? s.substr(point + 1, e - point - 1) : "",
+          fmt::format("{:+03d}", std::stoi(s.substr(e + 1)))};
+}
+
+// Numbers from here on are printed with an exponent: those of which not every digit before the point means something.
+double exponent_limit(DType dtype) {
+  return size_of(dtype) == 2 ? 1e3 : dtype == DType::F32 ? 1e6 : 1e16;
+}
+
 std::string padded_left(const std::string& s, size_t width) {
   return s.size() < width ? std::string(width - s.size(), ' ') + s : s;
 }
@@ -110,7 +123,7 @@ class FloatFormat {
       largest = std::max(largest, std::fabs(v));
       smallest = std::min(smallest, std::fabs(v));
     }
-    const double limit = dtype == DType::F16 ? 1e3 : dtype == DType::F32 ? 1e6 : dtype == DType::BF16 ? 1e2 : 1e8;
+    const double limit = std::min(1e8, exponent_limit(dtype));
     exponential_ = largest > 0 && (largest >= limit || smallest < 0.0001 || largest / smallest > 1000);
     for (double v : values) {
       if (std::isfinite(v)) measure(v);
@@ -129,8 +142,9 @@ class FloatFormat {
       return padded_left(std::isnan(v) ? "nan" : v < 0 ? "-inf" : "inf", left_ + right_ + 1);
     }
     if (exponential_) {
+      // Digits beyond the shortest are those of the exact value, as NumPy fills a column.
       Scientific s = scientific(v, dtype_, kPrecision);
-      s.fraction.resize(fraction_, '0');
+      if (s.fraction.size() < fraction_) s = exact(v, static_cast<int>(fraction_));
       std::string digits = s.exponent.substr(1);
       digits = std::string(exponent_ - 1 - std::min(exponent_ - 1, digits.size()), '0') + digits;
       return padded_left(s.whole, left_) + "." + s.fraction + "e" + s.exponent[0] + digits;
@@ -265,7 +279,7 @@ std::string print_number(const Scalar& v, DType dtype) {
   if (std::isinf(x)) return x < 0 ? "-inf" : "inf";
   constexpr int kAllDigits = 1100;  // more than any f64 has
   const double size = std::fabs(x);
-  if (x == 0 || (size >= 1e-4 && size < 1e16)) {
+  if (x == 0 || (size >= 1e-4 && size < exponent_limit(dtype))) {
     const Positional p = positional(x, dtype, kAllDigits);
     return p.whole + "." + (p.fraction.empty() ? "0" : p.fraction);
   }
