@@ -3,6 +3,7 @@
 #include <cmath>
 #include <numbers>
 
+#include "core/gradient.h"
 #include "core/ops_elementwise.h"
 #include "core/ops_movement.h"
 
@@ -16,9 +17,13 @@ Tensor only(const Tensor& where_used, const Tensor& x) { return where(where_used
 // exp(-|x|), in (0, 1], whose derivative at 0 is that of exp(-x).
 Tensor exp_minus_abs(const Tensor& x) { return exp(where(x < 0, x, -x)); }
 
+// The shortest form for the value; its own derivative would meet 0 times infinity far below zero, hence s * (1 - s).
 Tensor sigmoid_of(const Tensor& x) {
-  const Tensor e = exp_minus_abs(x);
-  return where(x < 0, e, 1.0) / (1 + e);
+  const Tensor s = 1 / (1 + exp(-x));
+  return custom_vjp(s, {x}, [x](const Tensor& g) {
+    const Tensor again = sigmoid_of(x);
+    return std::vector<Tensor>{g * (again * (1 - again))};
+  });
 }
 
 Tensor softplus_of(const Tensor& x, double beta, double threshold) {
@@ -93,7 +98,8 @@ Tensor gelu(const Tensor& x, std::string_view approximate) {
   }
   return in_wide(x, [](const Tensor& v) {
     const double scale = std::sqrt(2 / std::numbers::pi);
-    return v * 0.5 * (1 + tanh((v + v * v * v * 0.044715) * scale));
+    // (1 + tanh(u)) / 2 is sigmoid(2 u).
+    return v * sigmoid_of((v + v * v * v * 0.044715) * (2 * scale));
   });
 }
 
