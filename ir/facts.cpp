@@ -250,7 +250,7 @@ class Preparation {
   // Cheap pointwise nodes over existing arrays, constants and counts; short sums of those to one element, which every kernel that
   // needs one computes for itself; and the index maps.
   void find_floats() {
-    constexpr int kFloatCost = 7, kFloatLoads = 3, kCostly = 8;
+    constexpr int kFloatCost = 7, kFloatLoads = 3, kCostlyWork = 8;
     const size_t count = p_.nodes.size();
     cost_.assign(count, -1);
     loads_.assign(count, 0);
@@ -273,7 +273,7 @@ class Preparation {
         p_.role[i] = Role::Library;
         continue;
       }
-      int weight = 1, cost = has(n.op, kCostly) ? kCostly : 1, loads = 0;
+      int weight = 1, cost = has(n.op, kCostly) ? kCostlyWork : 1, loads = 0;
       bool floats = true;
       for (const NodeRef& s : n.src) {
         const size_t k = index(s);

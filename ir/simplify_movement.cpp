@@ -31,19 +31,6 @@ NodeRef move_constant(const NodeRef& n, Simplifier&) {
   return constant_of_bits(bits, n->dtype, n->shape);
 }
 
-NodeRef no_movement(const NodeRef& n, Simplifier&) {
-  const bool same_shape = is_movement(n->op) && n->shape == n->src[0]->shape;
-  if (!same_shape) return {};
-  if (n->op == Op::Reshape || n->op == Op::Expand || n->op == Op::Pad || n->op == Op::Shrink) {
-    return n->src[0];
-  }
-  const Ints& arg = n->ints();
-  if (n->op == Op::Permute) {
-    return std::is_sorted(arg.begin(), arg.end()) ? n->src[0] : NodeRef();
-  }
-  return {};
-}
-
 NodeRef same_again(const NodeRef& n, Simplifier&) {
   if (!is_movement(n->op) || !is_op(n->src[0], n->op)) return {};
   const NodeRef &s = n->src[0], &x = s->src[0];
@@ -251,7 +238,6 @@ NodeRef unwindow_of_repeated(const NodeRef& n, Simplifier& s) {
 
 constexpr Rule kMovementRules[] = {
     {"a moved constant is a constant", move_constant},
-    {"leave out what does not move", no_movement},
     {"compose two of a kind", same_again},
     {"cut padding away", shrink_of_pad},
     {"permuting units is reshaping", permute_of_units},

@@ -1,0 +1,143 @@
+#include "ir/fuse.h"
+
+#include <doctest/doctest.h>
+
+#include <set>
+#include <string>
+#include <vector>
+
+#include "core/graph.h"
+#include "ir/simplify.h"
+#include "runtime/reference/reference.h"
+#include "tests/ir/random_graph.h"
+#include "tests/ir/run_plan.h"
+
+namespace lazuli {
+namespace {
+
+Target small_target(uint64_t seed) {
+  Target t = named_target("x86-64-v3");
+  constexpr int64_t kSizes[] = {512 << 10, 4096, 512};
+  t.l2 = kSizes[seed % 3];
+  t.l3 = 64 * t.l2;
+  return t;
+}
+
+NodeRef numbers(Shape shape) {
+  test::Elements v;
+  for (int64_t i = 0; i < numel(shape); i++) {
+    v.push_back(to_bits(Scalar(static_cast<double>(i * 7 % 11) / 8 - 0.5), DType::F32));
+  }
+  return test::buffer_of(DType::F32, std::move(shape), v);
+}
+NodeRef ew(Op op, Sources src) { return elementwise(op, std::move(src)); }
+
+NodeRef matmul(const NodeRef& a, const NodeRef& b) {
+  const int64_t m = a->shape[0], k = a->shape[1], n = b->shape[1];
+  const NodeRef x = expand(reshape(a, {m, 1, k}), {m, n, k});
+  const NodeRef y = expand(reshape(permute(b, {1, 0}), {1, n, k}), {m, n, k});
+  return reduce(Op::ReduceAdd, ew(Op::Mul, {x, y}), {2});
+}
+
+std::set<std::string> reasons(const std::vector<NodeRef>& roots, const Target& target) {
+  std::set<std::string> out;
+  for (const Decision& d : make_plan(roots, target).decisions) out.insert(d.text);
+  return out;
+}
+bool has_reason(const std::set<std::string>& all, const std::string& part) {
+  for (const std::string& r : all) {
+    if (r.find(part) != std::string::npos) return true;
+  }
+  return false;
+}
+
+TEST_SUITE_BEGIN("ir");
+
+TEST_CASE("plans of random graphs compute what the graphs mean, on targets of any size") {
+  for (uint64_t seed = 0; seed < 600; seed++) {
+    CAPTURE(seed);
+    const std::vector<NodeRef> roots = test::random_graph(seed, seed % 5 == 0 ? 40 : 14);
+    const Plan plan = make_plan(roots, small_target(seed));
+    const auto got = test::run_plan(plan);
+    realize_reference(roots);
+    for (size_t i = 0; i < roots.size(); i++) {
+      const double tolerance = roots[i]->dtype == DType::F16 ? 2e-2 : 1e-4;
+      CHECK(test::difference(roots[i]->dtype, got[i], test::elements(*roots[i])) <= tolerance);
+    }
+  }
+}
+
+TEST_CASE("every value is computed after its sources, and stored if another kernel reads it") {
+  for (uint64_t seed = 0; seed < 300; seed++) {
+    CAPTURE(seed);
+    const Partition p = partition(simplify(test::random_graph(seed, 40)), small_target(seed));
+    for (size_t i = 0; i < p.nodes.size(); i++) {
+      if (p.role[i] != Role::Member) continue;
+      CHECK(p.group[i] >= 0);
+    }
+    for (size_t g = 0; g < p.groups.size(); g++) {
+      const Group& group = p.groups[g];
+      for (const std::vector<int>* part : {&group.main, &group.finish}) {
+        for (int n : *part) {
+          for (const NodeRef& s : p.nodes[static_cast<size_t>(n)]->src) {
+            const auto k = static_cast<size_t>(p.of(s));
+            if (p.role[k] != Role::Member || p.group[k] == static_cast<int>(g)) continue;
+            CHECK(p.group[k] < static_cast<int>(g));
+          }
+        }
+      }
+    }
+  }
+}
+
+TEST_CASE("decisions give their reasons with numbers") {
+  const Target target = named_target("x86-64-v3");
+  const NodeRef x = numbers({64, 96}), w = numbers({96, 80});
+  const NodeRef y = ew(Op::Tanh, {matmul(x, w)});
+  CHECK(has_reason(reasons({y}, target), "shares 64x80 iterations"));
+  CHECK(has_reason(reasons({reduce(Op::ReduceAdd, ew(Op::Exp, {x}), {0})}, target), "starts a kernel"));
+  const NodeRef e = ew(Op::Exp, {x});
+  CHECK(has_reason(reasons({e, reduce(Op::ReduceAdd, e, {0})}, target), "sum over the grid"));
+  const NodeRef scalar = reduce(Op::ReduceMax, e, {0, 1});
+  CHECK(has_reason(reasons({ew(Op::Sub, {e, expand(reshape(scalar, {1, 1}), {64, 96})})}, target), "needs a barrier"));
+  Target tiny = target;
+  tiny.l2 = 4096;
+  const NodeRef second = matmul(ew(Op::Tanh, {matmul(x, w)}), numbers({80, 40}));
+  CHECK(has_reason(reasons({second}, tiny), "would walk"));
+}
+
+TEST_CASE("a chain of pointwise nodes becomes kernels of at most 256 nodes, equal where they do the same") {
+  const NodeRef x = numbers({64});
+  NodeRef y = x;
+  for (int i = 0; i < 20000; i++) y = i % 4 == 0 ? ew(Op::Tanh, {y}) : ew(i % 2 ? Op::Add : Op::Mul, {y, x});
+  const Plan plan = make_plan({&y, 1}, named_target("x86-64-v3"));
+  CHECK(plan.steps.size() >= 20000 / 256);
+  CHECK(plan.steps.size() <= 20000 / 200);
+  std::set<std::string> texts;
+  for (const PlanStep& s : plan.steps) texts.insert(print_algorithm(*s.kernel));
+  CHECK(texts.size() <= 3);
+}
+
+TEST_CASE("long chains of movement are cut before they grow too deep to evaluate") {
+  NodeRef y = numbers({8, 8});
+  for (int i = 0; i < 5000; i++) y = i % 2 ? permute(y, {1, 0}) : reshape(flip(reshape(y, {64}), {0}), {8, 8});
+  const Plan plan = make_plan({&y, 1}, named_target("x86-64-v3"));
+  const auto got = test::run_plan(plan);
+  realize_reference({&y, 1});
+  CHECK(got[0] == test::elements(*y));
+}
+
+TEST_CASE("a value read at shifted indices is computed once") {
+  NodeRef y = ew(Op::Exp, {numbers({64, 32})});
+  const NodeRef shifted = pad(shrink(y, {1, 64, 0, 32}), {0, 1, 0, 0});
+  const NodeRef root = ew(Op::Add, {y, shifted});
+  const Plan plan = make_plan({&root, 1}, named_target("x86-64-v3"));
+  const auto got = test::run_plan(plan);
+  realize_reference({&root, 1});
+  CHECK(got[0] == test::elements(*root));
+}
+
+TEST_SUITE_END();
+
+}  // namespace
+}  // namespace lazuli

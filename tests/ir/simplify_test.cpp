@@ -1,0 +1,181 @@
+#include "ir/simplify.h"
+
+#include <doctest/doctest.h>
+
+#include <limits>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "core/graph.h"
+#include "ir/simplify_rules.h"
+#include "runtime/reference/reference.h"
+#include "tests/ir/random_graph.h"
+#include "tests/ir/run_plan.h"
+
+namespace lazuli {
+namespace {
+
+using test::Elements;
+
+// Zeros of both signs, infinities, NaN and a few numbers.
+NodeRef special(Shape shape, int64_t turn = 0) {
+  constexpr double kInfinity = std::numeric_limits<double>::infinity();
+  const double values[] = {0.0, -0.0, 1, -1, 2.5, -3.25, kInfinity, -kInfinity, std::numeric_limits<double>::quiet_NaN()};
+  Elements v;
+  for (int64_t i = 0; i < numel(shape); i++) v.push_back(to_bits(Scalar(values[(i * 5 + turn) % 9]), DType::F32));
+  return test::buffer_of(DType::F32, std::move(shape), v);
+}
+
+// Small integers, whose sums are exact in any order.
+NodeRef numbers(Shape shape, int64_t turn = 0) {
+  Elements v;
+  for (int64_t i = 0; i < numel(shape); i++) v.push_back(to_bits(Scalar(static_cast<double>((i * 7 + turn) % 11 - 5)), DType::F32));
+  return test::buffer_of(DType::F32, std::move(shape), v);
+}
+NodeRef whole(Shape shape, DType t, int64_t turn = 0) {
+  Elements v;
+  for (int64_t i = 0; i < numel(shape); i++) v.push_back(to_bits(Scalar((i * 37 + turn) % 251 - 120), t));
+  return test::buffer_of(t, std::move(shape), v);
+}
+NodeRef full(double v, DType t, Shape s) { return constant(Scalar(v), t, std::move(s)); }
+NodeRef ew(Op op, Sources src) { return elementwise(op, std::move(src)); }
+
+struct Case {
+  const char* rule;
+  NodeRef root;
+};
+
+std::vector<Case> cases() {
+  const NodeRef x = special({4, 6}), y = special({4, 6}, 3), i = whole({4, 6}, DType::I32);
+  const NodeRef a = numbers({4, 6}), b = numbers({6, 5}, 2), condition = ew(Op::Lt, {x, y});
+  const NodeRef row = expand(special({1, 6}), {4, 6}), row2 = expand(special({1, 6}, 4), {4, 6});
+  const NodeRef outer = ew(Op::Mul, {expand(reshape(a, {4, 1, 6}), {4, 5, 6}),
+                                     expand(reshape(permute(b, {1, 0}), {1, 5, 6}), {4, 5, 6})});
+  const NodeRef outer2 = ew(Op::Mul, {expand(numbers({4, 1, 6}, 8), {4, 5, 6}), outer->src[1]});
+  const NodeRef empty = test::buffer_of(DType::F32, {0, 3}, {});
+  // A product with the places of windows last: its sums, unwound and summed again, are an input gradient.
+  const NodeRef product = ew(Op::Mul, {expand(numbers({1, 3, 4, 1}), {2, 3, 4, 2}),
+                                       expand(numbers({2, 3, 1, 2}, 5), {2, 3, 4, 2})});
+  const NodeRef unwound = unwindow(reduce(Op::ReduceAdd, product, {1}), 1, 5, 1, 1);
+  return {
+      {"strip what only the graph needs", ew(Op::Neg, {fresh(detach(x))})},
+      {"an array without elements is a constant", ew(Op::Exp, {empty})},
+      {"what reads no element is a constant", reduce(Op::ReduceMax, empty, {0})},
+      {"fold constants", ew(Op::Exp, {full(1, DType::F32, {3})})},
+      {"drop a neutral operand", ew(Op::Mul, {full(1, DType::F32, {4, 6}), x})},
+      {"drop a neutral operand", ew(Op::Sub, {x, full(0, DType::F32, {4, 6})})},
+      {"drop a neutral operand", ew(Op::Add, {x, full(-0.0, DType::F32, {4, 6})})},
+      {"drop a neutral operand", ew(Op::Add, {full(0, DType::I32, {4, 6}), i})},
+      {"an absorbing operand is the result", ew(Op::Mul, {i, full(0, DType::I32, {4, 6})})},
+      {"choose between equals", ew(Op::Max, {x, x})},
+      {"decide a constant condition", ew(Op::Where, {full(1, DType::Bool, {4, 6}), x, y})},
+      {"decide a constant condition", ew(Op::Where, {ew(Op::Not, {condition}), x, y})},
+      {"negate twice", ew(Op::Neg, {ew(Op::Neg, {x})})},
+      {"absorb signs", ew(Op::Add, {x, ew(Op::Neg, {y})})},
+      {"absorb signs", ew(Op::Mul, {ew(Op::Neg, {x}), ew(Op::Neg, {y})})},
+      {"cast at once", cast(cast(i, DType::F64), DType::F32)},
+      {"bitcast at once", bitcast(bitcast(x, DType::I32), DType::U32)},
+      {"a condition as a number as a condition", ew(Op::Ne, {cast(condition, DType::I32), full(0, DType::I32, {4, 6})})},
+      {"a moved constant is a constant", flip(full(2, DType::F32, {3}), {0})},
+      {"compose two of a kind", permute(permute(special({2, 3, 4}), {1, 2, 0}), {1, 2, 0})},
+      {"compose two of a kind", flip(flip(x, {0}), {0, 1})},
+      {"compose two of a kind", shrink(shrink(x, {1, 4, 0, 6}), {0, 2, 2, 5})},
+      {"compose two of a kind", pad(pad(x, {1, 0, 0, 0}), {1, 1, 0, 2})},
+      {"cut padding away", shrink(pad(x, {1, 1, 2, 0}), {1, 4, 3, 8})},
+      {"permuting units is reshaping", permute(reshape(x, {4, 1, 6}), {1, 0, 2})},
+      {"move before repeating", permute(row, {1, 0})},
+      {"move before repeating", reshape(row, {4, 1, 6})},
+      {"move along other axes before repeating", flip(pad(row, {0, 0, 1, 1}), {0, 1})},
+      {"move along other axes before repeating", shrink(row, {1, 3, 2, 5})},
+      {"units cannot be flipped", flip(reshape(x, {4, 1, 6}), {1, 2})},
+      {"windows of one element", window(x, 0, 1, 1, 1)},
+      {"compute before repeating", ew(Op::Div, {row, row2})},
+      {"unwindow by window", unwindow(expand(reshape(x, {4, 6, 1}), {4, 6, 3}), 1, 14, 2, 2)},
+      {"unwindow by window", unwindow(expand(reshape(x, {4, 6, 1}), {4, 6, 3}), 1, 4, 1, 1)},
+      {"do not reduce one element", reduce(Op::ReduceMax, reshape(x, {4, 1, 6}), {1, 2})},
+      {"reduce what repeats by counting", reduce(Op::ReduceAdd, expand(numbers({1, 6}), {4, 6}), {0, 1})},
+      {"reduce what repeats by counting", reduce(Op::ReduceMax, row, {0})},
+      {"reduce before repeating", reduce(Op::ReduceMax, row, {1})},
+      {"sum, then negate", reduce(Op::ReduceAdd, ew(Op::Neg, {a}), {1})},
+      {"sum each product", reduce(Op::ReduceAdd, ew(Op::Add, {outer, outer2}), {2})},
+      {"sum once", reduce(Op::ReduceAdd, reshape(reduce(Op::ReduceAdd, numbers({2, 3, 4}), {1}), {4, 2}), {0})},
+      {"sum once", reduce(Op::ReduceAdd, unwound, {2})},
+      {"move the factors", reduce(Op::ReduceAdd, permute(outer, {2, 1, 0}), {0})},
+      {"reduce once", reduce(Op::ReduceMax, reduce(Op::ReduceMax, special({2, 3, 4}), {1}), {0})},
+  };
+}
+
+Elements evaluate_graph(const NodeRef& root) {
+  const NodeRef n = root;
+  const bool computed = !n->realised();
+  if (computed) realize_reference({&n, 1});
+  Elements v = test::elements(*n);
+  if (computed) n->set_storage(nullptr);  // rules do not look below a realised node
+  return v;
+}
+
+TEST_SUITE_BEGIN("ir");
+
+TEST_CASE("every rule applies to its example, and the value keeps its bits") {
+  std::set<std::string> seen;
+  for (const Case& c : cases()) {
+    CAPTURE(std::string(c.rule));
+    std::vector<std::string> trace;
+    const NodeRef root = c.root;
+    const NodeRef simple = simplify({&root, 1}, &trace)[0];
+    bool applied = false;
+    for (const std::string& t : trace) applied |= t.starts_with(std::string(c.rule) + ":");
+    CHECK(applied);
+    CHECK(simple->shape == root->shape);
+    CHECK(simple->dtype == root->dtype);
+    const Elements got = evaluate_graph(simple), want = evaluate_graph(root);
+    CHECK(test::difference(root->dtype, got, want) == 0);
+    if (root->dtype == DType::F32) {
+      // Zeros keep their signs too; NaN has many spellings.
+      for (size_t k = 0; k < want.size(); k++) {
+        const bool nan = (want[k] & 0x7fffffff) > 0x7f800000;
+        CHECK((nan || got[k] == want[k]));
+      }
+    }
+    seen.insert(c.rule);
+  }
+  for (const auto& table : {algebra_rules(), movement_rules(), reduction_rules()}) {
+    for (const Rule& rule : table) {
+      CAPTURE(std::string(rule.name));
+      CHECK(seen.count(rule.name) == 1);
+    }
+  }
+}
+
+TEST_CASE("what is simple stays as it is") {
+  for (uint64_t seed = 0; seed < 200; seed++) {
+    CAPTURE(seed);
+    const std::vector<NodeRef> roots = test::random_graph(seed, 30);
+    const std::vector<NodeRef> once = simplify(roots), twice = simplify(once);
+    for (size_t i = 0; i < roots.size(); i++) CHECK(twice[i].get() == once[i].get());
+  }
+}
+
+TEST_CASE("a checkpoint keeps the cone over it apart from the original") {
+  const NodeRef x = special({4, 6});
+  const NodeRef again = make({.op = Op::Checkpoint, .dtype = x->dtype, .shape = x->shape, .arg = next_serial(), .src = {x}});
+  const std::vector<NodeRef> roots{ew(Op::Exp, {x}), ew(Op::Exp, {again})};
+  const std::vector<NodeRef> simple = simplify(roots);
+  CHECK(simple[0].get() != simple[1].get());
+}
+
+TEST_CASE("the input gradient of a convolution is one sum of products") {
+  const NodeRef product = ew(Op::Mul, {expand(numbers({1, 3, 4, 1}), {2, 3, 4, 2}),
+                                       expand(numbers({2, 3, 1, 2}, 5), {2, 3, 4, 2})});
+  const NodeRef root = reduce(Op::ReduceAdd, unwindow(reduce(Op::ReduceAdd, product, {1}), 1, 5, 1, 1), {2});
+  const NodeRef simple = simplify({&root, 1})[0];
+  CHECK(simple->op == Op::ReduceAdd);
+  CHECK(simple->src[0]->op == Op::Mul);
+  for (const NodeRef& n : topological({&simple, 1})) CHECK(n->op != Op::Unwindow);
+}
+
+TEST_SUITE_END();
+
+}  // namespace
+}  // namespace lazuli
