@@ -1,0 +1,104 @@
+// The second dialect: six kernels, from tensor operations to OpenCL C, run by an OpenCL driver and compared with the reference device.
+#include "runtime/opencl/runner.h"
+
+#include <doctest/doctest.h>
+
+#include <cmath>
+#include <functional>
+
+#include "codegen/opencl.h"
+#include "core/ops.h"
+#include "ir/choose.h"
+#include "ir/lower.h"
+#include "ir/plan.h"
+#include "runtime/device.h"
+#include "runtime/runtime.h"
+
+namespace lazuli {
+namespace {
+
+Tensor wave(const Shape& shape, double step) {
+  std::vector<float> v;
+  for (int64_t i = 0; i < numel(shape); i++) v.push_back(static_cast<float>(std::sin(step * static_cast<double>(i + 1))));
+  return Tensor::from(v, shape);
+}
+
+std::vector<std::byte> zeros_for(const PlanSlot& s) {
+  return std::vector<std::byte>(static_cast<size_t>(numel(s.shape)) * static_cast<size_t>(size_of(s.dtype)));
+}
+
+// Runs the plan of `y`, kernel by kernel, through OpenCL; returns the elements of the result.
+std::vector<float> run_through_opencl(const Tensor& y, const Target& target) {
+  const NodeRef root = y.node();
+  const Plan plan = make_plan(std::span<const NodeRef>(&root, 1), target);
+  std::vector<std::vector<std::byte>> memory;
+  std::vector<void*> slots;
+  for (const PlanSlot& s : plan.slots) {
+    memory.push_back(zeros_for(s));
+    const bool input = s.role == PlanSlot::Role::Input;
+    slots.push_back(input ? s.node->storage()->data() : static_cast<void*>(memory.back().data()));
+  }
+  for (const PlanStep& step : plan.steps) {
+    REQUIRE(step.kernel);
+    Kernel k = clone(*step.kernel);
+    choose_schedule(k, target);
+    const Program program = lower(k, target);
+    std::vector<void*> arguments;
+    for (int a : step.arguments) arguments.push_back(slots[static_cast<size_t>(a)]);
+    run_opencl(program, emit_opencl(program, "kernel"), "kernel", arguments);
+  }
+  const auto* out = static_cast<const float*>(slots[static_cast<size_t>(plan.outputs[0])]);
+  return {out, out + y.numel()};
+}
+
+struct Case {
+  const char* name;
+  std::function<Tensor()> build;
+};
+
+const Case kCases[] = {
+    {"a chain with broadcasts",
+     [] { return gelu(wave({37, 50}, 0.1) * 0.5 + wave({50}, 0.7), "tanh") * sigmoid(wave({37, 50}, 0.3)); }},
+    {"softmax", [] { return softmax(wave({19, 70}, 0.37) * 5, -1); }},
+    {"layer norm", [] { return layer_norm(wave({21, 48}, 0.9), {48}, wave({48}, 0.2), wave({48}, 0.5)); }},
+    {"a matrix product with an epilogue",
+     [] { return gelu(matmul(wave({33, 40}, 0.21), wave({40, 52}, 0.43)) + wave({52}, 0.8)); }},
+    {"a convolution", [] { return conv2d(wave({2, 3, 11, 13}, 0.17), wave({5, 3, 3, 3}, 0.71), std::nullopt, 1, 1); }},
+    {"causal attention",
+     [] {
+       return scaled_dot_product_attention(wave({2, 3, 24, 16}, 0.11), wave({2, 3, 24, 16}, 0.31),
+                                           wave({2, 3, 24, 16}, 0.51), std::nullopt, 0.0, true);
+     }},
+};
+
+}  // namespace
+
+TEST_SUITE("codegen") {
+  TEST_CASE("six kernels give the reference's values through OpenCL") {
+    std::string why;
+    const std::string device = first_opencl_device(&why);
+    REQUIRE_MESSAGE(!device.empty(), "no OpenCL device to test with: ", why);
+    for (const Target& target : {named_target("x86-64-v3"), named_target("x86-64-v4")}) {
+      for (const Case& c : kCases) {
+        CAPTURE(c.name);
+        CAPTURE(target.cpu);
+        const Tensor y = c.build();
+        const std::vector<float> got = run_through_opencl(y, target);
+        const NodeRef root = y.node();
+        Runtime::current().device("reference").realize(std::span<const NodeRef>(&root, 1));
+        const std::vector<float> want = y.to_vector<float>();
+        double worst = 0;
+        for (size_t i = 0; i < want.size(); i++) worst = std::max(worst, std::fabs(double(got[i]) - want[i]));
+        CHECK(worst < 2e-5);
+      }
+    }
+  }
+
+  TEST_CASE("a kernel that does not build gives the driver's log") {
+    if (first_opencl_device().empty()) return;
+    CHECK_THROWS_WITH_AS(run_opencl(Program{}, "kernel void k( {", "k", {}), doctest::Contains("the kernel does not build"),
+                         DeviceError);
+  }
+}
+
+}  // namespace lazuli
