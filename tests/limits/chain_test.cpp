@@ -1,0 +1,105 @@
+// A chain of a million nodes on an 8 MB stack, through every pass; and how the time of each grows.
+#include <doctest/doctest.h>
+#include <fmt/format.h>
+#include <pthread.h>
+
+#include <algorithm>
+#include <array>
+#include <chrono>
+#include <functional>
+#include <string>
+
+#include "core/gradient.h"
+#include "core/ops.h"
+#include "ir/plan.h"
+#include "runtime/device.h"
+#include "runtime/runtime.h"
+
+namespace lazuli {
+namespace {
+
+double now() {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
+
+constexpr std::array<const char*, 5> kPasses = {"build", "gradient", "plan", "realize", "free"};
+struct Times {
+  std::array<double, 5> seconds{};
+  double value = 0, derivative = 0;
+};
+
+// y = 0.999 y + x, again and again: two nodes a step.
+Times run_chain(int64_t nodes) {
+  Times times;
+  double start = now();
+  auto lap = [&](size_t pass) {
+    const double t = now();
+    times.seconds[pass] = t - start;
+    start = t;
+  };
+  auto x = Tensor::from<float>({1.0f, 2.0f, 3.0f, 4.0f}, {4});
+  Tensor y = x;
+  for (int64_t i = 0; i < nodes / 2; i++) y = y * 0.999 + x;
+  Tensor total = sum(y);
+  lap(0);
+  Tensor g = grad(total, x);
+  lap(1);
+  {
+    const NodeRef roots[] = {total.node(), g.node()};
+    make_plan(roots, Runtime::current().device("cpu").target());
+  }
+  lap(2);
+  realize(total, g);
+  lap(3);
+  times.value = total.item();
+  times.derivative = g.to_vector<double>()[0];
+  start = now();
+  x = y = total = g = Tensor();
+  lap(4);
+  return times;
+}
+
+void on_small_stack(std::function<void()> f) {
+  pthread_attr_t attributes;
+  pthread_attr_init(&attributes);
+  pthread_attr_setstacksize(&attributes, size_t{8} << 20);
+  pthread_t thread;
+  REQUIRE(pthread_create(
+              &thread, &attributes,
+              [](void* p) -> void* {
+                (*static_cast<std::function<void()>*>(p))();
+                return nullptr;
+              },
+              &f) == 0);
+  pthread_join(thread, nullptr);
+  pthread_attr_destroy(&attributes);
+}
+
+}  // namespace
+
+TEST_SUITE("limits") {
+  TEST_CASE("a chain of a million nodes goes through every pass on an 8 MB stack, in time linear in its length") {
+    Times small, large;
+    small.seconds.fill(1e9);
+    on_small_stack([&] {
+      run_chain(10'000);  // compiles the kernels that all lengths share
+      for (int i = 0; i < 3; i++) {
+        const Times t = run_chain(100'000);
+        for (size_t p = 0; p < kPasses.size(); p++) small.seconds[p] = std::min(small.seconds[p], t.seconds[p]);
+      }
+      large = run_chain(1'000'000);
+    });
+    // The sum of 1 + 0.999 + 0.999^2 + ... is 1000 for x = 1, and the four x sum to 10.
+    CHECK(large.value == doctest::Approx(10000).epsilon(1e-4));
+    CHECK(large.derivative == doctest::Approx(1000).epsilon(1e-4));
+    for (size_t p = 0; p < kPasses.size(); p++) {
+      const double ratio = large.seconds[p] / small.seconds[p];
+      MESSAGE(fmt::format("{:8} 100,000 nodes {:.3f} s, 1,000,000 nodes {:.3f} s, {:.1f}-fold", kPasses[p],
+                          small.seconds[p], large.seconds[p], ratio));
+      // Twice the bound that benchmarks are held to: a busy machine must not fail the tests.
+      CHECK(ratio < 26);
+    }
+  }
+}
+
+}  // namespace lazuli
