@@ -17,12 +17,12 @@ Tensor only(const Tensor& where_used, const Tensor& x) { return where(where_used
 // exp(-|x|), in (0, 1], whose derivative at 0 is that of exp(-x).
 Tensor exp_minus_abs(const Tensor& x) { return exp(where(x < 0, x, -x)); }
 
-// The shortest form for the value; its own derivative would meet 0 times infinity far below zero, hence s * (1 - s).
+// One exponential that cannot overflow; its own derivative would meet ties at zero, hence s * (1 - s).
 Tensor sigmoid_of(const Tensor& x) {
-  const Tensor s = 1 / (1 + exp(-x));
-  return custom_vjp(s, {x}, [x](const Tensor& g) {
-    const Tensor again = sigmoid_of(x);
-    return std::vector<Tensor>{g * (again * (1 - again))};
+  const Tensor e = exp_minus_abs(x);
+  return custom_vjp(where(x < 0, e, 1.0) / (1 + e), {x}, [x](const Tensor& g) {
+    const Tensor s = sigmoid_of(x);
+    return std::vector<Tensor>{g * (s * (1 - s))};
   });
 }
 
