@@ -189,6 +189,24 @@ TEST_CASE("a user's mistake ends with status 2 and says what was not accepted") 
         "LAZULI_THREDS: there is no such variable; did you mean LAZULI_THREADS?\n");
 }
 
+TEST_CASE("memory that cannot be had ends with status 3") {
+  const Outcome r = on_reference({"run", "x:f32[1000000,1000000] + 1"});
+  CHECK(r.status == 3);
+  CHECK(r.out == "");
+  CHECK(
+      r.err.starts_with("memory: a value needs 3.6 TiB (4000000000000 bytes), and the limit is "));
+  const Outcome huge = on_reference({"run", "x:f64[4294967296,2147483647]"});
+  CHECK(huge.status == 2);
+  CHECK(huge.err ==
+        "x needs more than 2^63 bytes\n  line 1: x:f64[4294967296,2147483647]\n          ^\n");
+}
+
+TEST_CASE("options may stand before the subcommand") {
+  const Outcome r = lazuli_command({"--device", "reference", "--seed", "3", "run", "x:f32[2]"});
+  CHECK(r.err == "");
+  CHECK(r.out == on_reference({"run", "x:f32[2]", "--seed", "3"}).out);
+}
+
 TEST_CASE("help and the version are answers, not mistakes") {
   CHECK(lazuli_command({"--version"}).out == "lazuli " LAZULI_VERSION "\n");
   CHECK(lazuli_command({"--help"}).status == 0);

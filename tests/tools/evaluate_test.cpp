@@ -426,6 +426,15 @@ TEST_CASE("a chain of 100,000 operators evaluates without a deep stack") {
   CHECK(evaluate(program, bind_inputs(program, {})).size() == 1);
 }
 
+TEST_CASE("nesting up to the limit evaluates") {
+  constexpr int kPairs = (kMaxNesting - 10) / 3;
+  std::string text;
+  for (int i = 0; i < kPairs; ++i) text += "neg(-(1 * ";
+  text += "x:f32[1]~ones" + std::string(kPairs * 2, ')');
+  const Program program = parse(text);
+  CHECK(evaluate(program, bind_inputs(program, {})).size() == 1);
+}
+
 TEST_SUITE_END();
 
 }  // namespace

@@ -140,6 +140,7 @@ int run_command_line(int argc, char** argv) {
   app.set_version_flag("--version", std::string("lazuli ") + LAZULI_VERSION);
   app.require_subcommand(1);
   CommandLine line;
+  add_common(app, line.common);
   describe_commands(app, line);
   refuse_unknown_command(app, argc, argv);
   refuse_unknown_options(app, argc, argv);
