@@ -43,31 +43,35 @@ int64_t arange_length(const Scalar& start, const Scalar& end, const Scalar& step
   return static_cast<int64_t>(n);
 }
 
-// What part of the (row, col) matrix of `offset` each row holds: [first, last) columns.
-struct Span {
-  int64_t first, last;
-};
-Span lower_span(int64_t r, int64_t col, int64_t offset) {
-  return {0, std::clamp<int64_t>(r + offset + 1, 0, col)};
-}
-Span upper_span(int64_t r, int64_t col, int64_t offset) {
-  return {std::clamp<int64_t>(r + offset, 0, col), col};
+// Number of elements on and below diagonal `offset` of a (row, col) matrix.
+int64_t count_below(int64_t row, int64_t col, int64_t offset) {
+  // Row r has r + offset + 1 of them, cut to [0, col]: nothing up to row `first`, all from row `full` on.
+  const int64_t first = std::clamp<int64_t>(-offset, 0, row);
+  const int64_t full = std::clamp<int64_t>(col - offset, first, row);
+  const int64_t growing = full - first;
+  return growing * (first + offset + 1) + growing * (growing - 1) / 2 + (row - full) * col;
 }
 
-Tensor triangle_indices(std::string_view op, int64_t row, int64_t col, int64_t offset, DType dtype,
-                        Span (*span)(int64_t, int64_t, int64_t)) {
+// Rows and columns, row by row; `lower` or upper part.
+Tensor triangle_indices(std::string_view op, int64_t row, int64_t col, int64_t offset, DType dtype, bool lower) {
   check_shape(op, Shape{row, col});
-  std::vector<int64_t> rows, cols;
-  for (int64_t r = 0; r < row; r++) {
-    const Span s = span(r, col, offset);
-    for (int64_t c = s.first; c < s.last; c++) {
-      rows.push_back(r);
-      cols.push_back(c);
+  // Offsets beyond the matrix mean no more than its edge.
+  const int64_t o = std::clamp(offset, -row, col);
+  const int64_t below = count_below(row, col, lower ? o : o - 1);
+  const int64_t n = lower ? below : row * col - below;
+  check_shape(op, Shape{2, n, size_of(DType::I64)});
+  const std::shared_ptr<Storage> storage = make_storage(2 * sizeof(int64_t) * static_cast<size_t>(n));
+  auto* rows = static_cast<int64_t*>(storage->data());
+  int64_t* cols = rows + n;
+  for (int64_t r = lower ? std::max<int64_t>(0, -o) : 0, i = 0; i < n; r++) {
+    const int64_t begin = lower ? 0 : std::clamp<int64_t>(r + o, 0, col);
+    const int64_t end = lower ? std::clamp<int64_t>(r + o + 1, 0, col) : col;
+    for (int64_t c = begin; c < end; c++, i++) {
+      rows[i] = r;
+      cols[i] = c;
     }
   }
-  const auto n = static_cast<int64_t>(rows.size());
-  rows.insert(rows.end(), cols.begin(), cols.end());
-  return cast(Tensor::from(rows, {2, n}), dtype);
+  return cast(Tensor::from_storage(storage, {2, n}, DType::I64), dtype);
 }
 
 }  // namespace
@@ -170,10 +174,10 @@ std::vector<Tensor> meshgrid(const std::vector<Tensor>& tensors, std::string_vie
 }
 
 Tensor tril_indices(int64_t row, int64_t col, int64_t offset, DType dtype) {
-  return triangle_indices("tril_indices", row, col, offset, dtype, lower_span);
+  return triangle_indices("tril_indices", row, col, offset, dtype, true);
 }
 Tensor triu_indices(int64_t row, int64_t col, int64_t offset, DType dtype) {
-  return triangle_indices("triu_indices", row, col, offset, dtype, upper_span);
+  return triangle_indices("triu_indices", row, col, offset, dtype, false);
 }
 
 }  // namespace lazuli

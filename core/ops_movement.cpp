@@ -549,13 +549,16 @@ Tensor repeat_interleave(const Tensor& x, const Tensor& repeats, std::optional<i
   require(v.dim() > 0 && static_cast<int64_t>(counts.size()) == v.size(axis),
           "repeat_interleave: {} counts were given for dimension {} of shape {}", counts.size(), axis,
           to_string(v.shape()));
-  std::vector<int64_t> index;
-  for (size_t i = 0; i < counts.size(); i++) {
-    require(counts[i] >= 0, "repeat_interleave: the count is {}; it cannot be negative", counts[i]);
-    index.insert(index.end(), at(counts[i]), static_cast<int64_t>(i));
+  int64_t total = 0;
+  for (int64_t c : counts) {
+    require(c >= 0, "repeat_interleave: the count is {}; it cannot be negative", c);
+    if (__builtin_add_overflow(total, c, &total)) total = INT64_MAX;
   }
-  const auto n = static_cast<int64_t>(index.size());
-  return index_select(v, axis, Tensor::from(index, {n}));
+  check_shape("repeat_interleave", Shape{total, size_of(DType::I64)});
+  const std::shared_ptr<Storage> storage = make_storage(sizeof(int64_t) * at(total));
+  auto* place = static_cast<int64_t*>(storage->data());
+  for (size_t i = 0; i < counts.size(); i++) place = std::fill_n(place, counts[i], static_cast<int64_t>(i));
+  return index_select(v, axis, Tensor::from_storage(storage, {total}, DType::I64));
 }
 
 Tensor pad(const Tensor& x, const Ints& pad, std::string_view mode, const Scalar& value) {
