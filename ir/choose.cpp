@@ -6,6 +6,7 @@
 #include "core/error.h"
 #include "ir/choose_rules.h"
 #include "ir/index.h"
+#include "ir/limits.h"
 #include "ir/lower.h"
 
 namespace lazuli {
@@ -146,6 +147,21 @@ constexpr ScheduleRule kRules[] = {
     {"rows", schedule_rows},
 };
 
+// Loops over masked elements that add nothing end at the mask.
+void limit_masked(ScheduleWriter& w) {
+  std::vector<std::string> masks;
+  Kernel trial = clone(w.kernel());
+  for (const auto& s : trial.stages) {
+    for (const Value& v : s->values) {
+      if (limit_stages(trial, v).size() > 1) masks.push_back(v.name);
+    }
+  }
+  for (const std::string& m : masks) {
+    w.step("limit {}", m);
+    w.reason(fmt::format("{}: loops end at its mask", m));
+  }
+}
+
 // The rules that failed, by group; they are not tried again.
 using Refused = std::set<std::pair<size_t, std::string>>;
 using Chosen = std::pair<size_t, std::string>;
@@ -156,6 +172,7 @@ std::vector<Chosen> schedule_by_rules(Kernel& kernel, const Target& target, cons
                                       Chosen& current) {
   ScheduleWriter w(kernel, target, vector_lanes(kernel, target));
   std::vector<Chosen> chosen;
+  limit_masked(w);
   std::vector<StageGroup> groups = group_stages(kernel);
   for (size_t i = 0; i < groups.size(); i++) {
     StageGroup& g = groups[i];

@@ -400,6 +400,44 @@ void schedule_tile(ScheduleWriter& w, const StageGroup& g, const RowContraction&
         n->op == Op::Read && g.has(w.kernel().find_value(static_cast<int>(n->integer())).first);
   });
   if (packs_b) packer.pack_b({root, local ? block_loop : outer_loop, ""});
+  if (packer.packs_a()) packer.pack_a({root, "", block_loop});
+}
+
+// An element-wise value of a block takes the place of one that it reads at the same point and that
+// nobody reads later.
+void keep_in_place(ScheduleWriter& w, const StageGroup& g, Stage* s,
+                   const std::string& block_loop) {
+  const Value& v = s->values[0];
+  if (v.slot >= 0 || v.reduces() || v.scope != Scope::Scratch) return;
+  const Reads reads(w.kernel());
+  const auto number = [&](const Stage* x) {
+    return std::find(g.members.begin(), g.members.end(), x) - g.members.begin();
+  };
+  for (const Reads::Read& r : reads.of(s)) {
+    const auto [owner, x] = w.kernel().find_value(r.value);
+    if (owner == s || !g.has(owner) || owner->at_loop.empty()) continue;
+    bool same = x->slot < 0 && x->scope == Scope::Scratch && x->expr->dtype == v.expr->dtype &&
+                x->dims.size() == v.dims.size() && owner->at_loop == block_loop;
+    for (size_t d = 0; same && d < v.dims.size(); d++) {
+      same = r.index[d].get() == v.dims[d].get() && x->dims[d].get() == v.dims[d].get();
+    }
+    const int place = x->alias >= 0 ? x->alias : x->id;
+    // Everything kept in that place so far is read before s, or by s.
+    for (const Stage* m : g.members) {
+      for (const Value& u : m->values) {
+        if (u.id != place && u.alias != place) continue;
+        for (const Stage* reader : readers_of(w.kernel(), *m)) {
+          bool reads_u = false;
+          for (const Reads::Read& q : reads.of(reader)) reads_u |= q.value == u.id;
+          if (reads_u && reader != s && (!g.has(reader) || number(reader) > number(s)))
+            same = false;
+        }
+      }
+    }
+    if (!same) continue;
+    w.step("inplace {} {}", v.name, w.kernel().find_value(place).second->name);
+    return;
+  }
 }
 
 }  // namespace
@@ -409,6 +447,8 @@ void schedule_tile(ScheduleWriter& w, const StageGroup& g, const RowContraction&
 // run over its rows.
 bool schedule_row_blocks(ScheduleWriter& w, StageGroup& g) {
   if (w.lanes() == 1 || g.members.size() < 2 || g.grid.empty()) return false;
+  fuse_siblings(w, g);
+  forward_values(w, g);
   const NodeRef block = g.grid.back();
   const std::vector<NodeRef> fixed(g.grid.begin(), g.grid.end() - 1);
   std::vector<RowContraction> list = find_contractions(w, g, fixed);
@@ -456,13 +496,11 @@ bool schedule_row_blocks(ScheduleWriter& w, StageGroup& g) {
   for (const RowContraction& r : list)
     schedule_tile(w, g, r, block, rows, fixed, block_loop, outer_loop);
   // Everything else, by rows of the block.
-  std::vector<Stage*> previous;
   for (Stage* s : g.members) {
     if (s == root) continue;
     const bool is_host = tiled.count(s) > 0;
     if (is_host) {
       if (!s->at) w.step("at {} {} {}", s->name, root->name, block_loop);
-      previous.push_back(s);
       continue;
     }
     std::vector<NodeRef> local = ScheduleWriter::axes_without(*s, g.grid);
@@ -486,25 +524,7 @@ bool schedule_row_blocks(ScheduleWriter& w, StageGroup& g) {
       continue;
     }
     w.step("at {} {} {}", s->name, root->name, block_loop);
-    if (!previous.empty() && s->values[0].slot < 0 && !s->values[0].reduces()) {
-      Stage* p = previous.back();
-      const Reads reads(w.kernel());
-      const Value &v = s->values[0], &x = p->values[0];
-      const bool same = reads.reads(s, p) && x.slot < 0 && x.scope == Scope::Scratch &&
-                        v.scope == Scope::Scratch && x.alias < 0 &&
-                        v.expr->dtype == x.expr->dtype && p->axes.size() == s->axes.size() &&
-                        std::equal(p->axes.begin(), p->axes.end(), s->axes.begin(), NodeEqual());
-      bool last = same;
-      for (Stage* reader : readers_of(w.kernel(), *p)) {
-        bool before = reader == s;
-        for (const auto& k : w.kernel().stages) {
-          if (k.get() == s) break;
-          before |= k.get() == reader;
-        }
-        last &= before;
-      }
-      if (last) w.step("inplace {} {}", v.name, x.name);
-    }
+    keep_in_place(w, g, s, block_loop);
   }
   w.parallel(root);
   w.reason(fmt::format("{}: blocks of {} rows of {}", root->name, rows, n));

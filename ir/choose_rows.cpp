@@ -68,7 +68,8 @@ void stream_outputs(ScheduleWriter& w, Stage* s) {
   for (const std::string& n : names) w.step("stream {}", n);
 }
 
-// Stages over equal axes become one where that is legal, so that they share loops and registers.
+}  // namespace
+
 void fuse_siblings(ScheduleWriter& w, StageGroup& g) {
   for (size_t i = 0; i < g.members.size(); i++) {
     for (size_t j = i + 1; j < g.members.size(); j++) {
@@ -107,7 +108,6 @@ void fuse_siblings(ScheduleWriter& w, StageGroup& g) {
   }
 }
 
-// Values that only their own stage reads, at the same point, are not stored at all.
 void forward_values(ScheduleWriter& w, const StageGroup& g) {
   std::vector<std::string> names;
   for (const Stage* s : g.members) {
@@ -124,6 +124,8 @@ void forward_values(ScheduleWriter& w, const StageGroup& g) {
   }
   for (const std::string& n : names) w.step("scope {} reg", n);
 }
+
+namespace {
 
 // The load of `s` whose lanes would be scattered while another axis of the output walks it in
 // order: a transpose. -1: none.

@@ -60,6 +60,12 @@ class ScheduleWriter {
   int64_t lanes_;
 };
 
+/// Stages of a group over equal axes become one where that is legal, so that they share loops and
+/// registers.
+void fuse_siblings(ScheduleWriter& w, StageGroup& g);
+/// Values that only their own stage reads, at the same point, are not stored at all.
+void forward_values(ScheduleWriter& w, const StageGroup& g);
+
 /// A rule: schedules the whole group if it applies.
 struct ScheduleRule {
   const char* name;

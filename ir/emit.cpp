@@ -176,7 +176,9 @@ Operand Emitter::op_in_frame(int frame, Op o, std::vector<Operand> args) {
               dtype, lanes);
 }
 
-Operand Emitter::convert(const Operand& v, DType dtype) { return op(Op::Cast, dtype, {v}); }
+Operand Emitter::convert(const Operand& v, DType dtype) {
+  return op(Op::Cast, dtype, {v});
+}
 
 Operand Emitter::lane_reduce(Op o, const Operand& v) {
   return push({.code = Code::LaneReduce, .op = o, .args = {v}}, depth(), v.dtype, 1);
@@ -391,6 +393,10 @@ Operand Emitter::emit_narrow(const NodeRef& n) {
     return constant(DType::I32, std::get<ScalarBits>(n->arg).bits & 0xFFFFFFFFu);
   }
   const NodeRef lane = lane_of(n);
+  if (n->op == Op::Where && fits_i32(n->src[1]) && fits_i32(n->src[2])) {
+    return op(Op::Where, DType::I32,
+              {emit(n->src[0]), emit_narrow(n->src[1]), emit_narrow(n->src[2])});
+  }
   if (!lane) return op(Op::Cast, DType::I32, {emit(n)});
   if (n.get() == lane.get()) {
     Operand v;

@@ -53,6 +53,8 @@ class Emitter {
   NodeRef lane_of(const NodeRef& n);
   int64_t live_lanes(const NodeRef& lane) const { return lane->hi + 1; }
   Operand emit(const NodeRef& n);
+  /// The same integer in 32 bits, which it fits.
+  Operand emit_narrow(const NodeRef& n);
   Operand widen(Operand v, int lanes);
   /// An operation here, in the frame now open, remembered nowhere.
   Operand op_here(Op op, std::vector<Operand> args);
@@ -147,7 +149,6 @@ class Emitter {
   Operand emit_read(const NodeRef& n);
   Operand emit_elementwise(const NodeRef& n);
   Operand emit_rare(const NodeRef& n);
-  Operand emit_narrow(const NodeRef& n);
   bool exchange_lanes(int value, const std::vector<NodeRef>& local);
   bool exchange_square(int value, const std::vector<NodeRef>& local, size_t along, size_t other,
                        int64_t first, int64_t live);

@@ -5,7 +5,6 @@
 #include "core/error.h"
 #include "ir/index.h"
 #include "ir/math.h"
-#include "ir/math.h"
 
 namespace lazuli {
 namespace {
@@ -100,6 +99,9 @@ class Legalizer {
       return scalar_op(logical ? Op::Cast : Op::Bitcast, n->dtype, std::move(src));
     }
     if (n->op == Op::Cast) return cast(src[0], n->dtype);
+    if (n->op == Op::Add && !is_half(n->dtype)) {
+      if (NodeRef r = one_plus_tanh(n)) return r;
+    }
     bool half = is_half(n->dtype);
     for (const NodeRef& s : src) half |= is_half(s->dtype);
     if (!half) return plain(n->op, n->dtype, std::move(src));
@@ -119,6 +121,20 @@ class Legalizer {
       exact_[wide] = wide;
     }
     return r;
+  }
+
+  // 1 + tanh(u) = 2 / (1 + exp(-2u)): one exponential, and no cancellation where tanh is near -1.
+  NodeRef one_plus_tanh(const NodeRef& n) {
+    for (size_t i = 0; i < 2; i++) {
+      const NodeRef &one = n->src[i], &tanh = n->src[1 - i];
+      if (tanh->op != Op::Tanh || !is_const(one)) continue;
+      const DType t = n->dtype;
+      if (from_bits(std::get<ScalarBits>(one->arg).bits, t).as_double() != 1) continue;
+      const NodeRef u = binary(Op::Mul, legal_.at(tanh->src[0]), scalar_const(Scalar(-2.0), t));
+      const NodeRef e = plain(Op::Exp, t, {u});
+      return binary(Op::Div, scalar_const(Scalar(2.0), t), binary(Op::Add, one, e));
+    }
+    return {};
   }
 
   // The f32 with the same value.

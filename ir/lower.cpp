@@ -36,7 +36,7 @@ int lanes_of_schedule(const Kernel& kernel) {
 int vector_lanes(const Kernel& kernel, const Target& target) {
   bool wide = false;
   for (const auto& s : kernel.stages) {
-    for (const Value& v : s->values) wide |= size_of(v.expr->dtype) == 8;
+    for (const Value& v : s->values) wide |= size_of(v.expr->dtype) == 8 && !is_narrow_index(v);
   }
   return wide ? std::max(1, target.lanes / 2) : target.lanes;
 }

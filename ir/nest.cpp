@@ -29,12 +29,19 @@ Op combining_op(Op reduce, DType dtype) {
 
 namespace {
 
-// Reductions of 16-bit floats are accumulated in f32 and rounded when they are stored.
+// Reductions of 16-bit floats are accumulated in f32 and rounded when they are stored; the least or
+// greatest of indices that fit is found in 32 bits.
 DType accumulator_of(const Value& v) {
-  return accumulator(v.expr->dtype);
+  return is_narrow_index(v) ? DType::I32 : accumulator(v.expr->dtype);
 }
 
 }  // namespace
+
+bool is_narrow_index(const Value& v) {
+  const bool extremum = v.reduce == Op::ReduceMin || v.reduce == Op::ReduceMax;
+  return extremum && v.expr->dtype == DType::I64 && v.expr->lo >= INT32_MIN &&
+         v.expr->hi <= INT32_MAX;
+}
 
 Nest::Nest(const Kernel& kernel, const Target& target, int lanes)
     : kernel_(kernel), target_(target), emitter_(kernel, program_, lanes), reads_(kernel) {
@@ -515,7 +522,7 @@ void Nest::accumulate(const Value& v, const NodeRef& x, Cell& c, const Environme
   if (product) {
     args = {emitter_.emit(x->src[0]), emitter_.emit(x->src[1])};
   } else {
-    args = {emitter_.emit(x)};
+    args = {is_narrow_index(v) ? emitter_.emit_narrow(x) : emitter_.emit(x)};
     if (args[0].dtype != dtype) args[0] = emitter_.convert(args[0], dtype);
   }
   if (c.across_lanes) {

@@ -102,6 +102,9 @@ class Nest {
   bool tail_ = false;
 };
 
+/// Whether v is the least or greatest of integers that fit 32 bits, such as indices.
+bool is_narrow_index(const Value& v);
+
 /// The op that a reduction of this dtype combines with.
 Op combining_op(Op reduce, DType dtype);
 

@@ -9,6 +9,7 @@
 
 #include "core/error.h"
 #include "ir/index.h"
+#include "ir/limits.h"
 
 namespace lazuli {
 namespace {
@@ -345,6 +346,13 @@ void flatten(Kernel& k, const Step& step) {
   for (Loop& l : s->loops) l.axis -= l.axis > outer.axis;
 }
 
+void limit(Kernel& k, const Step& step) {
+  const Value* v = k.find_value(step.args[0]);
+  require(!limit_stages(k, *v).empty(),
+          "schedule: `{}`: {} does not mask an axis with a bound that its readers could stop at",
+          print_step(step), v->name);
+}
+
 struct StepKind {
   std::string_view op;
   size_t min_args, max_args;
@@ -369,6 +377,7 @@ constexpr StepKind kSteps[] = {
     {"stream", 1, 1, set_stream, "stream V"},
     {"fuse", 2, 2, fuse, "fuse A B"},
     {"pack", 3, 3, pack, "pack S i P"},
+    {"limit", 1, 1, limit, "limit V"},
     {"lift", 3, 3, lift, "lift S n P"},
     {"flatten", 4, 4, flatten, "flatten S a b f"},
 };

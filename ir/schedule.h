@@ -10,7 +10,8 @@
 //   fuse A B                     B's values join the loops of A (equal axes)
 //   pack S i P                   factor i (0, 1) of the product that S sums becomes stage P
 //   lift S n P                   the n-th load of S (as printed, from 0) becomes stage P
-//   flatten S a b f              neighbouring axes a, b of S become one axis f
+//   limit V                      loops end at the mask of V = where(k < bound, x, -inf or 0)
+//   (ir/limits.h) flatten S a b f              neighbouring axes a, b of S become one axis f
 // Steps only change loop lists, scopes and attachment; what is computed never changes. Every step
 // is checked as it is applied; what only the whole schedule can tell is checked by verify_schedule,
 // and by the lowering (tiles).

@@ -139,8 +139,8 @@ class ScheduleVerifier {
     return false;
   }
 
-  // V in the memory of W: every read of the earlier of the two comes before, or at the same point
-  // as, the write of the later.
+  // Values in one memory: every read of the earlier comes before, or at the same point as, the
+  // write of the later.
   void in_place(const Stage& s, const Value& v) const {
     const auto [other_stage, other] = kernel_.find_value(v.alias);
     require(other->alias < 0, "schedule: {} is in place of {}, which is in place itself", v.name,
@@ -150,12 +150,21 @@ class ScheduleVerifier {
             other->name);
     require(other_stage != &s, "schedule: {} is in place of {}, a value of the same stage", v.name,
             other->name);
-    const bool later = number(other_stage) < number(&s);
-    const Value& first = later ? *other : v;
-    const Stage& writer = later ? s : *other_stage;
-    const Value& second = later ? v : *other;
-    require(!second.reduces(), "schedule: {} is in place of {}, but {} is a reduction", v.name,
-            other->name, second.name);
+    for (const auto& stage : kernel_.stages) {
+      for (const Value& u : stage->values) {
+        if (u.id == v.id || (u.id != v.alias && u.alias != v.alias)) continue;
+        if (number(stage.get()) < number(&s)) {
+          replaces(u, s, v);
+        } else if (u.id == v.alias) {
+          replaces(v, *stage, u);
+        }
+      }
+    }
+  }
+
+  void replaces(const Value& first, const Stage& writer, const Value& second) const {
+    require(!second.reduces(), "schedule: {} takes the place of {}, but is a reduction",
+            second.name, first.name);
     for (const auto& reader : kernel_.stages) {
       for (const Reads::Read& r : reads_.of(reader.get())) {
         if (r.value != first.id) continue;
@@ -163,15 +172,39 @@ class ScheduleVerifier {
           bool same = r.index.size() == second.dims.size();
           for (size_t d = 0; same && d < r.index.size(); d++)
             same = r.index[d].get() == second.dims[d].get();
-          require(same, "schedule: {} is in place of {}, but {} reads {} elsewhere than it writes",
-                  v.name, other->name, writer.name, first.name);
+          require(same,
+                  "schedule: {} takes the place of {}, but {} reads {} elsewhere than it writes",
+                  second.name, first.name, writer.name, first.name);
         } else {
-          require(number(reader.get()) < number(&writer) && !follows(*reader, writer),
-                  "schedule: {} is in place of {}, but {} reads {} after it is overwritten", v.name,
-                  other->name, reader->name, first.name);
+          require(number(reader.get()) < number(&writer) && !follows(*reader, writer) &&
+                      keeps_pace(*reader, writer, r, second),
+                  "schedule: {} takes the place of {}, but {} reads {} after it is overwritten",
+                  second.name, first.name, reader->name, first.name);
         }
       }
     }
+  }
+
+  // A reader computed inside a loop of the writer sees elements that earlier iterations overwrote,
+  // unless it reads at the writer's own index along the axes of the loops around it.
+  bool keeps_pace(const Stage& reader, const Stage& writer, const Reads::Read& r,
+                  const Value& second) const {
+    for (const Stage* x = &reader; x->at; x = x->at) {
+      if (x->at != &writer) continue;
+      for (size_t l = 0; l <= loop_position(writer, x->at_loop); l++) {
+        const Node* a = writer.axes[static_cast<size_t>(writer.loops[l].axis)];
+        for (size_t d = 0; d < second.dims.size(); d++) {
+          if (second.dims[d].get() != a) continue;
+          bool whole = false;
+          for (const Value& v : reader.values) {
+            whole |= std::none_of(v.dims.begin(), v.dims.end(),
+                                  [&](const NodeRef& k) { return k.get() == a; });
+          }
+          if (r.index[d].get() != a || whole) return false;
+        }
+      }
+    }
+    return true;
   }
 
   // `a` is computed deeper inside than, and so after, `b` began: both below one stage, a in an

@@ -48,7 +48,7 @@ TEST_SUITE("ir") {
     CHECK(error_of(clone(k), "twist out i") ==
           "schedule: there is no step 'twist'; steps are split, order, unroll, ilp, vector, "
           "parallel, group, item, at, "
-          "scope, store, inplace, stream, fuse, pack, lift, flatten");
+          "scope, store, inplace, stream, fuse, pack, limit, lift, flatten");
     CHECK(error_of(clone(k), "split out j a b") ==
           "schedule: `split out j a b`: the form is `split S l outer inner N`");
     CHECK(error_of(clone(k), "split out q a b 4") ==
@@ -125,7 +125,7 @@ TEST_SUITE("ir") {
     shifted.add_value(shifted.add_stage("out", {i}), "out", read(t, DType::F32, {from}), {i},
                       Op::Count_, out);
     CHECK(error_of(clone(shifted), "scope t shared; inplace t out") ==
-          "schedule: t is in place of out, but out reads t elsewhere than it writes");
+          "schedule: out takes the place of t, but out reads t elsewhere than it writes");
   }
 
   TEST_CASE("packing, lifting and flattening keep the values") {

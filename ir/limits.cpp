@@ -1,0 +1,199 @@
+#include "ir/limits.h"
+
+#include <cmath>
+#include <map>
+#include <optional>
+#include <set>
+#include <unordered_map>
+
+#include "ir/footprint.h"
+#include "ir/index.h"
+
+namespace lazuli {
+namespace {
+
+/// What is known of a value outside the bound.
+enum class Outside { Unknown, Zero, MinusInfinity };
+
+struct Mask {
+  NodeRef axis, bound;  // elements with axis < bound are kept
+  Outside outside = Outside::Unknown;
+};
+
+Outside classify(const NodeRef& n) {
+  if (n->op != Op::Const || !is_float(n->dtype)) return Outside::Unknown;
+  const double v = from_bits(std::get<ScalarBits>(n->arg).bits, n->dtype).as_double();
+  if (v == 0) return Outside::Zero;
+  return std::isinf(v) && v < 0 ? Outside::MinusInfinity : Outside::Unknown;
+}
+
+// where(condition, kept, c) or where(condition, c, kept), the condition comparing sums of axes.
+std::optional<Mask> parse_mask(const Stage& s, const Value& v) {
+  const NodeRef& e = v.expr;
+  if (v.reduces() || e->op != Op::Where) return {};
+  const NodeRef& c = e->src[0];
+  if ((c->op != Op::Lt && c->op != Op::Le) || c->src[0]->dtype != DType::I64) return {};
+  Mask m;
+  const bool inverted = classify(e->src[1]) != Outside::Unknown;
+  m.outside = classify(e->src[inverted ? 1 : 2]);
+  if (m.outside == Outside::Unknown) return {};
+  // Kept where room > 0.
+  const bool inclusive = (c->op == Op::Le) != inverted;
+  NodeRef room =
+      inverted ? index_add(c->src[0], c->src[1], -1) : index_add(c->src[1], c->src[0], -1);
+  if (inclusive) room = index_add(room, index_const(1));
+  for (size_t a = s.axes.size(); a-- > 0;) {
+    if (linear_form(room).coefficient(s.axes[a]) != -1) continue;
+    const NodeRef bound = index_add(room, s.axes[a]);
+    bool plain = bound->lo >= 1;
+    visit(bound, [&](const NodeRef& n) {
+      plain &= n->op == Op::Var || n->op == Op::Lin || n->op == Op::Const;
+    });
+    if (!plain || uses(bound, s.axes[a])) continue;
+    m.axis = s.axes[a];
+    m.bound = bound;
+    return m;
+  }
+  return {};
+}
+
+class Limiter {
+ public:
+  Limiter(Kernel& kernel, const Mask& mask, int mask_value)
+      : kernel_(kernel), mask_(mask), reads_(kernel) {
+    outside_[mask_value] = mask.outside;
+  }
+
+  std::vector<std::string> run() {
+    for (const auto& s : kernel_.stages) look_at(*s);
+    while (drop_one()) {
+    }
+    std::vector<std::string> names;
+    for (const auto& s : kernel_.stages) {
+      if (!candidates_.count(s.get())) continue;
+      for (size_t a = 0; a < s->axes.size(); a++) {
+        if (s->axes[a].get() == mask_.axis.get()) s->limit[static_cast<int>(a)] = mask_.bound;
+      }
+      names.push_back(s->name);
+    }
+    return names;
+  }
+
+ private:
+  // The stage runs over the masked axis and those that its bound depends on.
+  bool has_axes(const Stage& s) const {
+    const auto has = [&](const Node* axis) {
+      for (const NodeRef& a : s.axes) {
+        if (a.get() == axis) return true;
+      }
+      return false;
+    };
+    bool all = has(mask_.axis);
+    visit(mask_.bound, [&](const NodeRef& n) { all &= n->op != Op::Var || has(n); });
+    return all && s.limit.empty();
+  }
+
+  bool keeps_mask_axis(const Value& v) const {
+    for (const NodeRef& d : v.dims) {
+      if (d.get() == mask_.axis.get()) return true;
+    }
+    return false;
+  }
+
+  // A read at the reader's own point along the masked axis and the axes of the bound.
+  bool same_point(const Reads::Read& r) const {
+    const Value& v = *kernel_.find_value(r.value).second;
+    for (size_t d = 0; d < v.dims.size(); d++) {
+      const bool matters = v.dims[d].get() == mask_.axis.get() || uses(mask_.bound, v.dims[d]);
+      if (matters && r.index[d].get() != v.dims[d].get()) return false;
+    }
+    return true;
+  }
+
+  void look_at(const Stage& s) {
+    if (!has_axes(s)) return;
+    bool possible = true;
+    for (const Value& v : s.values) {
+      const Outside o = outside_.count(v.id) ? outside_[v.id] : evaluate(v.expr);
+      if (keeps_mask_axis(v)) {
+        if (o != Outside::Unknown) outside_[v.id] = o;
+        possible &= v.slot < 0;
+      } else {
+        possible &= (v.reduce == Op::ReduceAdd && o == Outside::Zero) ||
+                    (v.reduce == Op::ReduceMax && o == Outside::MinusInfinity);
+      }
+    }
+    if (possible) candidates_.insert(&s);
+  }
+
+  // A value that keeps the axis is not stored beyond the bound: every reader must stop there too.
+  bool drop_one() {
+    for (const Stage* s : candidates_) {
+      for (const Value& v : s->values) {
+        if (!keeps_mask_axis(v)) continue;
+        for (const auto& reader : kernel_.stages) {
+          for (const Reads::Read& r : reads_.of(reader.get())) {
+            if (r.value != v.id || (candidates_.count(reader.get()) && same_point(r))) continue;
+            candidates_.erase(s);
+            return true;
+          }
+        }
+      }
+    }
+    return false;
+  }
+
+  Outside evaluate(const NodeRef& root) {
+    std::unordered_map<const Node*, Outside> known;
+    visit(root, [&](const NodeRef& n) { known[n.get()] = one(n, known); });
+    return known.at(root.get());
+  }
+
+  Outside one(const NodeRef& n, const std::unordered_map<const Node*, Outside>& known) const {
+    const auto of = [&](size_t i) { return known.at(n->src[i].get()); };
+    switch (n->op) {
+      case Op::Const:
+        return classify(n);
+      case Op::Read: {
+        const auto it = outside_.find(static_cast<int>(n->integer()));
+        if (it == outside_.end()) return Outside::Unknown;
+        return same_point({it->first, {n->src.begin(), n->src.end()}}) ? it->second
+                                                                       : Outside::Unknown;
+      }
+      case Op::Cast:
+        return is_float(n->dtype) && is_float(n->src[0]->dtype) ? of(0) : Outside::Unknown;
+      case Op::Exp:
+      case Op::Exp2:
+        return of(0) == Outside::MinusInfinity ? Outside::Zero : Outside::Unknown;
+      case Op::Mul:
+        return of(0) == Outside::Zero || of(1) == Outside::Zero ? Outside::Zero : Outside::Unknown;
+      case Op::Div:
+        return of(0) == Outside::Zero ? Outside::Zero : Outside::Unknown;
+      case Op::Add:
+      case Op::Sub:
+        if (of(0) == Outside::Zero && of(1) == Outside::Zero) return Outside::Zero;
+        return of(0) == Outside::MinusInfinity && of(1) != Outside::MinusInfinity
+                   ? Outside::MinusInfinity
+                   : Outside::Unknown;
+      default:
+        return Outside::Unknown;
+    }
+  }
+
+  Kernel& kernel_;
+  const Mask& mask_;
+  Reads reads_;
+  std::map<int, Outside> outside_;
+  std::set<const Stage*> candidates_;
+};
+
+}  // namespace
+
+std::vector<std::string> limit_stages(Kernel& kernel, const Value& mask) {
+  const Stage& s = *kernel.find_value(mask.id).first;
+  const std::optional<Mask> m = parse_mask(s, mask);
+  if (!m) return {};
+  return Limiter(kernel, *m, mask.id).run();
+}
+
+}  // namespace lazuli
