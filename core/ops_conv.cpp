@@ -182,7 +182,7 @@ Tensor conv_transpose(std::string_view op, int64_t n, const Tensor& x, const Ten
             "{}: output_padding is {}; it must be smaller than the stride {} or the dilation {}", op, extra[a],
             c.stride[a], c.dilation[a]);
     const int64_t size = (spatial[a] - 1) * c.stride[a] - 2 * cut[a] + c.dilation[a] * (c.kernel[a] - 1) + extra[a] + 1;
-    require(size > 0, "{}: a spatial dimension of size {} would get the size {}", op, spatial[a], size);
+    require(size >= 0, "{}: a spatial dimension of size {} would get the size {}", op, spatial[a], size);
     Shape repeated = placed->shape;
     repeated.push_back(1);
     placed = reshape(placed, repeated);

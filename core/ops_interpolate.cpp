@@ -62,13 +62,15 @@ T ratio(const Axis& a) {
   return a.scale ? static_cast<T>(1 / *a.scale) : static_cast<T>(a.in) / static_cast<T>(a.out);
 }
 
-// Places are computed in f32 as PyTorch does, so that both take the same elements.
-std::vector<int64_t> nearest(const Axis& a, float offset) {
+// Places are computed in T and rounded in f32, as PyTorch does, so that both take the same elements.
+template <typename T>
+std::vector<int64_t> nearest(const Axis& a, bool exact) {
   std::vector<int64_t> index;
-  const auto step = ratio<float>(a);
+  const T step = ratio<T>(a);
   for (int64_t i = 0; i < a.out; i++) {
-    const float place = (static_cast<float>(i) + offset) * step;
-    index.push_back(std::min(static_cast<int64_t>(std::floor(place)), a.in - 1));
+    const T centre = std::max(step * (static_cast<T>(i) + T(0.5)) - T(0.5), T(0));
+    const double place = exact ? static_cast<double>(centre) + 0.5 : static_cast<double>(step * static_cast<T>(i));
+    index.push_back(std::min(static_cast<int64_t>(std::floor(static_cast<float>(place))), a.in - 1));
   }
   return index;
 }
@@ -143,10 +145,11 @@ Tensor resampled(const Tensor& x, const std::vector<Axis>& axes, Kernel kernel, 
   for (int64_t i = n; i-- > 0;) {
     const Axis& a = axes[static_cast<size_t>(i)];
     const int64_t axis = y.dim() - n + i;
+    const bool is_cubic = kernel == Kernel::Cubic;
     if (is_nearest) {
-      y = selected(y, axis, nearest(a, kernel == Kernel::Nearest ? 0.0F : 0.5F));
-    } else if (a.in != a.out || a.scale) {
-      const bool is_cubic = kernel == Kernel::Cubic;
+      const bool exact = kernel == Kernel::NearestExact;
+      y = selected(y, axis, x.dtype() == DType::F64 ? nearest<double>(a, exact) : nearest<float>(a, exact));
+    } else if (a.in != a.out || (is_cubic && a.scale)) {
       y = x.dtype() == DType::F64 ? weighted<double>(y, axis, a, is_cubic) : weighted<float>(y, axis, a, is_cubic);
       if (rounded) y = clamp(floor(y + 0.5), 0.0, 255.0);
     }

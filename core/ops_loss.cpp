@@ -186,13 +186,13 @@ Tensor binary_cross_entropy(const Tensor& input, const Tensor& target, const std
   constexpr std::string_view kOp = "binary_cross_entropy";
   require_same_shape(kOp, input, target);
   return elementwise_loss(kOp, input, target, reduction, [&](const Tensor& x, const Tensor& t) {
-    const Tensor log_x = clamp(log(x), -100.0), log_rest = clamp(log1p(-x), -100.0);
-    const Tensor loss = (t - 1) * log_rest - t * log_x;
+    const Tensor log_x = log(x), log_rest = log1p(-x);
+    const Tensor loss = (t - 1) * clamp(log_rest, -100.0) - t * clamp(log_x, -100.0);
     // At 0 and 1 the slope is kept finite, as the loss is.
-    const Tensor slow = custom_vjp(loss, {x, t}, [x, t, log_x, log_rest](const Tensor& g) -> std::vector<Tensor> {
+    const Tensor bounded = custom_vjp(loss, {x, t}, [x, t, log_x, log_rest](const Tensor& g) -> std::vector<Tensor> {
       return {g * (x - t) / clamp((1 - x) * x, 1e-12), g * (log_rest - log_x)};
     });
-    return weighted(kOp, slow, weight);
+    return weighted(kOp, bounded, weight);
   });
 }
 

@@ -5,6 +5,7 @@
 #include <cmath>
 #include <limits>
 
+#include "core/gradient.h"
 #include "core/ops_elementwise.h"
 #include "core/ops_movement.h"
 #include "core/ops_reduce.h"
@@ -266,7 +267,13 @@ Tensor cdist(const Tensor& a, const Tensor& b, double p, std::string_view comput
   require(a.size(-1) == b.size(-1), "cdist: rows of {} and of {} have {} and {} elements", to_string(a.shape()),
           to_string(b.shape()), a.size(-1), b.size(-1));
   const Tensor difference = unsqueeze(a, -2) - unsqueeze(b, -3);
-  return vector_norm("cdist", difference, p, {difference.dim() - 1}, false);
+  const Tensor distance = vector_norm("cdist", difference, p, {difference.dim() - 1}, false);
+  if (p != kInf) return distance;
+  // Every coordinate that attains the maximum gets the whole gradient, where a norm shares it.
+  return custom_vjp(distance, {difference}, [difference, distance](const Tensor& g) -> std::vector<Tensor> {
+    const Tensor attains = abs(difference) == unsqueeze(distance, -1);
+    return {where(attains, unsqueeze(g, -1) * sign(difference), 0.0)};
+  });
 }
 
 }  // namespace lazuli
