@@ -76,7 +76,7 @@ Tensor product(std::string_view op, const Tensor& a, const Tensor& b) {
   if (ka != kb) {
     const bool fits = sb.size() >= 2 && sb.back() == ka;
     user_error("{}: inner sizes differ: {} @ {} has {} and {}{}", op, to_string(sa), to_string(sb), ka, kb,
-               fits ? "; did you mean b.transpose()?" : "");
+               fits ? "; did you mean b.mT()?" : "");
   }
   // Labels: batches count from the right as -1, -2, ...; m, n and k are 0, 1, 2.
   Ints la, lb, out;

@@ -25,6 +25,7 @@ class TensorOrScalar;
 /// One item of an index (core/ops_index.h); a pair of results (core/ops_reduce.h).
 class Index;
 struct ValuesIndices;
+struct Unique;
 
 class Tensor {
  public:

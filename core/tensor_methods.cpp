@@ -218,4 +218,73 @@ Tensor& Tensor::set_(const std::vector<Index>& items, const TensorOrScalar& valu
   return assign_(setitem(*this, items, value));
 }
 
+// ---- products, the rest
+
+Tensor Tensor::mm(const Tensor& other) const { return lazuli::mm(*this, other); }
+Tensor Tensor::bmm(const Tensor& other) const { return lazuli::bmm(*this, other); }
+Tensor Tensor::mv(const Tensor& vec) const { return lazuli::mv(*this, vec); }
+Tensor Tensor::outer(const Tensor& vec) const { return lazuli::outer(*this, vec); }
+Tensor Tensor::addmm(const Tensor& a, const Tensor& b, const Scalar& beta, const Scalar& alpha) const {
+  return lazuli::addmm(*this, a, b, beta, alpha);
+}
+Tensor Tensor::baddbmm(const Tensor& a, const Tensor& b, const Scalar& beta, const Scalar& alpha) const {
+  return lazuli::baddbmm(*this, a, b, beta, alpha);
+}
+
+// ---- norms, scans and orders
+
+Tensor Tensor::norm(double p, const Dims& dims, bool keepdim, std::optional<DType> dtype) const {
+  return lazuli::norm(*this, p, dims, keepdim, dtype);
+}
+Tensor Tensor::logcumsumexp(int64_t dim) const { return lazuli::logcumsumexp(*this, dim); }
+Tensor Tensor::cumsum(int64_t dim, std::optional<DType> dtype) const { return lazuli::cumsum(*this, dim, dtype); }
+Tensor Tensor::cumprod(int64_t dim, std::optional<DType> dtype) const { return lazuli::cumprod(*this, dim, dtype); }
+ValuesIndices Tensor::cummax(int64_t dim) const { return lazuli::cummax(*this, dim); }
+ValuesIndices Tensor::cummin(int64_t dim) const { return lazuli::cummin(*this, dim); }
+ValuesIndices Tensor::sort(int64_t dim, bool descending, bool stable) const {
+  return lazuli::sort(*this, dim, descending, stable);
+}
+Tensor Tensor::argsort(int64_t dim, bool descending, bool stable) const {
+  return lazuli::argsort(*this, dim, descending, stable);
+}
+ValuesIndices Tensor::topk(int64_t k, int64_t dim, bool largest, bool sorted) const {
+  return lazuli::topk(*this, k, dim, largest, sorted);
+}
+ValuesIndices Tensor::kthvalue(int64_t k, int64_t dim, bool keepdim) const {
+  return lazuli::kthvalue(*this, k, dim, keepdim);
+}
+Tensor Tensor::median() const { return lazuli::median(*this); }
+ValuesIndices Tensor::median(int64_t dim, bool keepdim) const { return lazuli::median(*this, dim, keepdim); }
+ValuesIndices Tensor::mode(int64_t dim, bool keepdim) const { return lazuli::mode(*this, dim, keepdim); }
+Unique Tensor::unique(std::optional<int64_t> dim) const { return lazuli::unique(*this, dim); }
+
+// ---- writes at indices
+
+Tensor Tensor::scatter(int64_t dim, const Tensor& index, const TensorOrScalar& source, std::string_view reduce) const {
+  return lazuli::scatter(*this, dim, index, source, reduce);
+}
+Tensor Tensor::scatter_add(int64_t dim, const Tensor& index, const Tensor& source) const {
+  return lazuli::scatter_add(*this, dim, index, source);
+}
+Tensor Tensor::scatter_reduce(int64_t dim, const Tensor& index, const Tensor& source,
+                              std::string_view reduce, bool include_self) const {
+  return lazuli::scatter_reduce(*this, dim, index, source, reduce, include_self);
+}
+Tensor Tensor::index_add(int64_t dim, const Tensor& index, const Tensor& source, const Scalar& alpha) const {
+  return lazuli::index_add(*this, dim, index, source, alpha);
+}
+Tensor Tensor::index_copy(int64_t dim, const Tensor& index, const Tensor& source) const {
+  return lazuli::index_copy(*this, dim, index, source);
+}
+Tensor Tensor::index_fill(int64_t dim, const Tensor& index, const TensorOrScalar& value) const {
+  return lazuli::index_fill(*this, dim, index, value);
+}
+Tensor Tensor::masked_scatter(const Tensor& mask, const Tensor& source) const {
+  return lazuli::masked_scatter(*this, mask, source);
+}
+Tensor Tensor::bincount(const std::optional<Tensor>& weights, int64_t minlength) const {
+  return lazuli::bincount(*this, weights, minlength);
+}
+Tensor Tensor::histc(int64_t bins, double min, double max) const { return lazuli::histc(*this, bins, min, max); }
+
 }  // namespace lazuli
