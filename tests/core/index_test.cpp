@@ -1,6 +1,7 @@
 // Writing at an index: for every kind of index the elements that reading names change, and no others.
 #include <doctest/doctest.h>
 
+#include <algorithm>
 #include <random>
 #include <vector>
 
