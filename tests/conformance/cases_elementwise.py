@@ -105,8 +105,6 @@ def _sweep(op, count=96):
     signs = np.where(np.arange(count) % 2 == 0, 1, -1)
     if op in ("log", "log2", "log10", "sqrt", "rsqrt", "acosh"):
         signs = 1
-    if op == "sigmoid":
-        values = np.where((values > 87) & (values < 104), 50, values)  # exp overflows before the quotient vanishes
     return [float(v) for v in values * signs]
 
 
