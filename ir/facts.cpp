@@ -164,7 +164,7 @@ std::vector<std::pair<int, Labels>> input_labels(Partition& p, int n, const Labe
   const Node& member = *p.nodes[static_cast<size_t>(n)];
   if (member.op == Op::Gather) return found;
   const std::vector<int> own = is_move(member) ? std::vector<int>{n} : std::vector<int>{};
-  for (const NodeRef& s : member.src) stack.emplace_back(p.of(s), own);
+  for (int s : p.sources[static_cast<size_t>(n)]) stack.emplace_back(s, own);
   for (int visited = 0; !stack.empty() && visited < kMostVisited; visited++) {
     auto [x, chain] = std::move(stack.back());
     stack.pop_back();
@@ -178,9 +178,9 @@ std::vector<std::pair<int, Labels>> input_labels(Partition& p, int n, const Labe
     } else if (role == Role::Move) {
       if (chain.size() > kLongestChain) continue;
       chain.push_back(x);
-      stack.emplace_back(p.of(v.src[0]), std::move(chain));
+      stack.emplace_back(p.sources[static_cast<size_t>(x)][0], std::move(chain));
     } else if (v.op != Op::Gather && !is_reduce(v.op)) {
-      for (const NodeRef& s : v.src) stack.emplace_back(p.of(s), chain);
+      for (int s : p.sources[static_cast<size_t>(x)]) stack.emplace_back(s, chain);
     }
   }
   return found;
@@ -222,9 +222,13 @@ class Preparation {
     p_.labels.resize(count);
     facts_.readers.assign(count, 0);
     users_.resize(count);
+    p_.sources.resize(count);
     for (size_t i = 0; i < count; i++) {
       if (p_.nodes[i]->realised()) continue;
-      for (const NodeRef& s : p_.nodes[i]->src) users_[index(s)].push_back(static_cast<int>(i));
+      for (const NodeRef& s : p_.nodes[i]->src) {
+        p_.sources[i].push_back(p_.of(s));
+        users_[static_cast<size_t>(p_.sources[i].back())].push_back(static_cast<int>(i));
+      }
     }
     for (size_t i = 0; i < count; i++) facts_.readers[i] = static_cast<int>(users_[i].size());
   }
@@ -275,8 +279,8 @@ class Preparation {
       }
       int weight = 1, cost = has(n.op, kCostly) ? kCostlyWork : 1, loads = 0;
       bool floats = true;
-      for (const NodeRef& s : n.src) {
-        const size_t k = index(s);
+      for (int s : p_.sources[i]) {
+        const auto k = static_cast<size_t>(s);
         weight = std::min(weight + weight_[k], 1 << 20);
         floats &= cost_[k] >= 0;
         cost = std::min(cost + std::max(cost_[k], 0), 1 << 20);
@@ -286,8 +290,9 @@ class Preparation {
       if (is_move(n)) {
         p_.role[i] = Role::Move;
         weight_[i] = weight;
-        cost_[i] = cost_[index(n.src[0])];
-        loads_[i] = loads_[index(n.src[0])];
+        const auto k = static_cast<size_t>(p_.sources[i][0]);
+        cost_[i] = cost_[k];
+        loads_[i] = loads_[k];
       } else if (is_reduce(n.op) && floats && n.numel() == 1 && n.src[0]->numel() <= kSmallSum) {
         p_.role[i] = Role::Inline;
         weight_[i] = weight;
@@ -343,7 +348,7 @@ class Preparation {
       if (e.repeated && !larger) continue;
       if (!larger && e.many) continue;
       int weight = 1;
-      for (const NodeRef& s : n.src) weight += weight_[index(s)];
+      for (int s : p_.sources[i]) weight += weight_[static_cast<size_t>(s)];
       if (weight > kInlineNodes || body_weight(i) > kInlineNodes) continue;
       p_.role[i] = Role::Inline;
       body_.insert({static_cast<int>(i), body_weight(i) + 1});
@@ -374,7 +379,7 @@ class Preparation {
     std::vector<int> seen(count, -1), stack;
     for (size_t i = 0; i < count; i++) {
       if (p_.role[i] != Role::Member && p_.role[i] != Role::Library) continue;
-      for (const NodeRef& s : p_.nodes[i]->src) stack.push_back(p_.of(s));
+      stack.insert(stack.end(), p_.sources[i].begin(), p_.sources[i].end());
       while (!stack.empty()) {
         const int x = stack.back();
         stack.pop_back();
@@ -385,7 +390,7 @@ class Preparation {
           if (p_.stored[k]) facts_.buffers[i].push_back(x);
         } else if (p_.role[k] == Role::Move || p_.role[k] == Role::Inline) {
           facts_.cone[i]++;
-          for (const NodeRef& s : p_.nodes[k]->src) stack.push_back(p_.of(s));
+          stack.insert(stack.end(), p_.sources[k].begin(), p_.sources[k].end());
         } else {
           facts_.members[i].push_back(x);
         }

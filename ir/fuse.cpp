@@ -52,7 +52,7 @@ class Partitioner {
 
  private:
   const Node& node(int n) const { return *p_.nodes[static_cast<size_t>(n)]; }
-  int of(const NodeRef& n) const { return p_.of(n); }
+  const SmallVector<int, 3>& sources(int n) const { return p_.sources[static_cast<size_t>(n)]; }
   Role role(int n) const { return p_.role[static_cast<size_t>(n)]; }
   Labels& labels(int n) { return p_.labels[static_cast<size_t>(n)]; }
   bool in_finish(int n) const { return p_.finish[static_cast<size_t>(n)]; }
@@ -112,10 +112,10 @@ class Partitioner {
     if (rider && known != kern(k).inputs.end()) {
       r = known->second;
     } else if (role(x) == Role::Move) {
-      r = labels_at(of(v.src[0]), k, rider, memo);
+      r = labels_at(sources(x)[0], k, rider, memo);
       if (r) r = p_.atoms.forward(v, *r);
     } else if (role(x) == Role::Inline && !is_reduce(v.op)) {
-      r = source_labels(v, k, rider, memo);
+      r = source_labels(x, k, rider, memo);
     } else if (role(x) == Role::Member && kern_of(x) == k && !in_finish(x)) {
       r = output_labels(x);
     }
@@ -123,10 +123,11 @@ class Partitioner {
     return r;
   }
 
-  std::optional<Labels> source_labels(const Node& v, int k, bool rider, Memo& memo) {
+  std::optional<Labels> source_labels(int n, int k, bool rider, Memo& memo) {
+    const Node& v = node(n);
     std::optional<Labels> r;
     for (size_t i = 0; i < v.src.size(); i++) {
-      std::optional<Labels> s = labels_at(of(v.src[i]), k, rider, memo);
+      std::optional<Labels> s = labels_at(sources(n)[i], k, rider, memo);
       if (!s) continue;
       if (v.op == Op::Gather && i == 0) s = gathered_labels(v, *s);
       if (is_move(v)) s = p_.atoms.forward(v, *s);
@@ -168,7 +169,7 @@ class Partitioner {
     const int k = kern_of(n);
     int cost = 1, seen = 0;
     std::vector<int> stack;
-    for (const NodeRef& s : v.src) stack.push_back(of(s));
+    stack.insert(stack.end(), sources(n).begin(), sources(n).end());
     while (!stack.empty()) {
       const int x = stack.back();
       stack.pop_back();
@@ -176,7 +177,7 @@ class Partitioner {
       if (role(x) == Role::Leaf) continue;
       if (role(x) == Role::Move || role(x) == Role::Inline) {
         cost += role(x) == Role::Inline;
-        for (const NodeRef& s : node(x).src) stack.push_back(of(s));
+        stack.insert(stack.end(), sources(x).begin(), sources(x).end());
         continue;
       }
       if (kern_of(x) != k || in_finish(x)) continue;
@@ -437,8 +438,11 @@ class Partitioner {
     for (int s : members(n)) from_finish |= kern_of(s) == k && in_finish(s);
     if (from_finish) return join_finish(n, k);
     if (auto why = too_early(n, k, false)) return why;
+    if (is_contraction(v) && reads_windows(n, k)) {
+      return "a convolution reads the neighbourhood of a value: that is stored first";
+    }
     Memo memo;
-    const auto lab = source_labels(v, k, false, memo);
+    const auto lab = source_labels(n, k, false, memo);
     if (!lab) return "no axis in common";
     const std::vector<int> g = grid(kern(k));
     const std::set<int> have = atoms_of(*lab);
@@ -469,6 +473,26 @@ class Partitioner {
     drop_atoms(k, drop);
     put(n, k, false, *lab, "shares " + grid_text(k) + " iterations");
     return {};
+  }
+
+  // Does n read a main member of kernel k through windows or padding?
+  bool reads_windows(int n, int k) {
+    std::vector<std::pair<int, bool>> stack;
+    for (int s : sources(n)) stack.emplace_back(s, false);
+    std::set<std::pair<int, bool>> seen;
+    while (!stack.empty()) {
+      const auto [x, windows] = stack.back();
+      stack.pop_back();
+      if (!seen.insert({x, windows}).second) continue;
+      const Node& v = node(x);
+      if (role(x) == Role::Member) {
+        if (windows && kern_of(x) == k) return true;
+      } else if (role(x) == Role::Move || role(x) == Role::Inline) {
+        const bool w = windows || v.op == Op::Window || v.op == Op::Unwindow || v.op == Op::Pad;
+        for (int s : sources(x)) stack.emplace_back(s, w);
+      }
+    }
+    return false;
   }
 
   std::optional<std::string> join_finish(int n, int k) {
@@ -543,7 +567,7 @@ class Partitioner {
       return false;
     }
     Memo ma, mb;
-    const auto la = source_labels(node(n), a, false, ma), lb = source_labels(node(n), b, false, mb);
+    const auto la = source_labels(n, a, false, ma), lb = source_labels(n, b, false, mb);
     if (!la || !lb) return false;
     const auto pairs = pair_atoms(n, *la, *lb);
     if (pairs.empty()) return false;
@@ -670,7 +694,7 @@ class Partitioner {
       if (kern_of(s) == k) return false;
     }
     Memo memo;
-    const auto lab = source_labels(v, k, true, memo);
+    const auto lab = source_labels(n, k, true, memo);
     if (!lab) return false;
     const std::vector<int> g = grid(kern(k));
     const std::set<int> have = atoms_of(*lab);

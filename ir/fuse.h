@@ -34,6 +34,7 @@ struct Partition {
   std::vector<NodeRef> roots;
   std::vector<NodeRef> nodes;
   std::unordered_map<const Node*, int> number;
+  std::vector<SmallVector<int, 3>> sources;  // numbers of each node's sources; none of realised nodes
   std::vector<Role> role;
   std::vector<int> group;         // of members and library nodes; -1 for others
   std::vector<uint8_t> finish;    // is in the finish part of its group

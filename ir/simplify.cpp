@@ -1,5 +1,7 @@
 #include "ir/simplify.h"
 
+#include <algorithm>
+
 #include "core/error.h"
 #include "core/evaluate.h"
 #include "core/graph.h"
@@ -193,15 +195,22 @@ NodeRef Simplifier::operator()(NodeRef n) {
     }
     return {};
   };
+  // A rule that moves an op towards the leaves calls back for every node on the way: far enough is far enough.
+  constexpr int kDeepest = 48;
+  if (depth_ >= kDeepest) return n;
+  depth_++;
   while (!is_leaf(n->op) && !n->realised()) {
     NodeRef next = step(n);
     if (!next) break;
     n = std::move(next);
   }
+  depth_--;
   return n;
 }
 
-std::vector<NodeRef> simplify(std::span<const NodeRef> roots, std::vector<std::string>* trace) {
+namespace {
+
+std::vector<NodeRef> simplify_once(std::span<const NodeRef> roots, std::vector<std::string>* trace) {
   Simplifier simplifier(trace);
   const std::vector<NodeRef> order = topological(roots, true);
   std::unordered_map<const Node*, int> uses;
@@ -230,6 +239,21 @@ std::vector<NodeRef> simplify(std::span<const NodeRef> roots, std::vector<std::s
   std::vector<NodeRef> out;
   for (const NodeRef& r : roots) out.push_back(done.at(r));
   return out;
+}
+
+}  // namespace
+
+// A rule that waits for a node to have one reader may find it so only after others have been applied.
+std::vector<NodeRef> simplify(std::span<const NodeRef> roots, std::vector<std::string>* trace) {
+  constexpr int kMostPasses = 4;
+  std::vector<NodeRef> now(roots.begin(), roots.end());
+  for (int pass = 0; pass < kMostPasses; pass++) {
+    std::vector<NodeRef> next = simplify_once(now, trace);
+    const bool same = std::equal(now.begin(), now.end(), next.begin(), NodeEqual());
+    now = std::move(next);
+    if (same) break;
+  }
+  return now;
 }
 
 }  // namespace lazuli

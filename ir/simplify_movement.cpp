@@ -66,17 +66,145 @@ NodeRef same_again(const NodeRef& n, Simplifier&) {
   }
 }
 
-// A part of a padded array that lies inside the array.
-NodeRef shrink_of_pad(const NodeRef& n, Simplifier&) {
+// A part of a padded array: what the padding and the array leave of it.
+NodeRef shrink_of_pad(const NodeRef& n, Simplifier& s) {
   if (n->op != Op::Shrink || !is_op(n->src[0], Op::Pad)) return {};
   const NodeRef &p = n->src[0], &x = p->src[0];
-  Ints range = n->ints();
+  Ints range = n->ints(), around(range.size(), 0);
   for (size_t i = 0; i < x->shape.size(); i++) {
-    range[2 * i] -= p->ints()[2 * i];
-    range[2 * i + 1] -= p->ints()[2 * i];
-    if (range[2 * i] < 0 || range[2 * i + 1] > x->shape[i]) return {};
+    const int64_t before = p->ints()[2 * i], begin = range[2 * i] - before,
+                  end = range[2 * i + 1] - before, size = x->shape[i];
+    if (begin >= size || end <= 0) return constant(Scalar(0), n->dtype, n->shape);
+    range[2 * i] = std::max<int64_t>(begin, 0);
+    range[2 * i + 1] = std::min(end, size);
+    around[2 * i] = range[2 * i] - begin;
+    around[2 * i + 1] = end - range[2 * i + 1];
   }
-  return shrink(x, range);
+  return pad(s(shrink(x, range)), around);
+}
+
+// Padding of other axes than a source's movement touches comes first, so that padding meets padding.
+NodeRef pad_first(const NodeRef& n, Simplifier& s) {
+  if (n->op != Op::Pad) return {};
+  const NodeRef &m = n->src[0], &around = n;
+  if (m->realised()) return {};
+  const Ints& amounts = around->ints();
+  Ints before(2 * (m->src.empty() ? 0 : m->src[0]->shape.size()), 0);
+  const auto put = [&](size_t to, size_t from, bool swap = false) {
+    before[2 * to] = amounts[2 * from + (swap ? 1 : 0)];
+    before[2 * to + 1] = amounts[2 * from + (swap ? 0 : 1)];
+  };
+  const size_t rank = m->shape.size();
+  if (m->op == Op::Permute) {
+    for (size_t i = 0; i < rank; i++) put(static_cast<size_t>(m->ints()[i]), i);
+  } else if (m->op == Op::Flip) {
+    for (size_t i = 0; i < rank; i++) {
+      const Ints& axes = m->ints();
+      put(i, i, std::find(axes.begin(), axes.end(), static_cast<int64_t>(i)) != axes.end());
+    }
+  } else if (m->op == Op::Window) {
+    const auto axis = static_cast<size_t>(m->ints()[0]);
+    for (size_t i : {axis, rank - 1}) {
+      if (amounts[2 * i] != 0 || amounts[2 * i + 1] != 0) return {};
+    }
+    for (size_t i = 0; i + 1 < rank; i++) put(i, i);
+  } else if (m->op == Op::Reshape) {
+    // Units may come and go; a unit that is padded stays where it is.
+    const Shape& from = m->src[0]->shape;
+    size_t j = 0;
+    Shape shape;
+    for (size_t i = 0; i < rank; i++) {
+      const bool padded = amounts[2 * i] != 0 || amounts[2 * i + 1] != 0;
+      if (m->shape[i] == 1) {
+        if (padded) return {};
+        continue;
+      }
+      while (j < from.size() && from[j] == 1) j++;
+      if (j == from.size() || from[j] != m->shape[i]) return {};
+      put(j++, i);
+    }
+    return reshape(s(pad(m->src[0], before)), n->shape);
+  } else {
+    return {};
+  }
+  return move_like(m, s(pad(m->src[0], before)));
+}
+
+// A part of a result is computed from parts of its sources, if nothing else needs the whole.
+NodeRef shrink_first(const NodeRef& n, Simplifier& s) {
+  if (n->op != Op::Shrink) return {};
+  const NodeRef& m = n->src[0];
+  const Ints& range = n->ints();
+  if (m->realised() || m->src.empty() || !s.read_once(m)) return {};
+  const auto length = [&](size_t i) { return range[2 * i + 1] - range[2 * i]; };
+  if (is_elementwise(m->op)) {
+    Sources src;
+    for (const NodeRef& x : m->src) src.push_back(s(shrink(x, range)));
+    return make({.op = m->op, .dtype = m->dtype, .shape = n->shape, .src = std::move(src)});
+  }
+  const Shape& from = m->src[0]->shape;
+  Ints part;
+  for (int64_t size : from) {
+    part.push_back(0);
+    part.push_back(size);
+  }
+  const auto put = [&](size_t to, size_t i) {
+    part[2 * to] = range[2 * i];
+    part[2 * to + 1] = range[2 * i + 1];
+  };
+  if (is_reduce(m->op)) {
+    const Ints& axes = m->ints();
+    size_t i = 0;
+    for (size_t a = 0; a < from.size(); a++) {
+      if (std::find(axes.begin(), axes.end(), static_cast<int64_t>(a)) == axes.end()) put(a, i++);
+    }
+    return reduce(m->op, s(shrink(m->src[0], part)), axes);
+  }
+  if (m->op == Op::Permute) {
+    for (size_t i = 0; i < from.size(); i++) put(static_cast<size_t>(m->ints()[i]), i);
+    return permute(s(shrink(m->src[0], part)), m->ints());
+  }
+  if (m->op == Op::Flip) {
+    for (size_t i = 0; i < from.size(); i++) put(i, i);
+    for (int64_t a : m->ints()) {
+      const auto i = static_cast<size_t>(a);
+      part[2 * i] = from[i] - range[2 * i + 1];
+      part[2 * i + 1] = from[i] - range[2 * i];
+    }
+    return flip(s(shrink(m->src[0], part)), m->ints());
+  }
+  if (m->op == Op::Window) {
+    const Ints& arg = m->ints();  // axis, size, step, dilation
+    const auto axis = static_cast<size_t>(arg[0]);
+    const size_t place = m->shape.size() - 1;
+    if (length(place) != m->shape[place] || length(axis) == 0) return {};
+    for (size_t i = 0; i < from.size(); i++) put(i, i);
+    part[2 * axis] = range[2 * axis] * arg[2];
+    part[2 * axis + 1] = (range[2 * axis + 1] - 1) * arg[2] + (arg[1] - 1) * arg[3] + 1;
+    return move_like(m, s(shrink(m->src[0], part)));
+  }
+  return {};
+}
+
+// Windows that lie side by side are a reshape: x[o * size + k].
+NodeRef windows_side_by_side(const NodeRef& n, Simplifier& s) {
+  if (n->op != Op::Window || n->ints()[1] != n->ints()[2] || n->ints()[3] != 1) return {};
+  const auto axis = static_cast<size_t>(n->ints()[0]);
+  const int64_t size = n->ints()[1], windows = n->shape[axis];
+  Shape shape = n->src[0]->shape;
+  Ints range, order;
+  for (size_t i = 0; i < shape.size(); i++) {
+    range.push_back(0);
+    range.push_back(i == axis ? windows * size : shape[i]);
+  }
+  const NodeRef whole = s(shrink(n->src[0], range));
+  shape[axis] = windows;
+  shape.insert(shape.begin() + static_cast<std::ptrdiff_t>(axis) + 1, size);
+  for (size_t i = 0; i < shape.size(); i++) {
+    if (i != axis + 1) order.push_back(static_cast<int64_t>(i));
+  }
+  order.push_back(static_cast<int64_t>(axis) + 1);
+  return permute(s(reshape(whole, shape)), order);
 }
 
 // Repetition is kept outermost: permute(repeat(x)) = repeat(permute(x)), and for a reshape that leaves the repeated axes alone too.
@@ -161,11 +289,6 @@ NodeRef flip_of_units(const NodeRef& n, Simplifier&) {
   return axes.size() == n->ints().size() ? NodeRef() : flip(n->src[0], axes);
 }
 
-NodeRef window_of_one(const NodeRef& n, Simplifier& s) {
-  if (n->op != Op::Window || n->ints()[1] != 1 || n->ints()[2] != 1) return {};
-  return s(reshape(n->src[0], n->shape));
-}
-
 // Along which axes a node repeats one value; all for a constant.
 bool repeats(const NodeRef& n, size_t axis) {
   return is_constant(n) || (is_op(n, Op::Expand) && n->src[0]->shape[axis] == 1);
@@ -240,11 +363,13 @@ constexpr Rule kMovementRules[] = {
     {"a moved constant is a constant", move_constant},
     {"compose two of a kind", same_again},
     {"cut padding away", shrink_of_pad},
+    {"pad first", pad_first},
+    {"take a part first", shrink_first},
+    {"windows side by side", windows_side_by_side},
     {"permuting units is reshaping", permute_of_units},
     {"move before repeating", move_before_repeating},
     {"move along other axes before repeating", move_inside_repeating},
     {"units cannot be flipped", flip_of_units},
-    {"windows of one element", window_of_one},
     {"compute before repeating", repeat_last},
     {"unwindow by window", unwindow_of_repeated},
 };

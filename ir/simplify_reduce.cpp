@@ -251,6 +251,41 @@ NodeRef sum_of_moved_product(const NodeRef& n, Simplifier& s) {
   return reduce(Op::ReduceAdd, s(elementwise(Op::Mul, {a, b})), n->ints());
 }
 
+// The sum of the windows of each element where no two windows overlap: one of them, or none. out[i] = x[i / step, i % step].
+NodeRef sum_of_disjoint_windows(const NodeRef& n, Simplifier& s) {
+  if (n->op != Op::ReduceAdd || !is_op(n->src[0], Op::Unwindow)) return {};
+  const NodeRef &u = n->src[0], &x = u->src[0];
+  const size_t place = x->shape.size() - 1, axis = static_cast<size_t>(u->ints()[0]);
+  const int64_t length = u->ints()[1], step = u->ints()[2], size = x->shape[place];
+  if (u->ints()[3] != 1 || size > step || n->ints().size() != 1 ||
+      n->ints()[0] != static_cast<int64_t>(place)) {
+    return {};
+  }
+  Ints around(2 * x->shape.size(), 0), order;
+  around[2 * place + 1] = step - size;
+  NodeRef y = s(pad(x, around));
+  for (size_t i = 0; i < place; i++) {
+    order.push_back(static_cast<int64_t>(i));
+    if (i == axis) order.push_back(static_cast<int64_t>(place));
+  }
+  y = s(permute(y, order));
+  Shape shape = n->shape;
+  const int64_t covered = x->shape[axis] * step;
+  shape[axis] = covered;
+  y = s(reshape(y, shape));
+  if (covered >= length) {
+    Ints range;
+    for (size_t i = 0; i < shape.size(); i++) {
+      range.push_back(0);
+      range.push_back(n->shape[i]);
+    }
+    return s(shrink(y, range));
+  }
+  Ints behind(2 * shape.size(), 0);
+  behind[2 * axis + 1] = length - covered;
+  return s(pad(y, behind));
+}
+
 // A maximum of maxima.
 NodeRef reduce_of_reduce(const NodeRef& n, Simplifier& s) {
   if (!is_reduce(n->op) || n->op == Op::ReduceAdd || n->op == Op::ReduceMul) return {};
@@ -271,6 +306,7 @@ constexpr Rule kReductions[] = {
     {"reduce before repeating", repeat_after},
     {"sum, then negate", sum_of_negated},
     {"sum each product", sum_of_products},
+    {"windows that do not overlap", sum_of_disjoint_windows},
     {"sum once", sum_of_moved_sum},
     {"move the factors", sum_of_moved_product},
     {"reduce once", reduce_of_reduce},

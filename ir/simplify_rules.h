@@ -35,6 +35,7 @@ class Simplifier {
  private:
   std::unordered_map<NodeRef, int, NodeHash, NodeEqual> uses_;
   std::vector<std::string>* trace_;
+  int depth_ = 0;
 };
 
 /// Is `n` such an op and not realised: rules must not look below a realised node.

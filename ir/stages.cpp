@@ -72,7 +72,7 @@ class KernelBuilder {
   const Node& node(int n) const { return *p_.nodes[static_cast<size_t>(n)]; }
   Role role(int n) const { return p_.role[static_cast<size_t>(n)]; }
   bool in_group(int n) const { return made_.count(n) > 0; }
-  int of(const NodeRef& n) const { return p_.of(n.get()); }
+  const SmallVector<int, 3>& sources(int n) const { return p_.sources[static_cast<size_t>(n)]; }
 
   // ---- which members are evaluated inside their only reader
 
@@ -94,7 +94,7 @@ class KernelBuilder {
     const auto visit_sources = [&](int x, const Reach& at) {
       const Node& v = node(x);
       for (size_t i = 0; i < v.src.size(); i++) {
-        Reach& r = open[of(v.src[i])];
+        Reach& r = open[sources(x)[i]];
         const bool moves = is_movement(v.op) || (v.op == Op::Gather && i == 0);
         if (!moves) {
           r.plain |= at.plain;
@@ -197,7 +197,7 @@ class KernelBuilder {
       if (is_reduce(v.op)) continue;
       if (has(v.op, kCostly) || v.op == Op::Gather) return false;
       if (is_elementwise(v.op) && ++operations > kCheapNodes) return false;
-      for (const NodeRef& s : v.src) stack.push_back(of(s));
+      stack.insert(stack.end(), sources(x).begin(), sources(x).end());
     }
     return true;
   }
@@ -249,19 +249,20 @@ class KernelBuilder {
       if (made_[x].finish == finish) r = output_labels(x);
     } else if (role(x) != Role::Leaf && !is_stored(x)) {
       if (role(x) == Role::Move) {
-        const auto& s = labels_at(of(v.src[0]), finish);
+        const auto& s = labels_at(sources(x)[0], finish);
         if (s) r = p_.atoms.forward(v, *s);
       } else if (!is_reduce(v.op)) {
-        r = source_labels(v, finish);
+        r = source_labels(x, finish);
       }
     }
     return memo.emplace(x, std::move(r)).first->second;
   }
 
-  std::optional<Labels> source_labels(const Node& v, bool finish) {
+  std::optional<Labels> source_labels(int n, bool finish) {
+    const Node& v = node(n);
     std::optional<Labels> r;
     for (size_t i = 0; i < v.src.size(); i++) {
-      std::optional<Labels> s = labels_at(of(v.src[i]), finish);
+      std::optional<Labels> s = labels_at(sources(n)[i], finish);
       if (!s) continue;
       if (v.op == Op::Gather && i == 0) s = gathered_labels(v, *s);
       if (is_move(v)) s = p_.atoms.forward(v, *s);
@@ -307,7 +308,7 @@ class KernelBuilder {
     if (!finish && !p_.labels[static_cast<size_t>(n)].empty()) {
       l = p_.labels[static_cast<size_t>(n)];
     }
-    if (const auto s = source_labels(v, false); s && (!finish || is_reduce(v.op))) {
+    if (const auto s = source_labels(n, false); s && (!finish || is_reduce(v.op))) {
       l = p_.atoms.unify(l, *s, shape, Atoms::Join::First);
     }
     const bool main_part = !finish || is_reduce(v.op);
@@ -319,7 +320,7 @@ class KernelBuilder {
       made.chunks = chunks_of(n, made.part_space);
       l = anonymous(shape);
     } else if (finish) {
-      if (const auto s = source_labels(v, true)) {
+      if (const auto s = source_labels(n, true)) {
         l = p_.atoms.unify(l, *s, shape, Atoms::Join::First);
       }
     }
@@ -343,12 +344,12 @@ class KernelBuilder {
       if (const auto known = arrays_.find(x); known != arrays_.end()) {
         r = known->second;
       } else if (role(x) == Role::Move && depth < kDeepest) {
-        r = at(of(v.src[0]), depth + 1);
+        r = at(sources(x)[0], depth + 1);
         if (r) r = p_.atoms.forward(v, *r);
       } else if (role(x) == Role::Inline && v.op != Op::Gather && !is_reduce(v.op) &&
                  depth < kDeepest) {
-        for (const NodeRef& s : v.src) {
-          const auto l = at(of(s), depth + 1);
+        for (int s : sources(x)) {
+          const auto l = at(s, depth + 1);
           if (l) r = r ? p_.atoms.unify(*r, *l, v.shape, Atoms::Join::First) : l;
         }
       }
@@ -357,8 +358,8 @@ class KernelBuilder {
     const Node& v = node(n);
     if (arrays_.empty() || v.op == Op::Gather) return {};
     std::optional<Labels> r;
-    for (const NodeRef& s : v.src) {
-      auto l = at(of(s), 0);
+    for (int s : sources(n)) {
+      auto l = at(s, 0);
       if (l && is_move(v)) l = p_.atoms.forward(v, *l);
       if (l) r = r ? p_.atoms.unify(*r, *l, shape, Atoms::Join::First) : l;
     }
@@ -507,22 +508,22 @@ class KernelBuilder {
     if (v.op == Op::Pad && tiles_) return padded(n, at);
     if (is_movement(v.op) || has(v.op, kIdentity)) {
       const Access inner = source_access(v, at);
-      return zero_outside(element(of(v.src[0]), inner), inner.valid, at.valid, v.dtype);
+      return zero_outside(element(sources(n)[0], inner), inner.valid, at.valid, v.dtype);
     }
     if (v.op == Op::Gather) {
       Access inner{{}, at.valid};
       for (size_t i = 1; i < v.src.size(); i++) {
         const int64_t size = v.src[0]->shape[i - 1];
-        const NodeRef c = element(of(v.src[i]), at);
+        const NodeRef c = element(sources(n)[i], at);
         inner.valid = both(inner.valid, in_range(c, size));
         inner.index.push_back(size == 1 ? index_const(0) : c);
       }
-      return zero_outside(element(of(v.src[0]), inner), inner.valid, at.valid, v.dtype);
+      return zero_outside(element(sources(n)[0], inner), inner.valid, at.valid, v.dtype);
     }
     if (is_reduce(v.op)) return small_sum(n);
     ensure(is_elementwise(v.op), "a node that no kernel can evaluate stands in one");
     Sources src;
-    for (const NodeRef& s : v.src) src.push_back(element(of(s), at));
+    for (int s : sources(n)) src.push_back(element(s, at));
     return scalar_op(v.op, v.dtype, std::move(src));
   }
 
@@ -547,7 +548,7 @@ class KernelBuilder {
     if (made.value < 0) {
       const bool tiles = std::exchange(tiles_, false);
       const Space s = make_space(v, complete(anonymous(space(v))));
-      NodeRef e = scalar_op(Op::Cast, wide, {element(of(v.src[0]), {s.index, {}})});
+      NodeRef e = scalar_op(Op::Cast, wide, {element(sources(n)[0], {s.index, {}})});
       made.value = place_value(value_name(v.op), std::move(e), s.kept, s.reduced, v.op, -1);
       tiles_ = tiles;
     }
@@ -574,7 +575,7 @@ class KernelBuilder {
       return;
     }
     tiles_ = is_contraction(v);
-    NodeRef e = element(of(v.src[0]), {s.index, {}});
+    NodeRef e = element(sources(n)[0], {s.index, {}});
     tiles_ = false;
     reduce_to(n, std::move(e), s.kept, s.reduced);
   }
@@ -607,7 +608,7 @@ class KernelBuilder {
     }
     std::vector<NodeRef> kept = chunk_axes;
     kept.insert(kept.end(), s.kept.begin(), s.kept.end());
-    NodeRef e = element(of(v.src[0]), {s.index, {}});
+    NodeRef e = element(sources(n)[0], {s.index, {}});
     const DType wide = v.op == Op::ReduceAdd ? accumulator(v.dtype) : v.dtype;
     e = scalar_op(Op::Cast, wide, {e});
     made.part = place_value("part", std::move(e), kept, rest, v.op, -1, true);
