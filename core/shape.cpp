@@ -9,6 +9,8 @@
 namespace lazuli {
 
 int64_t numel(std::span<const int64_t> shape) {
+  // A shape without elements may have sizes whose product overflows.
+  if (std::find(shape.begin(), shape.end(), 0) != shape.end()) return 0;
   int64_t n = 1;
   for (int64_t s : shape) n *= s;
   return n;

@@ -22,7 +22,7 @@ std::vector<NamedTensor> Module::named_parameters() const {
 
 std::vector<Tensor> Module::parameters() const {
   std::vector<Tensor> out;
-  for (auto& [name, tensor] : named_parameters()) out.push_back(tensor);
+  for (auto& [name, tensor] : named_parameters()) out.push_back(std::move(tensor));
   return out;
 }
 
@@ -31,26 +31,27 @@ void Module::train(bool on) {
   for (auto& [name, module] : modules_) module->train(on);
 }
 
-std::vector<NamedTensor> Module::state() const { return named_parameters(); }
+std::vector<NamedTensor> Module::state() const {
+  std::vector<NamedTensor> out = named_parameters();
+  for (auto& [name, tensor] : out) tensor = detach(tensor);
+  return out;
+}
 
 void Module::load_state(const std::vector<NamedTensor>& state) {
   std::vector<NamedTensor> mine = named_parameters();
-  auto find = [](const std::vector<NamedTensor>& list, const std::string& name) {
-    return std::find_if(list.begin(), list.end(), [&](const NamedTensor& t) { return t.first == name; });
+  const auto find = [](const std::vector<NamedTensor>& list, const std::string& name) {
+    return std::find_if(list.begin(), list.end(), [&](const auto& t) { return t.first == name; });
   };
   for (const auto& [name, value] : state) {
     const auto it = find(mine, name);
     require(it != mine.end(), "load_state: there is no parameter '{}'", name);
-    if (it->second.shape() != value.shape()) {
-      user_error("load_state: '{}' has shape {}, but {} was given", name, to_string(it->second.shape()),
-                 to_string(value.shape()));
-    }
+    require(it->second.shape() == value.shape(), "load_state: '{}' has shape {}, but {} was given",
+            name, to_string(it->second.shape()), to_string(value.shape()));
   }
-  for (auto& [name, parameter] : mine) {
-    const auto it = find(state, name);
-    require(it != state.end(), "load_state: the parameter '{}' is missing", name);
-    parameter.assign_(it->second);
+  for (const auto& [name, parameter] : mine) {
+    require(find(state, name) != state.end(), "load_state: the parameter '{}' is missing", name);
   }
+  for (auto& [name, parameter] : mine) parameter.assign_(find(state, name)->second);
 }
 
 Tensor Module::add_parameter(std::string name, Tensor value) {
@@ -77,7 +78,8 @@ Tensor Sequential::forward(const Tensor& x) {
 }
 
 Linear::Linear(int64_t in_features, int64_t out_features, bool with_bias) {
-  require(in_features > 0 && out_features > 0, "Linear: sizes must be positive, not {} and {}", in_features, out_features);
+  require(in_features > 0 && out_features > 0, "Linear: sizes must be positive, not {} and {}",
+          in_features, out_features);
   const double bound = 1 / std::sqrt(static_cast<double>(in_features));
   weight = add_parameter("weight", uniform({out_features, in_features}, -bound, bound));
   if (with_bias) bias = add_parameter("bias", uniform({out_features}, -bound, bound));
@@ -89,6 +91,10 @@ ReLU::ReLU() : Activation([](const Tensor& x) { return relu(x); }) {}
 Sigmoid::Sigmoid() : Activation([](const Tensor& x) { return sigmoid(x); }) {}
 Tanh::Tanh() : Activation([](const Tensor& x) { return tanh(x); }) {}
 GELU::GELU() : Activation([](const Tensor& x) { return gelu(x); }) {}
+
+Dropout::Dropout(double p) : p_(p) {
+  require(p >= 0 && p <= 1, "Dropout: the probability is {}, but must lie in [0, 1]", p);
+}
 
 Tensor Dropout::forward(const Tensor& x) { return dropout(x, p_, is_training()); }
 

@@ -1,7 +1,11 @@
-// Modules: functions with parameters. A module owns its parameters by name, may own other modules, and maps a tensor to a tensor.
+// Modules: functions with parameters. A module owns its parameters by name, may own other modules, and maps a tensor to a
+// tensor.
 #pragma once
 
+#include <cstdint>
+#include <initializer_list>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -28,13 +32,14 @@ class Module {
   void eval() { train(false); }
   bool is_training() const { return training_; }
 
-  /// Values of all parameters by name, for saving (nn/npy.h).
+  /// The values of all parameters by name, as they are now: later steps do not change them. For save_npz (nn/npy.h).
   std::vector<NamedTensor> state() const;
-  /// Sets parameters by name; UserError for a name that is missing or unknown, or a shape that differs.
+  /// Sets parameters by name, converting to their dtypes. UserError for a name that is missing or unknown, or a shape that
+  /// differs; then nothing has changed.
   void load_state(const std::vector<NamedTensor>& state);
 
  protected:
-  /// Makes `value` a parameter: a leaf whose gradient is wanted.
+  /// Makes `value` a parameter: a leaf whose gradient is wanted. The result is the parameter itself; assign_ changes it.
   Tensor add_parameter(std::string name, Tensor value);
   void add_module(std::string name, std::shared_ptr<Module> module);
 
@@ -58,7 +63,8 @@ class Sequential final : public Module {
   std::vector<std::shared_ptr<Module>> order_;
 };
 
-/// y = x weight^T + bias; weight (out, in), both drawn uniformly from +-1/sqrt(in), as PyTorch's nn.Linear.
+/// y = x weight^T + bias for x (..., in); weight (out, in) and bias (out) drawn uniformly from +-1/sqrt(in), as PyTorch's
+/// nn.Linear draws them (He et al., "Delving Deep into Rectifiers", 2015, with a = sqrt(5)).
 class Linear final : public Module {
  public:
   Linear(int64_t in_features, int64_t out_features, bool bias = true);
@@ -99,7 +105,7 @@ class GELU final : public Activation {
 /// Zeroes elements with probability p in training and scales the others by 1/(1-p).
 class Dropout final : public Module {
  public:
-  explicit Dropout(double p = 0.5) : p_(p) {}
+  explicit Dropout(double p = 0.5);
   Tensor forward(const Tensor& x) override;
 
  private:

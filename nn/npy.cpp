@@ -4,6 +4,7 @@
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
+#include <filesystem>
 #include <memory>
 
 #include "core/error.h"
@@ -45,21 +46,37 @@ class HeaderParser {
   HeaderParser(std::string_view text, const std::string& file) : text_(text), file_(file) {}
 
   void run() {
+    bool has_descr = false, has_order = false, has_shape = false;
+    const auto once = [&](bool& seen, const std::string& key) {
+      if (seen) fail("the header has the key '" + key + "' twice");
+      seen = true;
+    };
     expect('{');
     while (!accept('}')) {
       const std::string key = string();
       expect(':');
-      if (key == "descr") descr = string_value();
-      else if (key == "fortran_order") fortran = boolean();
-      else if (key == "shape") shape = tuple();
-      else fail("the header has the unknown key '" + key + "'");
-      keys_++;
+      if (key == "descr") {
+        once(has_descr, key);
+        descr = string_value();
+      } else if (key == "fortran_order") {
+        once(has_order, key);
+        fortran = boolean();
+      } else if (key == "shape") {
+        once(has_shape, key);
+        shape = tuple();
+      } else {
+        fail("the header has the unknown key '" + key + "'");
+      }
       if (!accept(',')) {
         expect('}');
         break;
       }
     }
-    if (descr.empty() || keys_ != 3) fail("the header does not have the keys descr, fortran_order and shape once each");
+    space();
+    if (at_ != text_.size()) malformed("the end");
+    if (!has_descr || !has_order || !has_shape) {
+      fail("the header lacks one of the keys descr, fortran_order and shape");
+    }
   }
 
   std::string descr;
@@ -69,9 +86,11 @@ class HeaderParser {
  private:
   [[noreturn]] void fail(const std::string& what) const { user_error("npy: {}: {}", file_, what); }
 
-  void space() {
-    while (at_ < text_.size() && (text_[at_] == ' ' || text_[at_] == '\n' || text_[at_] == '\t')) at_++;
+  [[noreturn]] void malformed(const std::string& expected) const {
+    fail(fmt::format("the header is malformed at character {}: {} was expected", at_, expected));
   }
+
+  void space() { at_ = std::min(text_.find_first_not_of(" \t\n", at_), text_.size()); }
   bool accept(char c) {
     space();
     if (at_ >= text_.size() || text_[at_] != c) return false;
@@ -79,12 +98,12 @@ class HeaderParser {
     return true;
   }
   void expect(char c) {
-    if (!accept(c)) fail(fmt::format("the header is malformed at character {}: '{}' was expected", at_, c));
+    if (!accept(c)) malformed(fmt::format("'{}'", c));
   }
   std::string string() {
     space();
     const char quote = at_ < text_.size() ? text_[at_] : '\0';
-    if (quote != '\'' && quote != '"') fail(fmt::format("the header is malformed at character {}: a string was expected", at_));
+    if (quote != '\'' && quote != '"') malformed("a string");
     const size_t end = text_.find(quote, at_ + 1);
     if (end == std::string_view::npos) fail("the header ends inside a string");
     std::string s(text_.substr(at_ + 1, end - at_ - 1));
@@ -93,7 +112,9 @@ class HeaderParser {
   }
   std::string string_value() {
     space();
-    if (at_ < text_.size() && text_[at_] == '[') fail("it holds records, not numbers; only plain dtypes are read");
+    if (at_ < text_.size() && text_[at_] == '[') {
+      fail("it holds records, not numbers; save each field as an array of its own");
+    }
     return string();
   }
   bool boolean() {
@@ -116,13 +137,14 @@ class HeaderParser {
       if (at_ < text_.size() && text_[at_] == '-') at_++;
       while (at_ < text_.size() && text_[at_] >= '0' && text_[at_] <= '9') at_++;
       const std::string number(text_.substr(begin, at_ - begin));
-      if (number.empty() || number == "-") fail("the shape is no tuple of integers");
+      if (number.empty() || number == "-") malformed("an integer");
       if (number[0] == '-') fail("the shape has the negative size " + number);
       errno = 0;
       const long long v = std::strtoll(number.c_str(), nullptr, 10);
-      if (errno != 0) fail("the shape has the size " + number + ", which is more than 2^63");
+      if (errno != 0) fail("the shape has a size of more than 2^63");
       s.push_back(v);
       if (!accept(',')) {
+        if (s.size() == 1) malformed("','");  // (3) is a number, (3,) a tuple
         expect(')');
         break;
       }
@@ -133,22 +155,32 @@ class HeaderParser {
   std::string_view text_;
   std::string file_;
   size_t at_ = 0;
-  int keys_ = 0;
 };
 
 DType parse_descr(const std::string& descr, const std::string& file) {
-  if (!descr.empty() && descr[0] == '>') {
-    user_error("npy: {}: dtype '{}' is big-endian; convert it with array.astype(array.dtype.newbyteorder('<'))", file, descr);
+  if (descr.starts_with('>')) {
+    user_error("npy: {}: dtype '{}' is big-endian; save array.astype(array.dtype.newbyteorder('<'))", file, descr);
   }
   if (descr.find('O') != std::string::npos) {
     user_error("npy: {}: dtype '{}' holds Python objects, which are never loaded; save numbers", file, descr);
   }
-  std::string d = descr;
-  if (!d.empty() && (d[0] == '=' || d[0] == '|')) d[0] = '<';
   for (const DescrRow& row : kDescr) {
-    if (d.substr(1) == row.descr.substr(1) && !d.empty() && d[0] == '<') return row.dtype;
+    const bool order = descr.starts_with('<') || descr.starts_with('=') || descr.starts_with('|');
+    if (order && descr.substr(1) == row.descr.substr(1)) return row.dtype;
   }
-  user_error("npy: {}: dtype '{}' is not supported; use bool, integers or floats of 16 to 64 bits", file, descr);
+  user_error("npy: {}: dtype '{}' is not supported; save bool, integers or floats of at most 64 bits", file, descr);
+}
+
+// Bytes that are neither 0 nor 1 are true, as NumPy has it; kernels rely on 0 and 1.
+Tensor from_bools(Bytes data, const Shape& shape) {
+  std::vector<std::byte> bools(data.begin(), data.end());
+  for (std::byte& b : bools) b = std::byte{b != std::byte{0}};
+  return Tensor::from_bytes(bools.data(), bools.size(), shape, DType::Bool);
+}
+
+Tensor from_data(Bytes data, const Shape& shape, DType dtype) {
+  if (dtype == DType::Bool) return from_bools(data, shape);
+  return Tensor::from_bytes(data.data(), data.size(), shape, dtype);
 }
 
 // Fortran order is C order of the reversed shape, transposed.
@@ -157,16 +189,16 @@ Tensor from_fortran(Bytes data, const Shape& shape, DType dtype) {
   std::reverse(reversed.begin(), reversed.end());
   Ints order;
   for (int64_t a = static_cast<int64_t>(shape.size()) - 1; a >= 0; a--) order.push_back(a);
-  const Tensor t = Tensor::from_bytes(data.data(), data.size(), reversed, dtype);
-  return Tensor(permute(t.node(), order));
+  return Tensor(permute(from_data(data, reversed, dtype).node(), order));
 }
 
 }  // namespace
 
 Tensor parse_npy(Bytes bytes, const std::string& name) {
-  if (bytes.size() < 10 || as_text(bytes.first(6)) != "\x93NUMPY") {
+  if (bytes.size() < 6 || as_text(bytes.first(6)) != "\x93NUMPY") {
     user_error("npy: {}: this is no .npy file: it does not begin with NumPy's mark", name);
   }
+  if (bytes.size() < 10) user_error("npy: {}: the file ends inside its header", name);
   const auto major = std::to_integer<int>(bytes[6]), minor = std::to_integer<int>(bytes[7]);
   if (major < 1 || major > 3 || minor != 0) {
     user_error("npy: {}: format version {}.{} is not known; versions 1.0, 2.0 and 3.0 are", name, major, minor);
@@ -184,18 +216,19 @@ Tensor parse_npy(Bytes bytes, const std::string& name) {
   const Bytes data = bytes.subspan(prefix + length);
   const auto count = static_cast<uint64_t>(numel(header.shape));
   const auto size = static_cast<uint64_t>(size_of(dtype));
-  if (count > UINT64_MAX / size || count * size != data.size()) {
-    user_error("npy: {}: shape {} of {} needs {} elements of {} bytes, but the file holds {} bytes", name,
+  if (data.size() % size != 0 || data.size() / size != count) {
+    user_error("npy: {}: shape {} of {} needs {} elements of {} bytes, but {} bytes follow the header", name,
                to_string(header.shape), lazuli::name(dtype), count, size, data.size());
   }
   if (header.fortran && header.shape.size() > 1) return from_fortran(data, header.shape, dtype);
-  return Tensor::from_bytes(data.data(), data.size(), header.shape, dtype);
+  return from_data(data, header.shape, dtype);
 }
 
 std::vector<std::byte> npy_bytes(const Tensor& tensor) {
   const Tensor t = tensor.dtype() == DType::BF16 ? Tensor(cast(tensor.node(), DType::F32)) : tensor;
   const Shape shape = t.shape();
-  std::string header = fmt::format("{{'descr': '{}', 'fortran_order': False, 'shape': {}, }}", descr_of(t.dtype()), to_string(shape));
+  std::string header = fmt::format("{{'descr': '{}', 'fortran_order': False, 'shape': {}, }}",
+                                   descr_of(t.dtype()), to_string(shape));
   // The data begins at a multiple of 64 bytes.
   header.append(63 - (10 + header.size()) % 64, ' ');
   header += '\n';
@@ -215,26 +248,42 @@ Tensor load_npy(const std::string& path) { return parse_npy(read_file(path), pat
 void save_npy(const std::string& path, const Tensor& tensor) { write_file(path, npy_bytes(tensor)); }
 
 std::vector<std::byte> read_file(const std::string& path) {
-  const std::unique_ptr<FILE, int (*)(FILE*)> file(std::fopen(path.c_str(), "rb"), [](FILE* f) { return f ? std::fclose(f) : 0; });
+  const std::unique_ptr<FILE, int (*)(FILE*)> file(std::fopen(path.c_str(), "rb"), std::fclose);
   if (!file) user_error("file: {} cannot be opened: {}", path, std::strerror(errno));
   std::vector<std::byte> out;
   std::byte block[65536];
-  for (size_t n; (n = std::fread(block, 1, sizeof block, file.get())) > 0;) out.insert(out.end(), block, block + n);
+  for (size_t n; (n = std::fread(block, 1, sizeof block, file.get())) > 0;) {
+    out.insert(out.end(), block, block + n);
+  }
   if (std::ferror(file.get())) user_error("file: {} cannot be read: {}", path, std::strerror(errno));
   return out;
 }
 
-void write_file(const std::string& path, Bytes bytes) {
-  const std::string temporary = path + ".part";
-  FILE* file = std::fopen(temporary.c_str(), "wb");
-  if (!file) user_error("file: {} cannot be written: {}", path, std::strerror(errno));
+namespace {
+
+// 0, or what went wrong.
+int write_bytes(const std::string& path, Bytes bytes) {
+  FILE* file = std::fopen(path.c_str(), "wb");
+  if (!file) return errno;
+  errno = 0;
   const bool whole = std::fwrite(bytes.data(), 1, bytes.size(), file) == bytes.size();
-  const bool closed = std::fclose(file) == 0;
-  if (!whole || !closed || std::rename(temporary.c_str(), path.c_str()) != 0) {
-    const std::string why = std::strerror(errno);
-    std::remove(temporary.c_str());
-    user_error("file: {} cannot be written: {}", path, why);
-  }
+  const int error = whole ? 0 : errno;
+  return std::fclose(file) == 0 ? error : errno;
+}
+
+}  // namespace
+
+void write_file(const std::string& path, Bytes bytes) {
+  namespace fs = std::filesystem;
+  std::error_code ignored;
+  const fs::path real = fs::is_symlink(path, ignored) ? fs::weakly_canonical(path, ignored) : fs::path(path);
+  const bool direct = fs::exists(real, ignored) && !fs::is_regular_file(real, ignored);
+  const std::string target = direct ? real.string() : real.string() + ".part";
+  int error = write_bytes(target, bytes);
+  if (!direct && error == 0 && std::rename(target.c_str(), real.c_str()) != 0) error = errno;
+  if (error == 0) return;
+  if (!direct) std::remove(target.c_str());
+  user_error("file: {} cannot be written: {}", path, std::strerror(error));
 }
 
 }  // namespace lazuli

@@ -1,9 +1,11 @@
-// Optimizers, with PyTorch's formulas and defaults. Learning rates and what depends on the step count are arrays of one element, so a
-// step never compiles anew. Everything is lazy: step() rebinds the parameters to their new values, and one realize computes loss,
-// gradients and updates together.
+// Optimizers, with PyTorch's formulas and defaults. Learning rates and what depends on the step count are arrays of one
+// element, so a step never compiles anew. Everything is lazy: step() rebinds the parameters to their new values, and one
+// realize computes loss, gradients and updates together.
 #pragma once
 
-#include <optional>
+#include <cstdint>
+#include <map>
+#include <tuple>
 #include <vector>
 
 #include "core/tensor.h"
@@ -12,40 +14,44 @@ namespace lazuli::nn {
 
 class Optimizer {
  public:
-  /// UserError for an empty list, or a tensor that does not require a gradient.
+  /// UserError for an empty list, a tensor that does not require a gradient or stands in it twice, and a negative rate.
   Optimizer(std::vector<Tensor> parameters, double learning_rate);
   virtual ~Optimizer() = default;
 
   /// Forgets the gradients that backward() left.
   void zero_grad();
-  /// Rebinds every parameter that has a gradient to its new value; computes nothing.
+  /// Rebinds every parameter that has a gradient to its new value; computes nothing. Realize tensors() before long:
+  /// until then the graphs of all steps since are kept.
   void step();
-  /// backward(), step(), zero_grad() and one realize of the loss, the parameters and this optimizer's state. Returns the loss.
+  /// backward(), step(), zero_grad() and one realize of the loss and tensors(). Returns the loss.
   double step(const Tensor& loss);
-  /// What step() will have changed: for a realize of one's own.
+  /// The parameters and the state of the optimizer: what step() changes, for a realize of one's own.
   std::vector<Tensor> tensors() const;
 
   double learning_rate() const { return learning_rate_; }
-  void set_learning_rate(double rate) { learning_rate_ = rate; }
+  /// Of the steps that follow. UserError for a negative or undefined one.
+  void set_learning_rate(double rate);
+  /// Calls of step() so far.
   int64_t steps() const { return steps_; }
 
  protected:
-  /// The new value of parameter i, and of its state.
+  /// The new value of parameter i.
   virtual Tensor update(size_t i, const Tensor& parameter, const Tensor& gradient) = 0;
-  /// Called before the updates of a step, with steps() counting it already.
-  virtual void begin_step() {}
-  /// State of every parameter, zeros at first; `name` index counts from 0.
-  Tensor& state(size_t kind, size_t i) { return states_[kind][i]; }
+  /// Arrays of the shape and dtype of each parameter, zeros at first: `kinds` of them a parameter.
   void make_state(size_t kinds);
-  /// A number that changes between steps, as an array.
-  static Tensor argument(double v);
-
-  std::vector<Tensor> parameters_;
-  Tensor rate_;  // of this step
+  Tensor& state(size_t kind, size_t i) { return states_[kind][i]; }
+  /// How often parameter i has been updated, the update that is being made included.
+  int64_t updates(size_t i) const { return updates_[i]; }
+  /// `value`, which differs between steps, as an array of one element for parameter i. Parameters of one dtype that have
+  /// been updated equally often share the array of a kind.
+  Tensor argument(int kind, size_t i, double value);
 
  private:
+  std::vector<Tensor> parameters_;
   std::vector<std::vector<Tensor>> states_;
-  double learning_rate_;
+  std::vector<int64_t> updates_;
+  std::map<std::tuple<int, DType, int64_t>, Tensor> arguments_;  // of the step that is being made
+  double learning_rate_ = 0;
   int64_t steps_ = 0;
 };
 
@@ -53,51 +59,47 @@ struct SGDOptions {
   double momentum = 0, dampening = 0, weight_decay = 0;
   bool nesterov = false;
 };
-/// g += weight_decay * p; v = momentum * v + (1 - dampening) * g (the first v is g); p -= lr * (nesterov ? g + momentum * v : v).
+/// g += weight_decay * p; v = momentum * v + (1 - dampening) * g, but g itself the first time;
+/// p -= lr * (nesterov ? g + momentum * v : v).
 class SGD final : public Optimizer {
  public:
   SGD(std::vector<Tensor> parameters, double learning_rate = 1e-3, SGDOptions options = {});
 
  protected:
   Tensor update(size_t i, const Tensor& parameter, const Tensor& gradient) override;
-  void begin_step() override;
 
  private:
   SGDOptions options_;
-  Tensor share_;  // of the gradient in the velocity: 1 at the first step
 };
 
 struct AdamOptions {
   double beta1 = 0.9, beta2 = 0.999, eps = 1e-8, weight_decay = 0;
 };
-/// Kingma and Ba, "Adam: A Method for Stochastic Optimization", 2015: m and v are running means of g and g^2, corrected for their start at
-/// zero; p -= lr * m / (sqrt(v) + eps). weight_decay is added to the gradient.
+/// Kingma and Ba, "Adam: A Method for Stochastic Optimization", 2015: m and v are running means of g and g^2, corrected for
+/// their start at zero; p -= lr * m / (sqrt(v) + eps). weight_decay * p is added to the gradient.
 class Adam : public Optimizer {
  public:
   Adam(std::vector<Tensor> parameters, double learning_rate = 1e-3, AdamOptions options = {});
 
  protected:
   Tensor update(size_t i, const Tensor& parameter, const Tensor& gradient) override;
-  void begin_step() override;
-  /// p before the step; AdamW shrinks it.
-  virtual Tensor decayed(const Tensor& parameter) { return parameter; }
-  virtual Tensor regularised(const Tensor& parameter, const Tensor& gradient);
+  /// How weight decay enters: in the gradient, or in the parameter before its step.
+  virtual Tensor decayed_gradient(const Tensor& parameter, const Tensor& gradient);
+  virtual Tensor decayed_parameter(size_t i, const Tensor& parameter);
 
-  AdamOptions options_;
-
- private:
-  Tensor step_size_, root_correction_;
+  const AdamOptions options_;
 };
 
-/// Adam with decoupled weight decay (Loshchilov and Hutter, 2019): p *= 1 - lr * weight_decay before the step.
+/// Adam with decoupled weight decay (Loshchilov and Hutter, "Decoupled Weight Decay Regularization", 2019): the gradient
+/// stays as it is, and p *= 1 - lr * weight_decay before the step.
 class AdamW final : public Adam {
  public:
   AdamW(std::vector<Tensor> parameters, double learning_rate = 1e-3,
         AdamOptions options = {.weight_decay = 1e-2});
 
  protected:
-  Tensor decayed(const Tensor& parameter) override;
-  Tensor regularised(const Tensor&, const Tensor& gradient) override { return gradient; }
+  Tensor decayed_gradient(const Tensor& parameter, const Tensor& gradient) override;
+  Tensor decayed_parameter(size_t i, const Tensor& parameter) override;
 };
 
 }  // namespace lazuli::nn

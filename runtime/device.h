@@ -42,6 +42,11 @@ class Executable {
   virtual std::vector<KernelReport> report(bool with_assembly) const = 0;
 };
 
+/// What a device has compiled so far.
+struct CompileCount {
+  int64_t plans = 0, kernels = 0;
+};
+
 class Device {
  public:
   virtual ~Device() = default;
@@ -54,6 +59,8 @@ class Device {
   virtual void realize(std::span<const NodeRef> roots) = 0;
   /// Compiles a plan; UserError on a device that runs graphs without plans.
   virtual std::unique_ptr<Executable> prepare(Plan plan) = 0;
+  /// Stays as it is when a graph of a structure met before is realised.
+  virtual CompileCount compiled() const { return {}; }
 };
 
 /// Makers of the devices, each defined in its own folder; `which` is what follows the colon of the name.

@@ -1,6 +1,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <atomic>
 #include <list>
 #include <unordered_map>
 
@@ -43,6 +44,8 @@ class CpuDevice final : public Device {
     return std::make_unique<CpuExecutable>(runtime_, kernels_, std::move(plan));
   }
 
+  CompileCount compiled() const override { return {plans_made_, kernels_.compiles()}; }
+
  private:
   // Plans kept for structures met lately. Each holds code and a list of steps, no arrays.
   static constexpr size_t kMaxPlans = 256;
@@ -71,6 +74,7 @@ class CpuDevice final : public Device {
   std::shared_ptr<CachedPlan> compile_plan(std::span<const NodeRef> roots, const PlanKey& key) {
     auto cached = std::make_shared<CachedPlan>();
     Plan plan = make_plan(roots, target_);
+    plans_made_++;
     std::unordered_map<const Node*, size_t> leaf_number;
     for (size_t i = 0; i < key.leaves.size(); i++) leaf_number[key.leaves[i]] = i;
     for (const PlanSlot& s : plan.slots) {
@@ -112,6 +116,7 @@ class CpuDevice final : public Device {
   Runtime& runtime_;
   Target target_;
   KernelStore kernels_;
+  std::atomic<int64_t> plans_made_ = 0;
   std::mutex mutex_;
   std::list<Hash128> recent_;
   std::unordered_map<Hash128, std::pair<std::shared_ptr<CachedPlan>, std::list<Hash128>::iterator>, KeyHash> plans_;
