@@ -78,6 +78,11 @@ Tensor product(std::string_view op, const Tensor& a, const Tensor& b) {
     user_error("{}: inner sizes differ: {} @ {} has {} and {}{}", op, to_string(sa), to_string(sb), ka, kb,
                fits ? "; did you mean b.mT()?" : "");
   }
+  for (size_t i = 3; i <= std::min(sa.size(), sb.size()); i++) {
+    const int64_t m = sa[sa.size() - i], n = sb[sb.size() - i];
+    require(m == n || m == 1 || n == 1, "{}: the batches of {} and {} do not broadcast: sizes {} and {} at dimension -{}", op,
+            to_string(sa), to_string(sb), m, n, i);
+  }
   // Labels: batches count from the right as -1, -2, ...; m, n and k are 0, 1, 2.
   Ints la, lb, out;
   const auto batches = [](const Shape& s) { return std::max<int64_t>(0, static_cast<int64_t>(s.size()) - 2); };

@@ -13,7 +13,7 @@ namespace {
 
 Tensor prepared(std::string_view op, const Tensor& x, std::optional<DType> dtype) {
   const Tensor y = dtype ? to(x, *dtype) : x;
-  require(is_float(y.dtype()), "{}: only floating point tensors have one, not {}; convert with .to() or give dtype", op,
+  require(is_float(y.dtype()), "{}: the input is {}, not a float; convert it first, as in x.to(f32), or give a dtype", op,
           name(y.dtype()));
   return y;
 }
