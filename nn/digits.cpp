@@ -21,11 +21,13 @@ std::string find_data(const std::string& file) {
   std::error_code error;
   const auto self = std::filesystem::read_symlink("/proc/self/exe", error).parent_path();
   for (const std::filesystem::path& folder :
-       {self / LAZULI_DATA_FROM_BIN, std::filesystem::path(LAZULI_DATA_INSTALL_DIR), std::filesystem::path(LAZULI_DATA_BUILD_DIR)}) {
+       {self / LAZULI_DATA_FROM_BIN, std::filesystem::path(LAZULI_DATA_INSTALL_DIR),
+        std::filesystem::path(LAZULI_DATA_BUILD_DIR)}) {
     if (std::filesystem::exists(folder / file, error)) return (folder / file).string();
   }
-  user_error("digits: the file {} is not found beside the program, in {} or in {}; install lazuli's data", file,
-             LAZULI_DATA_INSTALL_DIR, LAZULI_DATA_BUILD_DIR);
+  user_error(
+      "digits: the file {} is not found beside the program, in {} or in {}; install lazuli's data",
+      file, LAZULI_DATA_INSTALL_DIR, LAZULI_DATA_BUILD_DIR);
 }
 
 std::string unzip(const std::vector<std::byte>& packed, const std::string& path) {
@@ -53,7 +55,9 @@ Digits load_digits() {
   const std::string path = find_data("digits.csv.gz");
   const std::vector<std::byte> packed = read_file(path);
   const auto crc = crc32_z(0, reinterpret_cast<const Bytef*>(packed.data()), packed.size());
-  if (crc != kChecksum) user_error("digits: {} is not the file that was shipped: checksum {:08x}, not {:08x}", path, crc, kChecksum);
+  if (crc != kChecksum)
+    user_error("digits: {} is not the file that was shipped: checksum {:08x}, not {:08x}", path,
+               crc, kChecksum);
   const std::string text = unzip(packed, path);
   std::vector<float> pixels;
   std::vector<int64_t> labels;
@@ -63,12 +67,15 @@ Digits load_digits() {
     for (int64_t i = 0; i <= kPixels; i++) {
       const long v = std::strtol(at, &end, 10);
       if (end == at) user_error("digits: {} is damaged", path);
-      if (i < kPixels) pixels.push_back(static_cast<float>(v) / 16.0f);
-      else labels.push_back(v);
+      if (i < kPixels)
+        pixels.push_back(static_cast<float>(v) / 16.0f);
+      else
+        labels.push_back(v);
       at = *end ? end + 1 : end;
     }
   }
-  if (static_cast<int64_t>(labels.size()) != kCount) user_error("digits: {} has {} rows, not {}", path, labels.size(), kCount);
+  if (static_cast<int64_t>(labels.size()) != kCount)
+    user_error("digits: {} has {} rows, not {}", path, labels.size(), kCount);
   return {Tensor::from(pixels, {kCount, kPixels}), Tensor::from(labels, {kCount})};
 }
 

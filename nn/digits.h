@@ -1,4 +1,5 @@
-// The 1,797 handwritten digits of the UCI repository: 8x8 images, shipped with lazuli (nn/data/README.md has source and licence).
+// The 1,797 handwritten digits of the UCI repository: 8x8 images, shipped with lazuli
+// (nn/data/README.md has source and licence).
 #pragma once
 
 #include <cstdint>
@@ -19,7 +20,8 @@ Digits load_digits();
 /// Rows of a data set by number.
 Digits rows(const Digits& digits, const std::vector<int64_t>& which);
 
-/// 0, 1, ..., n-1 in an order drawn by `seed`: the same on every machine (Fisher and Yates with SplitMix64).
+/// 0, 1, ..., n-1 in an order drawn by `seed`: the same on every machine (Fisher and Yates with
+/// SplitMix64).
 std::vector<int64_t> shuffled(int64_t n, uint64_t seed);
 
 }  // namespace lazuli::nn

@@ -1,5 +1,5 @@
-// The one header of lazuli: tensors, their operations and gradients, the runtime that computes them, ways to look inside,
-// layers, optimizers and files.
+// The one header of lazuli: tensors, their operations and gradients, the runtime that computes
+// them, ways to look inside, layers, optimizers and files.
 #pragma once
 
 #include "core/gradient.h"

@@ -85,7 +85,9 @@ Linear::Linear(int64_t in_features, int64_t out_features, bool with_bias) {
   if (with_bias) bias = add_parameter("bias", uniform({out_features}, -bound, bound));
 }
 
-Tensor Linear::forward(const Tensor& x) { return linear(x, weight, bias); }
+Tensor Linear::forward(const Tensor& x) {
+  return linear(x, weight, bias);
+}
 
 ReLU::ReLU() : Activation([](const Tensor& x) { return relu(x); }) {}
 Sigmoid::Sigmoid() : Activation([](const Tensor& x) { return sigmoid(x); }) {}
@@ -96,6 +98,8 @@ Dropout::Dropout(double p) : p_(p) {
   require(p >= 0 && p <= 1, "Dropout: the probability is {}, but must lie in [0, 1]", p);
 }
 
-Tensor Dropout::forward(const Tensor& x) { return dropout(x, p_, is_training()); }
+Tensor Dropout::forward(const Tensor& x) {
+  return dropout(x, p_, is_training());
+}
 
 }  // namespace lazuli::nn

@@ -1,5 +1,5 @@
-// Modules: functions with parameters. A module owns its parameters by name, may own other modules, and maps a tensor to a
-// tensor.
+// Modules: functions with parameters. A module owns its parameters by name, may own other modules,
+// and maps a tensor to a tensor.
 #pragma once
 
 #include <cstdint>
@@ -27,19 +27,22 @@ class Module {
   std::vector<NamedTensor> named_parameters() const;
   std::vector<Tensor> parameters() const;
 
-  /// Sets the mode of this module and those below it: layers such as dropout behave differently in training.
+  /// Sets the mode of this module and those below it: layers such as dropout behave differently in
+  /// training.
   void train(bool on = true);
   void eval() { train(false); }
   bool is_training() const { return training_; }
 
-  /// The values of all parameters by name, as they are now: later steps do not change them. For save_npz (nn/npy.h).
+  /// The values of all parameters by name, as they are now: later steps do not change them. For
+  /// save_npz (nn/npy.h).
   std::vector<NamedTensor> state() const;
-  /// Sets parameters by name, converting to their dtypes. UserError for a name that is missing or unknown, or a shape that
-  /// differs; then nothing has changed.
+  /// Sets parameters by name, converting to their dtypes. UserError for a name that is missing or
+  /// unknown, or a shape that differs; then nothing has changed.
   void load_state(const std::vector<NamedTensor>& state);
 
  protected:
-  /// Makes `value` a parameter: a leaf whose gradient is wanted. The result is the parameter itself; assign_ changes it.
+  /// Makes `value` a parameter: a leaf whose gradient is wanted. The result is the parameter
+  /// itself; assign_ changes it.
   Tensor add_parameter(std::string name, Tensor value);
   void add_module(std::string name, std::shared_ptr<Module> module);
 
@@ -63,8 +66,9 @@ class Sequential final : public Module {
   std::vector<std::shared_ptr<Module>> order_;
 };
 
-/// y = x weight^T + bias for x (..., in); weight (out, in) and bias (out) drawn uniformly from +-1/sqrt(in), as PyTorch's
-/// nn.Linear draws them (He et al., "Delving Deep into Rectifiers", 2015, with a = sqrt(5)).
+/// y = x weight^T + bias for x (..., in); weight (out, in) and bias (out) drawn uniformly from
+/// +-1/sqrt(in), as PyTorch's nn.Linear draws them (He et al., "Delving Deep into Rectifiers",
+/// 2015, with a = sqrt(5)).
 class Linear final : public Module {
  public:
   Linear(int64_t in_features, int64_t out_features, bool bias = true);

@@ -38,7 +38,9 @@ T read_le(Bytes b, size_t at) {
   return v;
 }
 
-std::string_view as_text(Bytes b) { return {reinterpret_cast<const char*>(b.data()), b.size()}; }
+std::string_view as_text(Bytes b) {
+  return {reinterpret_cast<const char*>(b.data()), b.size()};
+}
 
 // Reads the Python dictionary of a header: three keys, of which each must appear once.
 class HeaderParser {
@@ -159,16 +161,21 @@ class HeaderParser {
 
 DType parse_descr(const std::string& descr, const std::string& file) {
   if (descr.starts_with('>')) {
-    user_error("npy: {}: dtype '{}' is big-endian; save array.astype(array.dtype.newbyteorder('<'))", file, descr);
+    user_error(
+        "npy: {}: dtype '{}' is big-endian; save array.astype(array.dtype.newbyteorder('<'))", file,
+        descr);
   }
   if (descr.find('O') != std::string::npos) {
-    user_error("npy: {}: dtype '{}' holds Python objects, which are never loaded; save numbers", file, descr);
+    user_error("npy: {}: dtype '{}' holds Python objects, which are never loaded; save numbers",
+               file, descr);
   }
   for (const DescrRow& row : kDescr) {
     const bool order = descr.starts_with('<') || descr.starts_with('=') || descr.starts_with('|');
     if (order && descr.substr(1) == row.descr.substr(1)) return row.dtype;
   }
-  user_error("npy: {}: dtype '{}' is not supported; save bool, integers or floats of at most 64 bits", file, descr);
+  user_error(
+      "npy: {}: dtype '{}' is not supported; save bool, integers or floats of at most 64 bits",
+      file, descr);
 }
 
 // Bytes that are neither 0 nor 1 are true, as NumPy has it; kernels rely on 0 and 1.
@@ -201,13 +208,15 @@ Tensor parse_npy(Bytes bytes, const std::string& name) {
   if (bytes.size() < 10) user_error("npy: {}: the file ends inside its header", name);
   const auto major = std::to_integer<int>(bytes[6]), minor = std::to_integer<int>(bytes[7]);
   if (major < 1 || major > 3 || minor != 0) {
-    user_error("npy: {}: format version {}.{} is not known; versions 1.0, 2.0 and 3.0 are", name, major, minor);
+    user_error("npy: {}: format version {}.{} is not known; versions 1.0, 2.0 and 3.0 are", name,
+               major, minor);
   }
   const size_t prefix = major == 1 ? 10 : 12;
   if (bytes.size() < prefix) user_error("npy: {}: the file ends inside its header", name);
   const size_t length = major == 1 ? read_le<uint16_t>(bytes, 8) : read_le<uint32_t>(bytes, 8);
   if (bytes.size() - prefix < length) {
-    user_error("npy: {}: the header says it has {} bytes, but {} follow", name, length, bytes.size() - prefix);
+    user_error("npy: {}: the header says it has {} bytes, but {} follow", name, length,
+               bytes.size() - prefix);
   }
   HeaderParser header(as_text(bytes.subspan(prefix, length)), name);
   header.run();
@@ -217,8 +226,9 @@ Tensor parse_npy(Bytes bytes, const std::string& name) {
   const auto count = static_cast<uint64_t>(numel(header.shape));
   const auto size = static_cast<uint64_t>(size_of(dtype));
   if (data.size() % size != 0 || data.size() / size != count) {
-    user_error("npy: {}: shape {} of {} needs {} elements of {} bytes, but {} bytes follow the header", name,
-               to_string(header.shape), lazuli::name(dtype), count, size, data.size());
+    user_error(
+        "npy: {}: shape {} of {} needs {} elements of {} bytes, but {} bytes follow the header",
+        name, to_string(header.shape), lazuli::name(dtype), count, size, data.size());
   }
   if (header.fortran && header.shape.size() > 1) return from_fortran(data, header.shape, dtype);
   return from_data(data, header.shape, dtype);
@@ -244,8 +254,12 @@ std::vector<std::byte> npy_bytes(const Tensor& tensor) {
   return {p, p + out.size()};
 }
 
-Tensor load_npy(const std::string& path) { return parse_npy(read_file(path), path); }
-void save_npy(const std::string& path, const Tensor& tensor) { write_file(path, npy_bytes(tensor)); }
+Tensor load_npy(const std::string& path) {
+  return parse_npy(read_file(path), path);
+}
+void save_npy(const std::string& path, const Tensor& tensor) {
+  write_file(path, npy_bytes(tensor));
+}
 
 std::vector<std::byte> read_file(const std::string& path) {
   const std::unique_ptr<FILE, int (*)(FILE*)> file(std::fopen(path.c_str(), "rb"), std::fclose);
@@ -255,7 +269,8 @@ std::vector<std::byte> read_file(const std::string& path) {
   for (size_t n; (n = std::fread(block, 1, sizeof block, file.get())) > 0;) {
     out.insert(out.end(), block, block + n);
   }
-  if (std::ferror(file.get())) user_error("file: {} cannot be read: {}", path, std::strerror(errno));
+  if (std::ferror(file.get()))
+    user_error("file: {} cannot be read: {}", path, std::strerror(errno));
   return out;
 }
 
@@ -276,7 +291,8 @@ int write_bytes(const std::string& path, Bytes bytes) {
 void write_file(const std::string& path, Bytes bytes) {
   namespace fs = std::filesystem;
   std::error_code ignored;
-  const fs::path real = fs::is_symlink(path, ignored) ? fs::weakly_canonical(path, ignored) : fs::path(path);
+  const fs::path real =
+      fs::is_symlink(path, ignored) ? fs::weakly_canonical(path, ignored) : fs::path(path);
   const bool direct = fs::exists(real, ignored) && !fs::is_regular_file(real, ignored);
   const std::string target = direct ? real.string() : real.string() + ".part";
   int error = write_bytes(target, bytes);

@@ -1,5 +1,5 @@
-// .npz: a zip archive of .npy files. The format: APPNOTE.TXT of PKWARE; only what NumPy writes is read (stored and deflated members,
-// zip64 sizes), through the central directory.
+// .npz: a zip archive of .npy files. The format: APPNOTE.TXT of PKWARE; only what NumPy writes is
+// read (stored and deflated members, zip64 sizes), through the central directory.
 #include <zlib.h>
 
 #include <algorithm>
@@ -18,12 +18,14 @@ constexpr uint32_t kLocal = 0x04034b50, kCentral = 0x02014b50, kEnd = 0x06054b50
 constexpr size_t kLocalBytes = 30, kCentralBytes = 46, kEndBytes = 22;  // without names and extras
 constexpr uint16_t kStored = 0, kDeflated = 8;
 constexpr uint16_t kEncrypted = 1, kUtf8 = 0x800;  // flags
-// Without zip64, which only reading knows, nothing is larger; room is left for what deflate may add.
+// Without zip64, which only reading knows, nothing is larger; room is left for what deflate may
+// add.
 constexpr uint64_t kMaxBytes = 4'000'000'000;
 
 template <typename T>
 T get(Bytes b, size_t at, const std::string& file) {
-  if (at > b.size() || b.size() - at < sizeof(T)) user_error("npz: {}: the archive ends inside its directory", file);
+  if (at > b.size() || b.size() - at < sizeof(T))
+    user_error("npz: {}: the archive ends inside its directory", file);
   T v = 0;
   std::memcpy(&v, b.data() + at, sizeof v);
   return v;
@@ -87,14 +89,16 @@ std::vector<Member> directory(Bytes b, const std::string& file) {
   const auto count = get<uint16_t>(b, end + 10, file);
   size_t at = get<uint32_t>(b, end + 16, file);
   if (count == UINT16_MAX || at == UINT32_MAX) {
-    user_error("npz: {}: archives of more than 65534 members or 4 GiB are not read; use .npy files", file);
+    user_error("npz: {}: archives of more than 65534 members or 4 GiB are not read; use .npy files",
+               file);
   }
   std::vector<Member> members;
   std::set<std::string> names;
   uint64_t packed = 0;
   for (int i = 0; i < count; i++) {
     Member m = read_member(b, at, file);
-    if (!names.insert(m.name).second) user_error("npz: {}: two members have the name '{}'", file, m.name);
+    if (!names.insert(m.name).second)
+      user_error("npz: {}: two members have the name '{}'", file, m.name);
     // Members that share bytes could unpack to more than any memory.
     if (m.packed > b.size() - packed) user_error("npz: {}: the members overlap", file);
     packed += m.packed;
@@ -112,7 +116,8 @@ Bytes packed_bytes(Bytes b, const Member& m, const std::string& file) {
   const uint64_t data = m.offset + kLocalBytes + get<uint16_t>(b, m.offset + 26, file) +
                         get<uint16_t>(b, m.offset + 28, file);
   if (data > b.size() || m.packed > b.size() - data) {
-    user_error("npz: {}: member '{}' says it has {} bytes, more than the archive", file, m.name, m.packed);
+    user_error("npz: {}: member '{}' says it has {} bytes, more than the archive", file, m.name,
+               m.packed);
   }
   return b.subspan(data, m.packed);
 }
@@ -134,7 +139,8 @@ std::vector<std::byte> inflate_member(Bytes packed, const Member& m, const std::
   }
   inflateEnd(&z);
   if (status != Z_STREAM_END || out.size() != m.size) {
-    user_error("npz: {}: member '{}' does not unpack to the {} bytes that it says", file, m.name, m.size);
+    user_error("npz: {}: member '{}' does not unpack to the {} bytes that it says", file, m.name,
+               m.size);
   }
   return out;
 }
@@ -151,11 +157,12 @@ std::vector<std::byte> unpack(Bytes b, const Member& m, const std::string& file)
   } else if (m.method == kDeflated) {
     out = inflate_member(packed, m, file);
   } else {
-    user_error("npz: {}: member '{}' is packed by method {}; only stored and deflated are read", file,
-               m.name, m.method);
+    user_error("npz: {}: member '{}' is packed by method {}; only stored and deflated are read",
+               file, m.name, m.method);
   }
   const auto crc = crc32_z(0, reinterpret_cast<const Bytef*>(out.data()), out.size());
-  if (crc != m.crc) user_error("npz: {}: member '{}' is damaged: its checksum differs", file, m.name);
+  if (crc != m.crc)
+    user_error("npz: {}: member '{}' is damaged: its checksum differs", file, m.name);
   return out;
 }
 
@@ -170,7 +177,8 @@ void put_text(std::vector<std::byte>& out, const std::string& s) {
 
 std::vector<std::byte> deflate_bytes(Bytes data) {
   z_stream z{};
-  if (deflateInit2(&z, 6, Z_DEFLATED, -MAX_WBITS, 8, Z_DEFAULT_STRATEGY) != Z_OK) device_error("npz: zlib cannot start");
+  if (deflateInit2(&z, 6, Z_DEFLATED, -MAX_WBITS, 8, Z_DEFAULT_STRATEGY) != Z_OK)
+    device_error("npz: zlib cannot start");
   std::vector<std::byte> out(deflateBound(&z, static_cast<uLong>(data.size())));
   z.next_in = const_cast<Bytef*>(reinterpret_cast<const Bytef*>(data.data()));
   z.avail_in = static_cast<uInt>(data.size());
@@ -204,21 +212,25 @@ NamedTensors parse_npz(Bytes bytes, const std::string& name) {
     if (m.name.size() < 4 || !m.name.ends_with(".npy")) {
       user_error("npz: {}: member '{}' is no .npy file", name, m.name);
     }
-    out.emplace_back(m.name.substr(0, m.name.size() - 4), parse_npy(unpack(bytes, m, name), name + ":" + m.name));
+    out.emplace_back(m.name.substr(0, m.name.size() - 4),
+                     parse_npy(unpack(bytes, m, name), name + ":" + m.name));
   }
   return out;
 }
 
-NamedTensors load_npz(const std::string& path) { return parse_npz(read_file(path), path); }
+NamedTensors load_npz(const std::string& path) {
+  return parse_npz(read_file(path), path);
+}
 
 std::vector<std::byte> npz_bytes(const NamedTensors& tensors, const std::string& archive) {
-  require(tensors.size() < UINT16_MAX, "npz: {}: {} arrays are too many; at most 65534 fit", archive,
-          tensors.size());
+  require(tensors.size() < UINT16_MAX, "npz: {}: {} arrays are too many; at most 65534 fit",
+          archive, tensors.size());
   std::vector<std::byte> out, central;
   std::set<std::string> names;
   for (const auto& [name, tensor] : tensors) {
     require(names.insert(name).second, "npz: {}: two arrays have the name '{}'", archive, name);
-    require(name.size() <= UINT16_MAX - 4, "npz: {}: a name of {} bytes is too long", archive, name.size());
+    require(name.size() <= UINT16_MAX - 4, "npz: {}: a name of {} bytes is too long", archive,
+            name.size());
     const std::vector<std::byte> raw = npy_bytes(tensor);
     require(raw.size() < kMaxBytes && out.size() < kMaxBytes - raw.size(),
             "npz: {}: with '{}' the arrays are larger than 4 GB; use .npy files", archive, name);

@@ -141,12 +141,16 @@ Tensor Adam::decayed_gradient(const Tensor& parameter, const Tensor& gradient) {
   return options_.weight_decay == 0 ? gradient : gradient + parameter * options_.weight_decay;
 }
 
-Tensor Adam::decayed_parameter(size_t, const Tensor& parameter) { return parameter; }
+Tensor Adam::decayed_parameter(size_t, const Tensor& parameter) {
+  return parameter;
+}
 
 AdamW::AdamW(std::vector<Tensor> parameters, double learning_rate, AdamOptions options)
     : Adam(std::move(parameters), learning_rate, options) {}
 
-Tensor AdamW::decayed_gradient(const Tensor&, const Tensor& gradient) { return gradient; }
+Tensor AdamW::decayed_gradient(const Tensor&, const Tensor& gradient) {
+  return gradient;
+}
 
 Tensor AdamW::decayed_parameter(size_t i, const Tensor& parameter) {
   return parameter * argument(kShrink, i, 1 - learning_rate() * options_.weight_decay);

@@ -1,6 +1,7 @@
-// Optimizers, with PyTorch's formulas and defaults. Learning rates and what depends on the step count are arrays of one
-// element, so a step never compiles anew. Everything is lazy: step() rebinds the parameters to their new values, and one
-// realize computes loss, gradients and updates together.
+// Optimizers, with PyTorch's formulas and defaults. Learning rates and what depends on the step
+// count are arrays of one element, so a step never compiles anew. Everything is lazy: step()
+// rebinds the parameters to their new values, and one realize computes loss, gradients and updates
+// together.
 #pragma once
 
 #include <cstdint>
@@ -14,18 +15,20 @@ namespace lazuli::nn {
 
 class Optimizer {
  public:
-  /// UserError for an empty list, a tensor that does not require a gradient or stands in it twice, and a negative rate.
+  /// UserError for an empty list, a tensor that does not require a gradient or stands in it twice,
+  /// and a negative rate.
   Optimizer(std::vector<Tensor> parameters, double learning_rate);
   virtual ~Optimizer() = default;
 
   /// Forgets the gradients that backward() left.
   void zero_grad();
-  /// Rebinds every parameter that has a gradient to its new value; computes nothing. Realize tensors() before long:
-  /// until then the graphs of all steps since are kept.
+  /// Rebinds every parameter that has a gradient to its new value; computes nothing. Realize
+  /// tensors() before long: until then the graphs of all steps since are kept.
   void step();
   /// backward(), step(), zero_grad() and one realize of the loss and tensors(). Returns the loss.
   double step(const Tensor& loss);
-  /// The parameters and the state of the optimizer: what step() changes, for a realize of one's own.
+  /// The parameters and the state of the optimizer: what step() changes, for a realize of one's
+  /// own.
   std::vector<Tensor> tensors() const;
 
   double learning_rate() const { return learning_rate_; }
@@ -42,8 +45,8 @@ class Optimizer {
   Tensor& state(size_t kind, size_t i) { return states_[kind][i]; }
   /// How often parameter i has been updated, the update that is being made included.
   int64_t updates(size_t i) const { return updates_[i]; }
-  /// `value`, which differs between steps, as an array of one element for parameter i. Parameters of one dtype that have
-  /// been updated equally often share the array of a kind.
+  /// `value`, which differs between steps, as an array of one element for parameter i. Parameters
+  /// of one dtype that have been updated equally often share the array of a kind.
   Tensor argument(int kind, size_t i, double value);
 
  private:
@@ -75,8 +78,9 @@ class SGD final : public Optimizer {
 struct AdamOptions {
   double beta1 = 0.9, beta2 = 0.999, eps = 1e-8, weight_decay = 0;
 };
-/// Kingma and Ba, "Adam: A Method for Stochastic Optimization", 2015: m and v are running means of g and g^2, corrected for
-/// their start at zero; p -= lr * m / (sqrt(v) + eps). weight_decay * p is added to the gradient.
+/// Kingma and Ba, "Adam: A Method for Stochastic Optimization", 2015: m and v are running means of
+/// g and g^2, corrected for their start at zero; p -= lr * m / (sqrt(v) + eps). weight_decay * p is
+/// added to the gradient.
 class Adam : public Optimizer {
  public:
   Adam(std::vector<Tensor> parameters, double learning_rate = 1e-3, AdamOptions options = {});
@@ -90,8 +94,9 @@ class Adam : public Optimizer {
   const AdamOptions options_;
 };
 
-/// Adam with decoupled weight decay (Loshchilov and Hutter, "Decoupled Weight Decay Regularization", 2019): the gradient
-/// stays as it is, and p *= 1 - lr * weight_decay before the step.
+/// Adam with decoupled weight decay (Loshchilov and Hutter, "Decoupled Weight Decay
+/// Regularization", 2019): the gradient stays as it is, and p *= 1 - lr * weight_decay before the
+/// step.
 class AdamW final : public Adam {
  public:
   AdamW(std::vector<Tensor> parameters, double learning_rate = 1e-3,
