@@ -1,5 +1,6 @@
 #include "core/ops_random.h"
 
+#include <algorithm>
 #include <array>
 #include <bit>
 #include <cmath>
@@ -234,10 +235,10 @@ Tensor randint(int64_t low, int64_t high, const Shape& shape, DType dtype, const
   check_shape("randint", shape);
   require(is_int(dtype), "randint: {} is not an integer dtype; use uniform for floats", name(dtype));
   require(low < high, "randint: no integer lies in [{}, {})", low, high);
-  const DType bits = unsigned_of(size_of(dtype));
   const uint64_t span = static_cast<uint64_t>(high) - static_cast<uint64_t>(low);
-  const int width = 8 * size_of(dtype);
-  require(width == 64 || span <= uint64_t{1} << width, "randint: [{}, {}) holds more numbers than {}", low, high,
+  const int own = 8 * size_of(dtype), width = std::max(32, own);  // at least 32 bits, so that no number is favoured
+  const DType bits = unsigned_of(width / 8);
+  require(own == 64 || span <= uint64_t{1} << own, "randint: [{}, {}) holds more numbers than {}", low, high,
           name(dtype));
   const Tensor keys = split_key(key_or_next(key), 2);
   const Tensor lower = threefry_bits(select(keys, 0, 1), shape, bits);
