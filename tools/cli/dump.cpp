@@ -68,6 +68,9 @@ void pick_kernel(PlanText& text, const std::string& kernel) {
   text.kernels = std::move(picked);
 }
 
+/// What stands where there is no kernel to show.
+constexpr std::string_view kNothing = "nothing is computed: the result is there already\n";
+
 std::string with_newline(const std::string& text) {
   return text.empty() || text.back() == '\n' ? text : text + "\n";
 }
@@ -144,6 +147,8 @@ int dump(const DumpOptions& options, const Common& common) {
     write_text(common.json, to_json(text, with_assembly).dump(1) + "\n");
   } else if (stage != nullptr) {
     write_text("-", stage_text(text, *stage));
+  } else if (text.fusion.empty() && text.kernels.empty()) {
+    write_text("-", std::string(kNothing));
   } else {
     write_text("-", with_newline(text.fusion) + "\n" + stage_text(text, find_stage("llvm")));
   }
@@ -155,7 +160,8 @@ int explain(const ExplainOptions& options, const Common& common) {
   const Expression e = load_expression(options.expression, common);
   const std::vector<Tensor> results = e.evaluate().tensors;
   if (common.json.empty()) {
-    write_text("-", with_newline(lazuli::explain(results)));
+    const std::string text = lazuli::explain(results);
+    write_text("-", text.empty() ? std::string(kNothing) : with_newline(text));
     return kDone;
   }
   Json steps = Json::array();
