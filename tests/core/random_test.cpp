@@ -41,6 +41,21 @@ TEST_CASE("the keys of the global generator are the rows of a split seed") {
   for (int i = 0; i < 3; i++) CHECK(next_key().to_vector<uint32_t>() == rows[i].to_vector<uint32_t>());
 }
 
+TEST_CASE("words, keys and numbers are those of jax.random 0.10 for the same key") {
+  const ReferenceScope scope;
+  const Tensor key = random_key(42);
+  using Words = std::vector<uint32_t>;
+  CHECK(threefry_bits(key, {3}).to_vector<uint32_t>() == Words{2098992034, 2919706841, 2646866425});
+  CHECK(split_key(key).to_vector<uint32_t>() == Words{1832780943, 270669613, 64467757, 2916123636});
+  CHECK(fold_in(key, 7).to_vector<uint32_t>() == Words{2547012911, 1371500959});
+  CHECK(rand({4}, DType::F32, key).to_vector() ==
+        std::vector<float>{0x1.f47048p-2f, 0x1.5c0e6p-1f, 0x1.3b87fp-1f, 0x1.1f3d8p-1f});
+  CHECK(randint(3, 100, {6}, DType::I32, key).to_vector<int>() == std::vector<int>{38, 79, 89, 54, 28, 39});
+  const std::vector<double> normal = randn({4}, DType::F32, key).to_vector<double>();
+  const double expected[] = {-0.02830461598932743, 0.4671318531036377, 0.2957029640674591, 0.15354591608047485};
+  for (size_t i = 0; i < 4; i++) CHECK(normal[i] == doctest::Approx(expected[i]).epsilon(1e-6));
+}
+
 TEST_CASE("a seed is an argument of the kernels, never a constant in them") {
   manual_seed(1);
   for (const Tensor& x : {rand({4}), randn({4}), randint(0, 9, {4}), randperm(4), bernoulli(zeros({4}), 0.5),
