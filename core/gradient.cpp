@@ -158,7 +158,7 @@ Tensor custom_vjp(const Tensor& value, const std::vector<Tensor>& inputs, VjpFun
                       .src = std::move(src)}));
 }
 
-Tensor checkpoint(const std::function<Tensor(const std::vector<Tensor>&)>& f, const std::vector<Tensor>& xs) {
+Tensor checkpoint(const Function<Tensor(const std::vector<Tensor>&)>& f, const std::vector<Tensor>& xs) {
   return custom_vjp(f(xs), xs, [f, xs](const Tensor& cotangent) {
     // The same cone again over inputs of another identity, so that it is not merged with the first.
     std::vector<Tensor> again;

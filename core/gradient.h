@@ -4,11 +4,11 @@
 #pragma once
 
 #include <array>
-#include <functional>
 #include <optional>
 #include <span>
 #include <vector>
 
+#include "core/function.h"
 #include "core/tensor.h"
 
 namespace lazuli {
@@ -27,7 +27,7 @@ std::array<Tensor, N> grad(const Tensor& y, const Tensor (&xs)[N]) {
 }
 
 /// Value and gradients of a function of tensors that returns a scalar.
-using ScalarFunction = std::function<Tensor(const std::vector<Tensor>&)>;
+using ScalarFunction = Function<Tensor(const std::vector<Tensor>&)>;
 std::pair<Tensor, std::vector<Tensor>> value_and_grad(const ScalarFunction& f, const std::vector<Tensor>& xs);
 
 /// Transposed Jacobian of y with respect to each x, times v (of the shape of y).
@@ -40,19 +40,19 @@ Tensor jvp(const Tensor& y, std::span<const Tensor> xs, std::span<const Tensor> 
 
 /// f over a new leading axis: `f` is written for one example; the result has the examples of `xs` (axis `in_dim` of each) stacked along
 /// axis 0. The graph of one example is rewritten, op by op; f runs once.
-std::vector<Tensor> vmap(const std::function<std::vector<Tensor>(const std::vector<Tensor>&)>& f,
+std::vector<Tensor> vmap(const Function<std::vector<Tensor>(const std::vector<Tensor>&)>& f,
                          const std::vector<Tensor>& xs, int64_t in_dim = 0);
-Tensor vmap(const std::function<Tensor(const Tensor&)>& f, const Tensor& x, int64_t in_dim = 0);
+Tensor vmap(const Function<Tensor(const Tensor&)>& f, const Tensor& x, int64_t in_dim = 0);
 
 /// Collects d y / d leaf into the .grad of every requires_grad leaf below y, adding to what is there. Lazy: nothing is computed.
 void backward(const Tensor& y, const std::optional<Tensor>& gradient = std::nullopt);
 
 /// `value` with a gradient of the user's own: `vjp(cotangent)` returns one tensor for each of `inputs`.
-using VjpFunction = std::function<std::vector<Tensor>(const Tensor& cotangent)>;
+using VjpFunction = Function<std::vector<Tensor>(const Tensor& cotangent)>;
 Tensor custom_vjp(const Tensor& value, const std::vector<Tensor>& inputs, VjpFunction vjp);
 
 /// f(xs), whose interior is not kept for the backward pass but computed there again.
-Tensor checkpoint(const std::function<Tensor(const std::vector<Tensor>&)>& f, const std::vector<Tensor>& xs);
+Tensor checkpoint(const Function<Tensor(const std::vector<Tensor>&)>& f, const std::vector<Tensor>& xs);
 
 // ---- the graph level, used by the functions above
 

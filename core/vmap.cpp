@@ -146,7 +146,7 @@ std::vector<NodeRef> batch_graph(std::span<const NodeRef> outputs, std::span<con
   return Batcher(batch, inputs, batched).run(outputs);
 }
 
-std::vector<Tensor> vmap(const std::function<std::vector<Tensor>(const std::vector<Tensor>&)>& f,
+std::vector<Tensor> vmap(const Function<std::vector<Tensor>(const std::vector<Tensor>&)>& f,
                          const std::vector<Tensor>& xs, int64_t in_dim) {
   require(!xs.empty(), "vmap: no inputs; give at least one tensor to map over");
   int64_t batch = -1;
@@ -179,7 +179,7 @@ std::vector<Tensor> vmap(const std::function<std::vector<Tensor>(const std::vect
   return r;
 }
 
-Tensor vmap(const std::function<Tensor(const Tensor&)>& f, const Tensor& x, int64_t in_dim) {
+Tensor vmap(const Function<Tensor(const Tensor&)>& f, const Tensor& x, int64_t in_dim) {
   return vmap([&](const std::vector<Tensor>& v) { return std::vector<Tensor>{f(v[0])}; }, std::vector<Tensor>{x},
               in_dim)[0];
 }
