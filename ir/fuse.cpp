@@ -467,12 +467,27 @@ class Partitioner {
       return {};
     }
     if (leads && kern(k).contraction) return "it would take the leading axis from a contraction";
+    if (kern(k).contraction && cuts_tile(cut)) {
+      return "it reduces small pieces of a contraction's axes, which would be cut into them";
+    }
     std::set<int> drop = lost;
     drop.insert(cut.begin(), cut.end());
     if (auto why = misfit(n, k, *lab, drop)) return why;
     drop_atoms(k, drop);
     put(n, k, false, *lab, "shares " + grid_text(k) + " iterations");
     return {};
+  }
+
+  // A contraction runs in register tiles along its axes: a pool of 2 would leave tiles of 2.
+  bool cuts_tile(const std::set<int>& cut) {
+    constexpr int64_t kSmallPiece = 32;
+    bool pieces = !cut.empty();
+    int64_t size = 1;
+    for (int a : cut) {
+      pieces &= p_.atoms.is_part(a);
+      size *= p_.atoms.extent(a);
+    }
+    return pieces && size < kSmallPiece;
   }
 
   // Does n read a main member of kernel k through windows or padding?
@@ -777,7 +792,7 @@ class Partitioner {
           std::all_of(members(n).begin(), members(n).end(),
                       [&](int s) { return stored[static_cast<size_t>(s)] != 0; });
       const bool full = std::any_of(members(n).begin(), members(n).end(), [&](int s) {
-        return node(s).numel() == node(n).numel();
+        return node(s).numel() >= node(n).numel();
       });
       if (!from_stored || !full) continue;
       stored[i] = 0;

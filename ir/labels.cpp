@@ -97,6 +97,7 @@ std::pair<Piece, Piece> Atoms::split(const Piece& piece, int64_t low) {
   if (piece.atom < 0) return {{-1, high}, {-1, low}};
   const int a = find(piece.atom);
   const int h = make(high), l = make(low);
+  atoms_[static_cast<size_t>(h)].part = atoms_[static_cast<size_t>(l)].part = true;
   atoms_[static_cast<size_t>(a)].high = h;
   atoms_[static_cast<size_t>(a)].low = l;
   return {{h, high}, {l, low}};

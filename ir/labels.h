@@ -27,6 +27,8 @@ class Atoms {
   /// From now on anonymous wherever it occurs.
   void drop(int atom);
   int64_t extent(int atom) const { return atoms_[static_cast<size_t>(atom)].extent; }
+  /// Was it cut out of a larger atom?
+  bool is_part(int atom) { return atoms_[static_cast<size_t>(find(atom))].part; }
 
   /// The pieces as they are now: united, split into their parts, dropped ones anonymous.
   Pieces resolve(const Pieces& pieces);
@@ -53,6 +55,7 @@ class Atoms {
     int other = -1;            // united with this one
     int high = -1, low = -1;   // split into these
     bool live = true;
+    bool part = false;
   };
   int find(int atom);
   void append(Piece piece, Pieces& out);

@@ -42,6 +42,7 @@ class KernelBuilder {
     for (int n : group_.finish) label(n, true);
     find_readers();
     find_layouts();
+    find_runs();
     for (int n : group_.main) emit(n);
     for (int n : group_.finish) emit_part(n);
     for (int n : group_.finish) emit(n);
@@ -404,10 +405,57 @@ class KernelBuilder {
     return {};  // all of the axes: nothing would be left to add
   }
 
-  NodeRef axis_of(int atom) {
-    auto& a = axes_[atom];
-    if (!a) a = axis(axis_name(axes_.size() - 1), p_.atoms.extent(atom));
+  NodeRef axis_of(const Piece& piece) {
+    auto& a = axes_[piece.atom];
+    if (!a) a = axis(axis_name(axes_.size() - 1), piece.extent);
     return a;
+  }
+
+  // Atoms that were cut apart for the sake of a label, but follow each other wherever they occur here, stay one axis.
+  void find_runs() {
+    constexpr int kNone = -1, kMany = -2;
+    std::map<int, int> next, before;
+    const auto note = [&](std::map<int, int>& map, int atom, int neighbour) {
+      const auto [it, fresh] = map.try_emplace(atom, neighbour);
+      if (!fresh && it->second != neighbour) it->second = kMany;
+    };
+    const auto scan = [&](const Labels& labels) {
+      for (const Pieces& l : labels) {
+        const Pieces r = p_.atoms.resolve(l);
+        for (size_t i = 0; i < r.size(); i++) {
+          note(next, r[i].atom, i + 1 < r.size() ? r[i + 1].atom : kNone);
+          note(before, r[i].atom, i > 0 ? r[i - 1].atom : kNone);
+        }
+      }
+    };
+    for (auto& [n, made] : made_) {
+      if (made.inlined || (made.dead && !is_stored(n))) continue;
+      scan(made.space);
+      scan(made.part_space);
+      for (const Piece& piece : p_.atoms.resolve(made.chunks)) {
+        note(next, piece.atom, kMany);
+        note(before, piece.atom, kMany);
+      }
+    }
+    for (const auto& [a, b] : next) {
+      if (b >= 0 && before.at(b) == a) follows_[a] = b;
+    }
+  }
+
+  // The axes of one label: resolved, with runs as one.
+  Pieces pieces_of(const Pieces& label) {
+    Pieces out;
+    int last = -1;
+    for (const Piece& piece : p_.atoms.resolve(label)) {
+      const auto it = follows_.find(last);
+      if (!out.empty() && last >= 0 && it != follows_.end() && it->second == piece.atom) {
+        out.back().extent *= piece.extent;  // the run has the name of its first atom
+      } else {
+        out.push_back(piece);
+      }
+      last = piece.atom;
+    }
+    return out;
   }
 
   // The axes of a space, the coordinates they make, and which of them stay.
@@ -419,8 +467,8 @@ class KernelBuilder {
     Space s;
     for (size_t i = 0; i < labels.size(); i++) {
       NodeRef index = index_const(0);
-      for (const Piece& piece : p_.atoms.resolve(labels[i])) {
-        const NodeRef a = axis_of(piece.atom);
+      for (const Piece& piece : pieces_of(labels[i])) {
+        const NodeRef a = axis_of(piece);
         index = index_add(index_mul(index, piece.extent), a);
         (reduces_axis(v, i) ? s.reduced : s.kept).push_back(a);
       }
@@ -454,7 +502,7 @@ class KernelBuilder {
       const int64_t size = v.shape[i];
       if (size > 1 && (c->lo < 0 || c->hi >= size)) c = clamp(c, size, at.valid);
       Shape extents;
-      for (const Piece& piece : p_.atoms.resolve(labels[i])) extents.push_back(piece.extent);
+      for (const Piece& piece : pieces_of(labels[i])) extents.push_back(piece.extent);
       const std::vector<NodeRef> parts = coordinates(c, extents);
       index.insert(index.end(), parts.begin(), parts.end());
     }
@@ -601,8 +649,8 @@ class KernelBuilder {
     const Node& v = node(n);
     const Space s = make_space(v, made.part_space);
     std::vector<NodeRef> chunk_axes, rest = s.reduced;
-    for (const Piece& piece : p_.atoms.resolve(made.chunks)) {
-      const NodeRef a = axis_of(piece.atom);
+    for (const Piece& piece : pieces_of(made.chunks)) {
+      const NodeRef a = axis_of(piece);
       chunk_axes.push_back(a);
       std::erase_if(rest, [&](const NodeRef& r) { return r.get() == a.get(); });
     }
@@ -621,17 +669,17 @@ class KernelBuilder {
     const Node& v = node(n);
     const DType wide = v.op == Op::ReduceAdd ? accumulator(v.dtype) : v.dtype;
     std::vector<NodeRef> chunk_axes, index, kept;
-    for (const Piece& piece : p_.atoms.resolve(made.chunks)) {
-      chunk_axes.push_back(axis_of(p_.atoms.make(piece.extent)));
+    for (const Piece& piece : pieces_of(made.chunks)) {
+      chunk_axes.push_back(axis_of({p_.atoms.make(piece.extent), piece.extent}));
     }
     // Output pieces are those of the part, under axes of this nest.
     Labels fresh;
     for (size_t i = 0; i < made.part_space.size(); i++) {
       Pieces pieces;
       if (!reduces_axis(v, i)) {
-        for (const Piece& piece : p_.atoms.resolve(made.part_space[i])) {
+        for (const Piece& piece : pieces_of(made.part_space[i])) {
           pieces.push_back({p_.atoms.make(piece.extent), piece.extent});
-          kept.push_back(axis_of(pieces.back().atom));
+          kept.push_back(axis_of(pieces.back()));
         }
       }
       fresh.push_back(pieces);
@@ -748,6 +796,7 @@ class KernelBuilder {
   std::map<int, std::map<int, Reach>> reads_;  // of members
   std::map<int, std::optional<Labels>> label_memo_[2];
   std::map<int, NodeRef> axes_;   // atom -> axis
+  std::map<int, int> follows_;    // atoms that are one axis with the next
   std::map<int, int> slots_;      // node -> argument
   std::map<int, size_t> stage_of_;  // value -> stage
   std::map<int, Labels> arrays_;    // array -> axes along which main members read it
