@@ -104,6 +104,7 @@ MOVEMENT = """
     pixel_shuffle(x:f32[9,1,2], 3) | pixel_unshuffle(x:f32[1,1,4,6], 2) | pixel_unshuffle(x:f32[2,4,2], 2)
     movedim(x:f32[2,3,4], 0, 2) | movedim(x:f32[2,3,4], [0,1], [1,2]) | tile(x:f32[2], [2,2])
     unbind(x:f32[2,3]) | unbind(x:f32[2,3], 1)
+    swapaxes(x:f32[2,3], 0, 1) | moveaxis(x:f32[2,3,4], 0, -1) | concat([x:f32[2], y:f32[1]]) | t(x:f32[2,3])
     narrow(x:f32[4,3], 0, 1, 2) | select(x:f32[4,3], 1, -1)
     h = x:f32[3,4].T; h.reshape(2, 6).flip([1]).permute(1, 0) | pad(flip(x:f32[2,3], [1]), [1,0])[::2, 1:]
     x:f32[2,3].expand(2, 2, 3)[1].T

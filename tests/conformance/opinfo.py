@@ -35,11 +35,13 @@ def _set_sizes(sizes):
 GROUPS = {
     "creation": "arange zeros ones full linspace eye zeros_like ones_like full_like meshgrid tril_indices triu_indices",
     "movement": """reshape view expand broadcast_to permute flip pad cat stack repeat repeat_interleave split chunk squeeze
-        unsqueeze T mT transpose flatten unflatten diag diagonal roll unfold tril triu movedim tile unbind narrow select expand_as diag_embed
+        unsqueeze T mT transpose flatten unflatten diag diagonal roll unfold tril triu movedim tile unbind narrow select
+        expand_as diag_embed broadcast_tensors t
         pixel_shuffle pixel_unshuffle""",
     "indexing": """gather scatter scatter_reduce masked_select masked_fill nonzero one_hot __getitem__ index_select
-        take_along_dim scatter_add index_add masked_scatter bincount searchsorted unique embedding take""",
-    "casting": "float half int bool bfloat16 double long short",
+        take_along_dim scatter_add index_add masked_scatter bincount searchsorted unique embedding take
+        index_copy index_fill bucketize""",
+    "casting": "byte char float half int bool bfloat16 double long short",
     "unary": """neg logical_not bitwise_not abs sign square sqrt rsqrt reciprocal exp exp2 log log2 log10 sin cos tan asin acos
         atan sinh cosh tanh asinh acosh atanh erf trunc ceil floor round isnan isinf isfinite expm1 log1p erfc sinc logit
         nan_to_num frac isposinf isneginf signbit lgamma digamma erfinv""",
@@ -49,15 +51,15 @@ GROUPS = {
         bitwise_left_shift bitwise_right_shift copysign logaddexp where lerp clamp eq ne lt le gt ge isclose atan2 hypot xlogy
         fmax fmin logaddexp2 logical_and logical_or logical_xor addcmul addcdiv""",
     "reduce": """sum prod max min amax amin any all mean var std var_mean std_mean normalize softmax log_softmax softmin logsumexp
-        argmax argmin allclose norm median nansum count_nonzero""",
-    "scan_sort": "cumsum cumprod cummax cummin logcumsumexp sort argsort topk",
-    "matmul": "matmul bmm addmm baddbmm dot einsum linear outer tensordot",
-    "conv": """conv1d conv2d conv3d conv_transpose1d conv_transpose2d avg_pool1d avg_pool2d avg_pool3d max_pool1d max_pool2d
+        argmax argmin allclose norm median nansum count_nonzero histc""",
+    "scan_sort": "cumsum cumprod cummax cummin logcumsumexp sort argsort topk msort kthvalue",
+    "matmul": "mm mv matmul bmm addmm baddbmm dot einsum linear outer tensordot",
+    "conv": """conv1d conv2d conv3d conv_transpose1d conv_transpose2d conv_transpose3d avg_pool1d avg_pool2d avg_pool3d max_pool1d max_pool2d
         max_pool3d max_unpool2d adaptive_avg_pool1d adaptive_avg_pool2d adaptive_avg_pool3d adaptive_max_pool1d
         adaptive_max_pool2d adaptive_max_pool3d interpolate""",
-    "nn": """layer_norm batch_norm group_norm instance_norm rms_norm scaled_dot_product_attention cosine_similarity cdist""",
+    "nn": """layer_norm batch_norm group_norm instance_norm rms_norm scaled_dot_product_attention cosine_similarity cdist pairwise_distance""",
     "loss": """cross_entropy nll_loss binary_cross_entropy binary_cross_entropy_with_logits kl_div huber_loss smooth_l1_loss l1_loss
-        mse_loss hinge_embedding_loss""",
+        mse_loss hinge_embedding_loss margin_ranking_loss cosine_embedding_loss""",
 }
 GROUP_OF = {op: group for group, ops in GROUPS.items() for op in ops.split()}
 VARIANTS_LEFT_OUT = {("norm", "nuc"), ("interpolate", "bicubic")}
@@ -71,9 +73,9 @@ LEFT_OUT = [
     re.compile(r"(addmm|baddbmm)\(.*:[iu]\d+\[.*(alpha|beta)=\d*\.\d"),  # fractions truncated for integers
     re.compile(r"linspace\(.*\[\]"),  # bounds in tensors
     re.compile(r"logit\(.*, 0\.6\)"),  # bounds that cross
-    re.compile(r"embedding\(.*(max_norm|sparse|scale_grad)"),  # changes its weights; another storage; another gradient
     re.compile(r"repeat_interleave\(.*output_size"),
-    re.compile(r"topk\(x:[iu]\d+\["),  # equal elements in no order
+    re.compile(r"(margin_ranking|cosine_embedding)_loss\(x:([iu]\d+|bool)\["),  # losses of integers
+    re.compile(r"(topk|kthvalue)\(x:[iu]\d+\["),  # equal elements in no order
     re.compile(r"tensordot\(x:\w+\[1,1,1\], y:\w+\[2,1,2\]"),  # contracted axes of different size
 ]
 
@@ -240,7 +242,8 @@ def add_op(book, op, name, group):
                     if not _same(sample, op, text, arrays):
                         print(f"opinfo: {op.full_name}: another meaning: {text}", file=sys.stderr)
                         continue
-                    book.torch_vector(group, label, text, tolerances.of(label, dtype), arrays, "torch op_db")
+                    tol = "rel" if "max_norm" in text else tolerances.of(label, dtype)
+                    book.torch_vector(group, label, text, tol, arrays, "torch op_db")
                     taken += 1
                 if dtype == "f32" and op.supports_autograd and gradients < GRADIENT_CAP:
                     _add_gradient(book, label, text, arrays)

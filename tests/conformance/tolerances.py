@@ -16,7 +16,7 @@ EXACT = set(
     unbind select narrow T mT t flatten unflatten ravel diag diagonal diag_embed unfold gather scatter index_copy index_fill
     masked_select masked_fill masked_scatter nonzero argwhere one_hot tril triu getitem index_select take take_along_dim
     unique bincount searchsorted bucketize tril_indices triu_indices count_nonzero
-    to float half int bool bfloat16 double long short char byte bitcast
+    to float half int bool bfloat16 double long short char byte broadcast_tensors bitcast
     zeros ones full eye zeros_like ones_like full_like arange meshgrid embedding max_pool1d max_pool2d max_pool3d
     adaptive_max_pool1d adaptive_max_pool2d adaptive_max_pool3d pixel_shuffle pixel_unshuffle max_unpool2d detach
 """.split()
