@@ -10,14 +10,19 @@
 namespace lazuli {
 namespace {
 
-// The branch that is not taken must stay finite, or its zero gradient times infinity would be NaN: `x` replaced by 0
-// where the branch does not count.
-Tensor only(const Tensor& where_used, const Tensor& x) { return where(where_used, x, 0.0); }
+// The branch that is not taken must stay finite, or its zero gradient times infinity would be NaN:
+// `x` replaced by 0 where the branch does not count.
+Tensor only(const Tensor& where_used, const Tensor& x) {
+  return where(where_used, x, 0.0);
+}
 
 // exp(-|x|), in (0, 1], whose derivative at 0 is that of exp(-x).
-Tensor exp_minus_abs(const Tensor& x) { return exp(where(x < 0, x, -x)); }
+Tensor exp_minus_abs(const Tensor& x) {
+  return exp(where(x < 0, x, -x));
+}
 
-// One exponential that cannot overflow; its own derivative would meet ties at zero, hence s * (1 - s).
+// One exponential that cannot overflow; its own derivative would meet ties at zero, hence s * (1 -
+// s).
 Tensor sigmoid_of(const Tensor& x) {
   const Tensor e = exp_minus_abs(x);
   return custom_vjp(where(x < 0, e, 1.0) / (1 + e), {x}, [x](const Tensor& g) {
@@ -43,12 +48,15 @@ Tensor elu_of(const Tensor& x, double scale, double negative_scale, double inner
 }  // namespace
 
 Tensor relu(const Tensor& x) {
-  if (x.dtype() == DType::Bool) user_error("relu: bools have no relu; convert them first, as in x.to(i32)");
+  if (x.dtype() == DType::Bool)
+    user_error("relu: bools have no relu; convert them first, as in x.to(i32)");
   // Not the maximum: NaN stays, and the gradient at 0 is 0.
   return where(x <= 0, 0, x);
 }
 
-Tensor relu6(const Tensor& x) { return where(x <= 0, 0, where(x >= 6, 6, x)); }
+Tensor relu6(const Tensor& x) {
+  return where(x <= 0, 0, where(x >= 6, 6, x));
+}
 
 Tensor leaky_relu(const Tensor& x, double negative_slope) {
   require_float("leaky_relu", x);
@@ -82,25 +90,36 @@ Tensor celu(const Tensor& x, double alpha) {
 
 Tensor selu(const Tensor& x) {
   // Klambauer et al., "Self-Normalizing Neural Networks" (2017).
-  constexpr double kAlpha = 1.6732632423543772848170429916717, kScale = 1.0507009873554804934193349852946;
+  constexpr double kAlpha = 1.6732632423543772848170429916717,
+                   kScale = 1.0507009873554804934193349852946;
   require_float("selu", x);
   return in_wide(x, [](const Tensor& v) { return elu_of(v, kScale, kScale * kAlpha, 1); });
 }
+
+namespace {
+
+// x (1 + tanh(u)) / 2 = x sigmoid(2 u), u = sqrt(2 / pi) (x + 0.044715 x^3) (Hendrycks and Gimpel, 2016), by one exponential, which may
+// overflow: the quotient is then the zero that it should be.
+Tensor gelu_of(const Tensor& x) {
+  const double scale = 2 * std::sqrt(2 / std::numbers::pi), cubic = 0.044715;
+  const Tensor z = (x + x * x * x * cubic) * scale;
+  return custom_vjp(x / (1 + exp(-z)), {x}, [=](const Tensor& g) {
+    const Tensor s = sigmoid_of(z), slope = (1 + x * x * (3 * cubic)) * scale;
+    return std::vector<Tensor>{g * (s + x * (s * (1 - s)) * slope)};
+  });
+}
+
+}  // namespace
 
 Tensor gelu(const Tensor& x, std::string_view approximate) {
   require_float("gelu", x);
   require(approximate == "none" || approximate == "tanh",
           "gelu: approximate is \"{}\"; it must be none or tanh", approximate);
   if (approximate == "none") {
-    return in_wide(x, [](const Tensor& v) {
-      return v * 0.5 * (1 + erf(v * (1 / std::numbers::sqrt2)));
-    });
+    return in_wide(
+        x, [](const Tensor& v) { return v * 0.5 * (1 + erf(v * (1 / std::numbers::sqrt2))); });
   }
-  return in_wide(x, [](const Tensor& v) {
-    const double scale = std::sqrt(2 / std::numbers::pi);
-    // (1 + tanh(u)) / 2 is sigmoid(2 u).
-    return v * sigmoid_of((v + v * v * v * 0.044715) * (2 * scale));
-  });
+  return in_wide(x, gelu_of);
 }
 
 Tensor quick_gelu(const Tensor& x) {
@@ -112,7 +131,9 @@ Tensor silu(const Tensor& x) {
   require_float("silu", x);
   return in_wide(x, [](const Tensor& v) { return v * sigmoid_of(v); });
 }
-Tensor swish(const Tensor& x) { return silu(x); }
+Tensor swish(const Tensor& x) {
+  return silu(x);
+}
 
 Tensor mish(const Tensor& x) {
   require_float("mish", x);
@@ -155,16 +176,13 @@ Tensor sigmoid(const Tensor& x) {
 
 Tensor logsigmoid(const Tensor& x) {
   require_float("logsigmoid", x);
-  return in_wide(x, [](const Tensor& v) {
-    return where(v < 0, v, 0.0) - log1p(exp_minus_abs(v));
-  });
+  return in_wide(x, [](const Tensor& v) { return where(v < 0, v, 0.0) - log1p(exp_minus_abs(v)); });
 }
 
 Tensor hardsigmoid(const Tensor& x) {
   require_float("hardsigmoid", x);
-  return in_wide(x, [](const Tensor& v) {
-    return where(v <= -3, 0.0, where(v >= 3, 1.0, (v + 3) / 6));
-  });
+  return in_wide(
+      x, [](const Tensor& v) { return where(v <= -3, 0.0, where(v >= 3, 1.0, (v + 3) / 6)); });
 }
 
 Tensor hardswish(const Tensor& x) {
@@ -175,7 +193,8 @@ Tensor hardswish(const Tensor& x) {
 }
 
 Tensor hardtanh(const Tensor& x, double min_val, double max_val) {
-  if (x.dtype() == DType::Bool) user_error("hardtanh: bools have no hardtanh; convert them first, as in x.to(i32)");
+  if (x.dtype() == DType::Bool)
+    user_error("hardtanh: bools have no hardtanh; convert them first, as in x.to(i32)");
   require(min_val <= max_val, "hardtanh: min_val {} exceeds max_val {}", min_val, max_val);
   const Tensor low(constant(min_val, x.dtype())), high(constant(max_val, x.dtype()));
   return where(x <= low, low, where(x >= high, high, x));
