@@ -304,10 +304,8 @@ Tensor over_windows(const Tensor& x, int64_t axis, int64_t m, Reduce reduce) {
   return movedim(reduce(unsqueeze(x, 0), member, axis + 1), 0, axis);
 }
 
-Tensor adaptive_mean(const Tensor& x, int64_t axis, int64_t m) {
-  const int64_t n = x.size(axis);
-  if (n == m) return x;
-  if (m > 0 && n % m == 0) return mean(unflatten(x, axis, {m, n / m}), axis + 1);
+// Windows of different sizes along one axis.
+Tensor uneven_mean(const Tensor& x, int64_t axis, int64_t m) {
   return over_windows(x, axis, m, [](const Tensor& v, const Membership& member, int64_t a) {
     const Tensor total = sum(where(member.inside, v, 0.0), a);
     return total / cast(squeeze(member.count, a), v.dtype());
@@ -354,8 +352,20 @@ namespace detail {
 Tensor area_means(const Tensor& x, const Ints& size) {
   const auto n = static_cast<int64_t>(size.size());
   return in_wide(x, [&](const Tensor& v) {
+    // Axes that divide evenly are summed together; the others follow one by one.
     Tensor y = v;
-    for (int64_t i = 0; i < n; i++) y = adaptive_mean(y, y.dim() - n + i, size[at(i)]);
+    Ints places;
+    for (int64_t i = 0; i < n; i++) {
+      const int64_t axis = v.dim() - n + i + static_cast<int64_t>(places.size()), in = y.size(axis), out = size[at(i)];
+      if (in == out || out == 0 || in % out != 0) continue;
+      y = unflatten(y, axis, {out, in / out});
+      places.push_back(axis + 1);
+    }
+    if (!places.empty()) y = mean(y, places);
+    for (int64_t i = 0; i < n; i++) {
+      const int64_t axis = y.dim() - n + i;
+      if (y.size(axis) != size[at(i)]) y = uneven_mean(y, axis, size[at(i)]);
+    }
     return y;
   });
 }
