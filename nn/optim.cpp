@@ -49,12 +49,14 @@ void Optimizer::make_state(size_t kinds) {
 
 Tensor Optimizer::argument(int kind, size_t i, double value) {
   const DType dtype = parameters_[i].dtype() == DType::F64 ? DType::F64 : DType::F32;
-  const auto [it, is_new] = arguments_.try_emplace({kind, dtype, updates_[i]});
-  if (is_new) {
-    it->second = dtype == DType::F64 ? Tensor::from<double>({value}, {})
-                                     : Tensor::from<float>({static_cast<float>(value)}, {});
+  for (const Argument& a : arguments_) {
+    if (a.kind == kind && a.dtype == dtype && a.updates == updates_[i]) return a.value;
   }
-  return it->second;
+  arguments_.push_back({kind, dtype, updates_[i],
+                        dtype == DType::F64
+                            ? Tensor::from<double>({value}, {})
+                            : Tensor::from<float>({static_cast<float>(value)}, {})});
+  return arguments_.back().value;
 }
 
 void Optimizer::zero_grad() {

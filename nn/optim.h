@@ -5,8 +5,6 @@
 #pragma once
 
 #include <cstdint>
-#include <map>
-#include <tuple>
 #include <vector>
 
 #include "core/tensor.h"
@@ -53,7 +51,13 @@ class Optimizer {
   std::vector<Tensor> parameters_;
   std::vector<std::vector<Tensor>> states_;
   std::vector<int64_t> updates_;
-  std::map<std::tuple<int, DType, int64_t>, Tensor> arguments_;  // of the step that is being made
+  struct Argument {
+    int kind;
+    DType dtype;
+    int64_t updates;
+    Tensor value;
+  };
+  std::vector<Argument> arguments_;  // of the step that is being made: a handful
   double learning_rate_ = 0;
   int64_t steps_ = 0;
 };
