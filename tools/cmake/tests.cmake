@@ -18,8 +18,7 @@ function(lazuli_test_executable target)
   lazuli_settings(${target})
   target_compile_options(${target} PRIVATE $<$<CONFIG:Release>:-O1>)  # it compiles longer than it runs
   target_link_libraries(${target} PRIVATE
-    lazuli_tools doctest::doctest nlohmann_json::nlohmann_json ZLIB::ZLIB Threads::Threads
-    ${CMAKE_DL_LIBS})
+    lazuli doctest::doctest ZLIB::ZLIB Threads::Threads ${CMAKE_DL_LIBS})
   target_compile_definitions(${target} PRIVATE
     DOCTEST_CONFIG_SUPER_FAST_ASSERTS
     LAZULI_SOURCE_DIR="${PROJECT_SOURCE_DIR}"
@@ -30,6 +29,7 @@ function(lazuli_test_executable target)
 endfunction()
 
 lazuli_test_executable(lazuli_tests ${test_sources})
+target_link_libraries(lazuli_tests PRIVATE lazuli_tools nlohmann_json::nlohmann_json)
 lazuli_test_executable(lazuli_tests_front ${front_sources})
 set_target_properties(lazuli_tests_front PROPERTIES EXCLUDE_FROM_ALL ON)
 
