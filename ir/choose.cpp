@@ -140,11 +140,9 @@ void schedule_plainly(Kernel& kernel) {
 }
 
 constexpr ScheduleRule kRules[] = {
-    {"contraction", schedule_contraction},
-    {"row blocks", schedule_row_blocks},
-    {"columns", schedule_columns},
-    {"pointwise", schedule_pointwise},
-    {"rows", schedule_rows},
+    {"dot products", schedule_dot},      {"contraction", schedule_contraction},
+    {"row blocks", schedule_row_blocks}, {"columns", schedule_columns},
+    {"pointwise", schedule_pointwise},   {"rows", schedule_rows},
 };
 
 // Loops over masked elements that add nothing end at the mask.
@@ -173,6 +171,7 @@ std::vector<Chosen> schedule_by_rules(Kernel& kernel, const Target& target, cons
   ScheduleWriter w(kernel, target, vector_lanes(kernel, target));
   std::vector<Chosen> chosen;
   limit_masked(w);
+  order_dims(w);
   std::vector<StageGroup> groups = group_stages(kernel);
   for (size_t i = 0; i < groups.size(); i++) {
     StageGroup& g = groups[i];
@@ -213,7 +212,7 @@ void choose_schedule(Kernel& kernel, const Target& target) {
         refused.insert(current);
       } else {
         const size_t before = refused.size();
-        for (const char* name : {"row blocks", "contraction", "rows"}) {
+        for (const char* name : {"row blocks", "dot products", "contraction", "rows"}) {
           for (const Chosen& c : chosen) {
             if (refused.size() == before && c.second == name) refused.insert(c);
           }

@@ -243,6 +243,11 @@ bool schedule_contraction(ScheduleWriter& w, StageGroup& g) {
     epilogue.erase(epilogue.begin() + 1);
   }
   Stage* root = epilogue.empty() ? s : epilogue[0];
+  // Summed axes in the order of b's memory, so that consecutive steps find neighbouring lines.
+  const NodeRef& b = s->values[0].expr->src[static_cast<size_t>(c.b)];
+  std::stable_sort(c.reduced.begin(), c.reduced.end(), [&](const NodeRef& x, const NodeRef& y) {
+    return strides_along(w.kernel(), b, x).largest > strides_along(w.kernel(), b, y).largest;
+  });
   const Tile tile = choose_tile(w.target(), static_cast<int>(w.lanes()), extent(c.r),
                                 c.y ? extent(c.y) : 1, extent(c.v), false);
   Packer packer(w, s, c, tile);
@@ -255,15 +260,19 @@ bool schedule_contraction(ScheduleWriter& w, StageGroup& g) {
     schedule_deep(w, s, c, tile, t, kc);
     return true;
   }
-  // The loop outside keeps its panel in L1. Few panels leave too little to share out: then panels
-  // are a phase of their own.
+  // The loop outside keeps its panel in L1. Where it has few iterations to share out, row tiles go
+  // outside, and panels are a phase of their own.
   const std::string images = t.y.empty() ? "" : " " + t.y;
-  const bool few_panels = packs_b && batch.empty() && images.empty() && packer.row_tiles() >= 16 &&
-                          (extent(c.v) + tile.nv * w.lanes() - 1) / (tile.nv * w.lanes()) < 8;
-  const std::string outer = packs_b && !few_panels ? batch + images + " " + t.v + " " + t.r
-                            : few_panels           ? batch + " " + t.r + " " + t.v
-                                                   : batch + images + " " + t.v + " " + t.r;
-  const std::string innermost = few_panels ? t.v : t.r;
+  int64_t leading = (extent(c.v) + tile.nv * w.lanes() - 1) / (tile.nv * w.lanes());
+  if (c.y) leading = (extent(c.y) + tile.ny - 1) / tile.ny;
+  for (const NodeRef& d : s->values[0].dims) {
+    const bool tiled = d.get() == c.v.get() || d.get() == c.r.get() || d.get() == c.y.get();
+    if (!tiled) leading = std::max(leading, extent(d));
+  }
+  const bool rows_first = leading < 8 && packer.row_tiles() >= 16;
+  const std::string outer =
+      rows_first ? batch + " " + t.r + images + " " + t.v : batch + images + " " + t.v + " " + t.r;
+  const std::string innermost = rows_first ? t.v : t.r;
   const std::string ks = w.loops(*s, c.reduced);
   if (root == s) {
     w.step("order {}{}{}{}", s->name, outer, ks, t.inner);
@@ -275,7 +284,7 @@ bool schedule_contraction(ScheduleWriter& w, StageGroup& g) {
     const bool seen = s->values[0].slot >= 0 || s->values[0].scope == Scope::Shared;
     if (!seen) w.step("scope {} reg", s->values[0].name);
   }
-  if (packs_b) packer.pack_b({root, few_panels ? "" : t.v, ""});
+  if (packs_b) packer.pack_b({root, rows_first ? "" : t.v, ""});
   if (packs_a) packer.pack_a({root, "", ""});
   w.parallel(root);
   w.reason(fmt::format("{}: tile of {} rows, {} images and {} vectors; {}{}", s->name, tile.mr,

@@ -233,7 +233,7 @@ bool schedule_pointwise(ScheduleWriter& w, StageGroup& g) {
 // walked row by row in the order of memory, eight rows a visit, with the partial sums in the output
 // itself, which stays in L1.
 bool schedule_columns(ScheduleWriter& w, StageGroup& g) {
-  constexpr int64_t kBlock = 1024, kRows = 8, kLong = 64;
+  constexpr int64_t kLargest = 1024, kRows = 8, kLong = 64, kBlocks = 16;
   Stage* s = g.root();
   if (g.members.size() > 1 || !reduces(*s) || w.lanes() == 1) return false;
   const NodeRef v = vector_axis(w.kernel(), *s, s->axes, static_cast<int>(w.lanes()));
@@ -257,11 +257,15 @@ bool schedule_columns(ScheduleWriter& w, StageGroup& g) {
     return true;
   }
   const std::string n = w.loop(*s, v), r = w.loop(*s, reduced.back());
+  // Blocks enough to share out, of whole cache lines; longer ones where rows stream from memory.
+  const bool streams = length * extent(v) * size_of(s->values[0].expr->dtype) > w.target().l3 / 2;
+  const int64_t unit = 4 * w.lanes(), wanted = extent(v) / (streams ? kBlocks / 4 : kBlocks);
+  const int64_t block = std::clamp(wanted / unit * unit, 2 * unit, kLargest);
   std::vector<NodeRef> outer_reduced(reduced.begin(), reduced.end() - 1);
   const std::string around = w.loops(*s, kept), rows = w.loops(*s, outer_reduced);
   w.step(
       "split {0} {1} {1}.b {1} {2}; split {0} {1} {1}.o {1}.u {3}; split {0} {1}.u {1}.u {1}.v {4}",
-      s->name, n, kBlock, 2 * w.lanes(), w.lanes());
+      s->name, n, block, 2 * w.lanes(), w.lanes());
   w.step("split {0} {1} {1}.o {1}.i {2}", s->name, r, kRows);
   w.step(
       "order {0}{1} {2}.b{3} {4}.o {2}.o {4}.i {2}.u {2}.v; unroll {0} {4}.i {2}.u; vector {0} "

@@ -66,12 +66,16 @@ void fuse_siblings(ScheduleWriter& w, StageGroup& g);
 /// Values that only their own stage reads, at the same point, are not stored at all.
 void forward_values(ScheduleWriter& w, const StageGroup& g);
 
+/// Values that a contraction reads along an axis which is not their last get another storage order.
+void order_dims(ScheduleWriter& w);
+
 /// A rule: schedules the whole group if it applies.
 struct ScheduleRule {
   const char* name;
   bool (*apply)(ScheduleWriter&, StageGroup&);
 };
 
+bool schedule_dot(ScheduleWriter& w, StageGroup& g);
 bool schedule_contraction(ScheduleWriter& w, StageGroup& g);
 bool schedule_row_blocks(ScheduleWriter& w, StageGroup& g);
 bool schedule_columns(ScheduleWriter& w, StageGroup& g);

@@ -353,6 +353,36 @@ void limit(Kernel& k, const Step& step) {
           print_step(step), v->name);
 }
 
+// Reads of V get their coordinates in the same new order.
+void set_dims(Kernel& k, const Step& step) {
+  Value* v = k.find_value(step.args[0]);
+  require(v->slot < 0, "schedule: `{}`: {} is an output; its layout is row-major", print_step(step),
+          v->name);
+  std::vector<size_t> order;
+  for (size_t i = 1; i < step.args.size(); i++)
+    order.push_back(static_cast<size_t>(number(step, step.args[i])));
+  std::vector<size_t> sorted = order;
+  std::sort(sorted.begin(), sorted.end());
+  bool permutation = sorted.size() == v->dims.size();
+  for (size_t i = 0; permutation && i < sorted.size(); i++) permutation = sorted[i] == i;
+  require(permutation, "schedule: `{}`: does not name each of the {} dimensions of {} once",
+          print_step(step), v->dims.size(), v->name);
+  const std::vector<NodeRef> old = v->dims;
+  for (size_t i = 0; i < order.size(); i++) v->dims[i] = old[order[i]];
+  for (const auto& s : k.stages) {
+    for (Value& reader : s->values) {
+      Substitution map;
+      visit(reader.expr, [&](const NodeRef& n) {
+        if (n->op != Op::Read || n->integer() != v->id) return;
+        std::vector<NodeRef> index;
+        for (size_t place : order) index.push_back(n->src[place]);
+        map[n] = read(v->id, n->dtype, std::move(index));
+      });
+      if (!map.empty()) reader.expr = substitute(reader.expr, map);
+    }
+  }
+}
+
 struct StepKind {
   std::string_view op;
   size_t min_args, max_args;
@@ -377,6 +407,7 @@ constexpr StepKind kSteps[] = {
     {"stream", 1, 1, set_stream, "stream V"},
     {"fuse", 2, 2, fuse, "fuse A B"},
     {"pack", 3, 3, pack, "pack S i P"},
+    {"dims", 2, kMany, set_dims, "dims V n..."},
     {"limit", 1, 1, limit, "limit V"},
     {"lift", 3, 3, lift, "lift S n P"},
     {"flatten", 4, 4, flatten, "flatten S a b f"},

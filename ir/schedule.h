@@ -9,6 +9,7 @@
 //   stream V                     non-temporal stores
 //   fuse A B                     B's values join the loops of A (equal axes)
 //   pack S i P                   factor i (0, 1) of the product that S sums becomes stage P
+//   dims V n...                  V's dimensions in another order (their present places): another row-major storage
 //   lift S n P                   the n-th load of S (as printed, from 0) becomes stage P
 //   limit V                      loops end at the mask of V = where(k < bound, x, -inf or 0)
 //   (ir/limits.h) flatten S a b f              neighbouring axes a, b of S become one axis f

@@ -1,0 +1,104 @@
+// Rules for sums of products whose lanes are better laid along a summed axis, and for the storage
+// order of their operands.
+#include <algorithm>
+
+#include "ir/choose_rules.h"
+#include "ir/index.h"
+
+namespace lazuli {
+namespace {
+
+// Axes that are kept and used by one factor only.
+std::vector<NodeRef> axes_of_one(const Value& v, const NodeRef& factor, const NodeRef& other) {
+  std::vector<NodeRef> r;
+  for (const NodeRef& d : v.dims) {
+    if (uses(factor, d) && !uses(other, d)) r.push_back(d);
+  }
+  return r;
+}
+
+// Of these axes the one whose tile wastes least: an axis of 2 to 4 is unrolled whole, else the
+// longest.
+NodeRef tile_axis(const std::vector<NodeRef>& axes) {
+  NodeRef best;
+  for (const NodeRef& a : axes) {
+    const bool small = extent(a) >= 2 && extent(a) <= 4;
+    const bool best_small = best && extent(best) >= 2 && extent(best) <= 4;
+    if (!best || (small && !best_small) || (small == best_small && extent(a) > extent(best)))
+      best = a;
+  }
+  return best;
+}
+
+}  // namespace
+
+// A contraction whose kept axes are too short for vectors, or scattered in both factors, while both
+// are contiguous along a summed axis (the weight gradient of a convolution): a tile of dot
+// products, with lanes along that axis.
+bool schedule_dot(ScheduleWriter& w, StageGroup& g) {
+  Stage* s = g.root();
+  if (g.members.size() > 1 || w.lanes() == 1 || !s->limit.empty()) return false;
+  const Contraction c = contraction_of(*s, {});
+  if (!c.is || extent(c.v) >= w.lanes()) return false;
+  const Value& v = s->values[0];
+  const NodeRef lane = c.reduced.back();
+  const NodeRef &f0 = v.expr->src[0], &f1 = v.expr->src[1];
+  const Strides st0 = strides_along(w.kernel(), f0, lane),
+                st1 = strides_along(w.kernel(), f1, lane);
+  const bool contiguous = st0.unit > 0 && st0.other == 0 && st1.unit > 0 && st1.other == 0;
+  if (!contiguous || extent(lane) < w.lanes()) return false;
+  const NodeRef rows = tile_axis(axes_of_one(v, f0, f1)),
+                columns = tile_axis(axes_of_one(v, f1, f0));
+  if (!rows || !columns) return false;
+  const int64_t room = w.target().vector_registers - 4;
+  const int64_t mc = std::min<int64_t>(extent(columns), 3),
+                mr = std::min<int64_t>(extent(rows), room / mc);
+  std::vector<NodeRef> kept;
+  for (const NodeRef& d : v.dims) {
+    if (d.get() != rows.get() && d.get() != columns.get()) kept.push_back(d);
+  }
+  std::vector<NodeRef> summed(c.reduced.begin(), c.reduced.end() - 1);
+  const std::string r = w.loop(*s, rows), q = w.loop(*s, columns), l = w.loop(*s, lane);
+  const std::string around = w.loops(*s, kept), inside = w.loops(*s, summed);
+  w.step(
+      "split {0} {1} {1}.o {1}.i {2}; split {0} {3} {3}.o {3}.i {4}; split {0} {5} {5}.o {5}.v {6}",
+      s->name, r, mr, q, mc, l, w.lanes());
+  // The operand that few loops depend on stays in cache while the others turn.
+  w.step(
+      "order {0} {1}.o {2}.o{3}{4} {5}.o {1}.i {2}.i {5}.v; unroll {0} {1}.i {2}.i; vector {0} "
+      "{5}.v",
+      s->name, r, q, around, inside, l);
+  w.parallel(s);
+  w.reason(fmt::format("{}: dot products of {} by {} rows, lanes along the summed axis {}", s->name,
+                       mr, mc, l));
+  return true;
+}
+
+// A value of a phase of its own that a contraction reads along the wrong axis is stored with that
+// axis last: cheaper than packing it again.
+void order_dims(ScheduleWriter& w) {
+  std::vector<std::string> steps;
+  for (const auto& s : w.kernel().stages) {
+    const Contraction c = contraction_of(*s, {});
+    if (!c.is || extent(c.v) < w.lanes()) continue;
+    const NodeRef& b = s->values[0].expr->src[static_cast<size_t>(c.b)];
+    if (b->op != Op::Read) continue;
+    const auto [owner, v] = w.kernel().find_value(static_cast<int>(b->integer()));
+    if (v->slot >= 0 || v->reduces() || owner->values.size() > 1 || !values_read(*owner).empty())
+      continue;
+    if (readers_of(w.kernel(), *owner).size() != 1) continue;
+    size_t place = v->dims.size();
+    for (size_t d = 0; d < b->src.size(); d++) {
+      if (b->src[d].get() == c.v.get()) place = d;
+    }
+    if (place + 1 >= v->dims.size()) continue;
+    std::string order;
+    for (size_t d = 0; d < v->dims.size(); d++) {
+      if (d != place) order += fmt::format(" {}", d);
+    }
+    steps.push_back(fmt::format("dims {}{} {}", v->name, order, place));
+  }
+  for (const std::string& step : steps) w.step("{}", step);
+}
+
+}  // namespace lazuli
