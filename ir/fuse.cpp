@@ -470,6 +470,9 @@ class Partitioner {
     if (kern(k).contraction && cuts_tile(cut)) {
       return "it reduces small pieces of a contraction's axes, which would be cut into them";
     }
+    if (kern(k).contraction && interleaves(*lab)) {
+      return "it spreads a contraction's result between other elements";
+    }
     std::set<int> drop = lost;
     drop.insert(cut.begin(), cut.end());
     if (auto why = misfit(n, k, *lab, drop)) return why;
@@ -488,6 +491,16 @@ class Partitioner {
       size *= p_.atoms.extent(a);
     }
     return pieces && size < kSmallPiece;
+  }
+
+  // An axis made of an atom and something inside it: the nest of the contraction would run in steps.
+  bool interleaves(const Labels& lab) {
+    for (const Pieces& pieces : p_.atoms.resolve(lab)) {
+      for (size_t i = 1; i < pieces.size(); i++) {
+        if (pieces[i].atom < 0 && pieces[i - 1].atom >= 0) return true;
+      }
+    }
+    return false;
   }
 
   // Does n read a main member of kernel k through windows or padding?

@@ -301,6 +301,19 @@ class KernelBuilder {
     return labels;
   }
 
+  // The same pieces under other axes: the finish part walks what the main part wrote in a nest of its own.
+  Labels renamed(const Labels& labels) {
+    Labels out;
+    for (const Pieces& l : labels) {
+      Pieces fresh;
+      for (const Piece& piece : p_.atoms.resolve(l)) {
+        fresh.push_back({p_.atoms.make(piece.extent), piece.extent});
+      }
+      out.push_back(fresh);
+    }
+    return out;
+  }
+
   void label(int n, bool finish) {
     const Node& v = node(n);
     const Shape& shape = space(v);
@@ -319,7 +332,7 @@ class KernelBuilder {
     if (finish && is_reduce(v.op)) {
       made.part_space = complete(l);
       made.chunks = chunks_of(n, made.part_space);
-      l = anonymous(shape);
+      l = renamed(made.part_space);
     } else if (finish) {
       if (const auto s = source_labels(n, true)) {
         l = p_.atoms.unify(l, *s, shape, Atoms::Join::First);
