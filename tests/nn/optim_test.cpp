@@ -1,4 +1,5 @@
-// Optimizers against PyTorch's trajectories (trajectories.py), and what a step must not do: compile, or keep memory.
+// Optimizers against PyTorch's trajectories (trajectories.py), and what a step must not do:
+// compile, or keep memory.
 #include "nn/optim.h"
 
 #include <doctest/doctest.h>
@@ -16,7 +17,9 @@ using nlohmann::json;
 
 namespace {
 
-json trajectories() { return json::parse(std::ifstream(LAZULI_TEST_DIR "/nn/trajectories.json")); }
+json trajectories() {
+  return json::parse(std::ifstream(LAZULI_TEST_DIR "/nn/trajectories.json"));
+}
 
 std::unique_ptr<nn::Optimizer> make_optimizer(const json& c, const std::vector<Tensor>& parameters,
                                               double rate) {
@@ -107,7 +110,9 @@ std::string refusal(F f) {
   return "no error";
 }
 
-Tensor parameter() { return ones({2}).requires_grad_(); }
+Tensor parameter() {
+  return ones({2}).requires_grad_();
+}
 
 }  // namespace
 
@@ -219,11 +224,13 @@ TEST_SUITE("nn") {
 
   TEST_CASE("what cannot be optimized is refused") {
     CHECK(refusal([] { nn::SGD({}, 0.1); }) == "optimizer: there are no parameters to optimize");
-    CHECK(refusal([] { nn::SGD({parameter(), ones({2})}, 0.1); }) ==
-          "optimizer: parameter 1 does not require a gradient; call requires_grad_() on it");
+    CHECK(refusal([] {
+            nn::SGD({parameter(), ones({2})}, 0.1);
+          }) == "optimizer: parameter 1 does not require a gradient; call requires_grad_() on it");
     const Tensor p = parameter();
-    CHECK(refusal([&] { nn::SGD({p, p}, 0.1); }) ==
-          "optimizer: parameters 0 and 1 are the same tensor; give it once");
+    CHECK(refusal([&] {
+            nn::SGD({p, p}, 0.1);
+          }) == "optimizer: parameters 0 and 1 are the same tensor; give it once");
     CHECK(refusal([] { nn::Adam({parameter()}, -1); }) ==
           "optimizer: the learning rate is -1, but must not be negative");
     CHECK(refusal([] { nn::Adam({parameter()}).set_learning_rate(NAN); }) ==
