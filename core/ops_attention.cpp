@@ -20,19 +20,24 @@ constexpr std::string_view kOp = "scaled_dot_product_attention";
 constexpr double kInf = std::numeric_limits<double>::infinity();
 
 void check_operands(const Tensor& q, const Tensor& k, const Tensor& v) {
-  require(q.dim() >= 2 && k.dim() >= 2 && v.dim() >= 2, "{}: shapes {}, {} and {}; all need at least two dimensions", kOp,
-          to_string(q.shape()), to_string(k.shape()), to_string(v.shape()));
-  require(q.dtype() == k.dtype() && q.dtype() == v.dtype(), "{}: query, key and value are {}, {} and {}; they must agree",
-          kOp, name(q.dtype()), name(k.dtype()), name(v.dtype()));
+  require(q.dim() >= 2 && k.dim() >= 2 && v.dim() >= 2,
+          "{}: shapes {}, {} and {}; all need at least two dimensions", kOp, to_string(q.shape()),
+          to_string(k.shape()), to_string(v.shape()));
+  require(q.dtype() == k.dtype() && q.dtype() == v.dtype(),
+          "{}: query, key and value are {}, {} and {}; they must agree", kOp, name(q.dtype()),
+          name(k.dtype()), name(v.dtype()));
   require_float(kOp, q);
-  require(q.size(-1) == k.size(-1), "{}: rows of the query {} and the key {} have {} and {} elements", kOp,
+  require(q.size(-1) == k.size(-1),
+          "{}: rows of the query {} and the key {} have {} and {} elements", kOp,
           to_string(q.shape()), to_string(k.shape()), q.size(-1), k.size(-1));
-  require(k.size(-2) == v.size(-2), "{}: the key {} has {} rows, the value {} has {}", kOp, to_string(k.shape()),
-          k.size(-2), to_string(v.shape()), v.size(-2));
+  require(k.size(-2) == v.size(-2), "{}: the key {} has {} rows, the value {} has {}", kOp,
+          to_string(k.shape()), k.size(-2), to_string(v.shape()), v.size(-2));
 }
 
 // (..., heads, L, E) as (..., groups, heads / groups, L, E).
-Tensor grouped(const Tensor& x, int64_t groups) { return unflatten(x, -3, {groups, x.size(-3) / groups}); }
+Tensor grouped(const Tensor& x, int64_t groups) {
+  return unflatten(x, -3, {groups, x.size(-3) / groups});
+}
 
 struct Masked {
   Tensor scores;
@@ -43,16 +48,17 @@ Masked masked(const Tensor& scores, const std::optional<Tensor>& mask, bool is_c
   const Shape shape = scores.shape();
   if (is_causal) {
     const int64_t rank = scores.dim();
-    const Tensor row(detail::coordinate(shape, rank - 2)), column(detail::coordinate(shape, rank - 1));
+    const Tensor row(detail::coordinate(shape, rank - 2)),
+        column(detail::coordinate(shape, rank - 1));
     return {where(column <= row, scores, -kInf), false};
   }
   if (!mask) return {scores, false};
   require(broadcast_shapes(kOp, mask->shape(), shape) == shape,
-          "{}: the mask of shape {} does not broadcast to the scores' shape {}", kOp, to_string(mask->shape()),
-          to_string(shape));
+          "{}: the mask of shape {} does not broadcast to the scores' shape {}", kOp,
+          to_string(mask->shape()), to_string(shape));
   if (mask->dtype() == DType::Bool) return {where(*mask, scores, -kInf), true};
-  require(is_float(mask->dtype()), "{}: the mask is {}; it must be bool, or a float that is added", kOp,
-          name(mask->dtype()));
+  require(is_float(mask->dtype()), "{}: the mask is {}; it must be bool, or a float that is added",
+          kOp, name(mask->dtype()));
   return {scores + cast(*mask, scores.dtype()), true};
 }
 
@@ -72,20 +78,22 @@ Tensor weights_of(const Masked& m) {
 }  // namespace
 
 Tensor scaled_dot_product_attention(const Tensor& query, const Tensor& key, const Tensor& value,
-                                    const std::optional<Tensor>& attn_mask, double dropout_p, bool is_causal,
-                                    std::optional<double> scale, bool enable_gqa) {
+                                    const std::optional<Tensor>& attn_mask, double dropout_p,
+                                    bool is_causal, std::optional<double> scale, bool enable_gqa) {
   check_operands(query, key, value);
   require(!(is_causal && attn_mask), "{}: is_causal and attn_mask are both given; give one", kOp);
   const DType wide = accumulator(query.dtype());
   Tensor q = cast(query, wide), k = cast(key, wide), v = cast(value, wide);
   std::optional<Tensor> mask = attn_mask;
   if (enable_gqa) {
-    require(q.dim() >= 3 && k.dim() >= 3 && v.dim() >= 3 && k.size(-3) == v.size(-3) && k.size(-3) > 0 &&
-                q.size(-3) % k.size(-3) == 0,
-            "{}: the heads of the query {} are not a multiple of those of the key {} and the value {}", kOp,
-            to_string(q.shape()), to_string(k.shape()), to_string(v.shape()));
+    require(
+        q.dim() >= 3 && k.dim() >= 3 && v.dim() >= 3 && k.size(-3) == v.size(-3) &&
+            k.size(-3) > 0 && q.size(-3) % k.size(-3) == 0,
+        "{}: the heads of the query {} are not a multiple of those of the key {} and the value {}",
+        kOp, to_string(q.shape()), to_string(k.shape()), to_string(v.shape()));
     const int64_t groups = k.size(-3);
-    if (mask && mask->dim() >= 3) mask = mask->size(-3) == 1 ? unsqueeze(*mask, -3) : grouped(*mask, groups);
+    if (mask && mask->dim() >= 3)
+      mask = mask->size(-3) == 1 ? unsqueeze(*mask, -3) : grouped(*mask, groups);
     q = grouped(q, groups);
     k = unsqueeze(k, -3);
     v = unsqueeze(v, -3);
@@ -102,7 +110,9 @@ Tensor scaled_dot_product_attention(const Tensor& query, const Tensor& key, cons
 namespace {
 
 // The value of `x`, with its gradient times `factor`.
-Tensor gradient_scaled(const Tensor& x, const Tensor& factor) { return (x - detach(x)) * factor + detach(x); }
+Tensor gradient_scaled(const Tensor& x, const Tensor& factor) {
+  return (x - detach(x)) * factor + detach(x);
+}
 
 // Rows scaled down to max_norm; the gradient is that of the rows as they are.
 Tensor renormed(const Tensor& rows, double max_norm, double p) {
@@ -123,12 +133,15 @@ Tensor frequency(const Tensor& place, int64_t rows, DType dtype) {
 
 Tensor embedding(const Tensor& input, const Tensor& weight, std::optional<int64_t> padding_idx,
                  std::optional<double> max_norm, double norm_type, bool scale_grad_by_freq, bool) {
-  require(is_int(input.dtype()), "embedding: the indices are {}, not integers; convert them first, as in x.to(i64)",
+  require(is_int(input.dtype()),
+          "embedding: the indices are {}, not integers; convert them first, as in x.to(i64)",
           name(input.dtype()));
-  require(weight.dim() == 2, "embedding: the weight has shape {}; it needs rows and columns", to_string(weight.shape()));
+  require(weight.dim() == 2, "embedding: the weight has shape {}; it needs rows and columns",
+          to_string(weight.shape()));
   const int64_t rows = weight.size(0);
   require(!padding_idx || (*padding_idx >= -rows && *padding_idx < rows),
-          "embedding: padding_idx is {}, but the weight has {} rows", padding_idx.value_or(0), rows);
+          "embedding: padding_idx is {}, but the weight has {} rows", padding_idx.value_or(0),
+          rows);
   Shape shape = input.shape();
   shape.push_back(weight.size(1));
   check_shape("embedding", shape);

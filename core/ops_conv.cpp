@@ -9,12 +9,14 @@ namespace lazuli {
 
 namespace detail {
 
-Ints per_axis(std::string_view op, std::string_view what, const Sizes& sizes, int64_t n, int64_t least) {
+Ints per_axis(std::string_view op, std::string_view what, const Sizes& sizes, int64_t n,
+              int64_t least) {
   Ints out = sizes.list();
-  require(out.size() == 1 || static_cast<int64_t>(out.size()) == n, "{}: {} has {} numbers; give one or {}", op, what,
-          out.size(), n);
+  require(out.size() == 1 || static_cast<int64_t>(out.size()) == n,
+          "{}: {} has {} numbers; give one or {}", op, what, out.size(), n);
   if (out.size() == 1) out = Ints(static_cast<size_t>(n), out[0]);
-  for (int64_t v : out) require(v >= least, "{}: {} is {}; it must be at least {}", op, what, v, least);
+  for (int64_t v : out)
+    require(v >= least, "{}: {} is {}; it must be at least {}", op, what, v, least);
   return out;
 }
 
@@ -40,7 +42,9 @@ NodeRef windows(const NodeRef& x, const Ints& size, const Ints& step, const Ints
 
 namespace {
 
-size_t at(int64_t i) { return static_cast<size_t>(i); }
+size_t at(int64_t i) {
+  return static_cast<size_t>(i);
+}
 
 // The arguments of a convolution over n spatial axes, checked. x has a batch.
 struct Convolution {
@@ -60,15 +64,18 @@ struct Convolution {
 // Labels of axes for the contraction; spatial and kernel axes count on from theirs.
 enum : int64_t { kBatch, kGroup, kIn, kOut, kSpatial = 10, kKernel = 20 };
 
-Convolution checked(std::string_view op, int64_t n, const Tensor& x, const Tensor& weight, const OptionalTensor& bias,
-                    const Sizes& stride, const Sizes& dilation, int64_t groups) {
-  require(x.dim() == n + 2 || x.dim() == n + 1, "{}: the input has shape {}; it needs a batch, channels and {} spatial "
-          "dimensions, or no batch", op, to_string(x.shape()), n);
-  require(weight.dim() == n + 2, "{}: the weight has shape {}; it needs {} dimensions", op, to_string(weight.shape()),
-          n + 2);
+Convolution checked(std::string_view op, int64_t n, const Tensor& x, const Tensor& weight,
+                    const OptionalTensor& bias, const Sizes& stride, const Sizes& dilation,
+                    int64_t groups) {
+  require(x.dim() == n + 2 || x.dim() == n + 1,
+          "{}: the input has shape {}; it needs a batch, channels and {} spatial "
+          "dimensions, or no batch",
+          op, to_string(x.shape()), n);
+  require(weight.dim() == n + 2, "{}: the weight has shape {}; it needs {} dimensions", op,
+          to_string(weight.shape()), n + 2);
   require(x.dtype() == weight.dtype() && (!bias || bias->dtype() == x.dtype()),
-          "{}: the input is {}, the weight {}{}; convert one with .to()", op, name(x.dtype()), name(weight.dtype()),
-          bias ? fmt::format(" and the bias {}", name(bias->dtype())) : "");
+          "{}: the input is {}, the weight {}{}; convert one with .to()", op, name(x.dtype()),
+          name(weight.dtype()), bias ? fmt::format(" and the bias {}", name(bias->dtype())) : "");
   const bool batched = x.dim() == n + 2;
   Convolution c{.op = op,
                 .n = n,
@@ -81,7 +88,8 @@ Convolution checked(std::string_view op, int64_t n, const Tensor& x, const Tenso
                 .groups = groups};
   for (int64_t i = 0; i < n; i++) {
     c.kernel.push_back(weight.size(2 + i));
-    require(c.kernel.back() > 0, "{}: the weight of shape {} has an empty kernel", op, to_string(weight.shape()));
+    require(c.kernel.back() > 0, "{}: the weight of shape {} has an empty kernel", op,
+            to_string(weight.shape()));
   }
   require(groups >= 1, "{}: groups is {}; it must be at least 1", op, groups);
   return c;
@@ -89,7 +97,8 @@ Convolution checked(std::string_view op, int64_t n, const Tensor& x, const Tenso
 
 void require_bias(std::string_view op, const OptionalTensor& bias, int64_t channels) {
   if (!bias) return;
-  require(bias->dim() == 1 && bias->numel() == channels, "{}: the bias has shape {}, but there are {} output channels", op,
+  require(bias->dim() == 1 && bias->numel() == channels,
+          "{}: the bias has shape {}, but there are {} output channels", op,
           to_string(bias->shape()), channels);
 }
 
@@ -102,9 +111,10 @@ void append_range(Ints& labels, int64_t first, int64_t count) {
   for (int64_t i = 0; i < count; i++) labels.push_back(first + i);
 }
 
-// Sum over input channels and kernel positions of `windows` (batch, in, spatial..., kernel...) times the weight, whose
-// first two axes are labelled `w0` and `w1`; plus the bias.
-Tensor contracted(const Convolution& c, const Tensor& windows, int64_t w0, int64_t w1, const OptionalTensor& bias) {
+// Sum over input channels and kernel positions of `windows` (batch, in, spatial..., kernel...)
+// times the weight, whose first two axes are labelled `w0` and `w1`; plus the bias.
+Tensor contracted(const Convolution& c, const Tensor& windows, int64_t w0, int64_t w1,
+                  const OptionalTensor& bias) {
   const bool grouped = c.groups > 1;
   Ints lx{kBatch}, lw, out{kBatch};
   for (Ints* l : {&lx, &lw, &out}) {
@@ -118,7 +128,8 @@ Tensor contracted(const Convolution& c, const Tensor& windows, int64_t w0, int64
   append_range(lx, kKernel, c.n);
   append_range(lw, kKernel, c.n);
   append_range(out, kSpatial, c.n);
-  Tensor y = contract_wide(c.op, in_groups(windows, 1, c.groups), lx, in_groups(c.weight, 0, c.groups), lw, out);
+  Tensor y = contract_wide(c.op, in_groups(windows, 1, c.groups), lx,
+                           in_groups(c.weight, 0, c.groups), lw, out);
   if (grouped) y = flatten(y, 1, 2);
   if (bias) {
     Shape aligned(at(c.n + 1), 1);
@@ -129,44 +140,53 @@ Tensor contracted(const Convolution& c, const Tensor& windows, int64_t w0, int64
   return c.batched ? y : squeeze(y, 0);
 }
 
-Tensor conv(std::string_view op, int64_t n, const Tensor& x, const Tensor& weight, const OptionalTensor& bias,
-            const Sizes& stride, const Padding& padding, const Sizes& dilation, int64_t groups) {
+Tensor conv(std::string_view op, int64_t n, const Tensor& x, const Tensor& weight,
+            const OptionalTensor& bias, const Sizes& stride, const Padding& padding,
+            const Sizes& dilation, int64_t groups) {
   const Convolution c = checked(op, n, x, weight, bias, stride, dilation, groups);
   const int64_t channels = c.x.size(1), out = weight.size(0);
   require(channels == weight.size(1) * groups,
-          "{}: the input of shape {} has {} channels, but the weight of shape {} takes {} in {} group{}", op,
-          to_string(x.shape()), channels, to_string(weight.shape()), weight.size(1) * groups, groups,
-          groups == 1 ? "" : "s");
-  require(out % groups == 0, "{}: {} output channels do not divide into {} groups", op, out, groups);
+          "{}: the input of shape {} has {} channels, but the weight of shape {} takes {} in {} "
+          "group{}",
+          op, to_string(x.shape()), channels, to_string(weight.shape()), weight.size(1) * groups,
+          groups, groups == 1 ? "" : "s");
+  require(out % groups == 0, "{}: {} output channels do not divide into {} groups", op, out,
+          groups);
   require_bias(op, bias, out);
   const std::string& word = padding.word();
-  require(word.empty() || word == "same" || word == "valid", "{}: padding is \"{}\"; it must be same, valid or numbers", op,
-          word);
+  require(word.empty() || word == "same" || word == "valid",
+          "{}: padding is \"{}\"; it must be same, valid or numbers", op, word);
   Ints before(at(n), 0), after(at(n), 0);
   if (word.empty()) before = after = detail::per_axis(op, "padding", padding.counts(), n, 0);
   for (int64_t i = 0; word == "same" && i < n; i++) {
-    require(c.stride[at(i)] == 1, "{}: padding \"same\" needs stride 1, not {}", op, c.stride[at(i)]);
+    require(c.stride[at(i)] == 1, "{}: padding \"same\" needs stride 1, not {}", op,
+            c.stride[at(i)]);
     const int64_t total = c.dilation[at(i)] * (c.kernel[at(i)] - 1);
     before[at(i)] = total / 2;
     after[at(i)] = total - total / 2;
   }
   const NodeRef padded = detail::pad_spatial(c.x.node(), before, after);
   for (int64_t i = 0; i < n; i++) {
-    const int64_t span = (c.kernel[at(i)] - 1) * c.dilation[at(i)] + 1, size = padded->shape[at(2 + i)];
-    require(span <= size, "{}: the kernel spans {} elements of a spatial dimension that has {} with its padding", op, span,
-            size);
+    const int64_t span = (c.kernel[at(i)] - 1) * c.dilation[at(i)] + 1,
+                  size = padded->shape[at(2 + i)];
+    require(span <= size,
+            "{}: the kernel spans {} elements of a spatial dimension that has {} with its padding",
+            op, span, size);
   }
-  return contracted(c, Tensor(detail::windows(padded, c.kernel, c.stride, c.dilation)), kOut, kIn, bias);
+  return contracted(c, Tensor(detail::windows(padded, c.kernel, c.stride, c.dilation)), kOut, kIn,
+                    bias);
 }
 
-Tensor conv_transpose(std::string_view op, int64_t n, const Tensor& x, const Tensor& weight, const OptionalTensor& bias,
-                      const Sizes& stride, const Sizes& padding, const Sizes& output_padding, int64_t groups,
-                      const Sizes& dilation) {
+Tensor conv_transpose(std::string_view op, int64_t n, const Tensor& x, const Tensor& weight,
+                      const OptionalTensor& bias, const Sizes& stride, const Sizes& padding,
+                      const Sizes& output_padding, int64_t groups, const Sizes& dilation) {
   const Convolution c = checked(op, n, x, weight, bias, stride, dilation, groups);
   const int64_t channels = c.x.size(1);
-  require(channels == weight.size(0), "{}: the input of shape {} has {} channels, but the weight of shape {} takes {}", op,
+  require(channels == weight.size(0),
+          "{}: the input of shape {} has {} channels, but the weight of shape {} takes {}", op,
           to_string(x.shape()), channels, to_string(weight.shape()), weight.size(0));
-  require(channels % groups == 0, "{}: {} input channels do not divide into {} groups", op, channels, groups);
+  require(channels % groups == 0, "{}: {} input channels do not divide into {} groups", op,
+          channels, groups);
   require_bias(op, bias, weight.size(1) * groups);
   const Ints cut = detail::per_axis(op, "padding", padding, n, 0);
   const Ints extra = detail::per_axis(op, "output_padding", output_padding, n, 0);
@@ -179,10 +199,12 @@ Tensor conv_transpose(std::string_view op, int64_t n, const Tensor& x, const Ten
   for (int64_t i = 0; i < n; i++) {
     const size_t a = at(i);
     require(extra[a] < std::max(c.stride[a], c.dilation[a]),
-            "{}: output_padding is {}; it must be smaller than the stride {} or the dilation {}", op, extra[a],
-            c.stride[a], c.dilation[a]);
-    const int64_t size = (spatial[a] - 1) * c.stride[a] - 2 * cut[a] + c.dilation[a] * (c.kernel[a] - 1) + extra[a] + 1;
-    require(size >= 0, "{}: a spatial dimension of size {} would get the size {}", op, spatial[a], size);
+            "{}: output_padding is {}; it must be smaller than the stride {} or the dilation {}",
+            op, extra[a], c.stride[a], c.dilation[a]);
+    const int64_t size = (spatial[a] - 1) * c.stride[a] - 2 * cut[a] +
+                         c.dilation[a] * (c.kernel[a] - 1) + extra[a] + 1;
+    require(size >= 0, "{}: a spatial dimension of size {} would get the size {}", op, spatial[a],
+            size);
     Shape repeated = placed->shape;
     repeated.push_back(1);
     placed = reshape(placed, repeated);
@@ -200,34 +222,40 @@ Tensor conv_transpose(std::string_view op, int64_t n, const Tensor& x, const Ten
 
 }  // namespace
 
-Tensor conv1d(const Tensor& x, const Tensor& weight, const OptionalTensor& bias, const Sizes& stride,
-              const Padding& padding, const Sizes& dilation, int64_t groups) {
+Tensor conv1d(const Tensor& x, const Tensor& weight, const OptionalTensor& bias,
+              const Sizes& stride, const Padding& padding, const Sizes& dilation, int64_t groups) {
   return conv("conv1d", 1, x, weight, bias, stride, padding, dilation, groups);
 }
 
-Tensor conv2d(const Tensor& x, const Tensor& weight, const OptionalTensor& bias, const Sizes& stride,
-              const Padding& padding, const Sizes& dilation, int64_t groups) {
+Tensor conv2d(const Tensor& x, const Tensor& weight, const OptionalTensor& bias,
+              const Sizes& stride, const Padding& padding, const Sizes& dilation, int64_t groups) {
   return conv("conv2d", 2, x, weight, bias, stride, padding, dilation, groups);
 }
 
-Tensor conv3d(const Tensor& x, const Tensor& weight, const OptionalTensor& bias, const Sizes& stride,
-              const Padding& padding, const Sizes& dilation, int64_t groups) {
+Tensor conv3d(const Tensor& x, const Tensor& weight, const OptionalTensor& bias,
+              const Sizes& stride, const Padding& padding, const Sizes& dilation, int64_t groups) {
   return conv("conv3d", 3, x, weight, bias, stride, padding, dilation, groups);
 }
 
-Tensor conv_transpose1d(const Tensor& x, const Tensor& weight, const OptionalTensor& bias, const Sizes& stride,
-                        const Sizes& padding, const Sizes& output_padding, int64_t groups, const Sizes& dilation) {
-  return conv_transpose("conv_transpose1d", 1, x, weight, bias, stride, padding, output_padding, groups, dilation);
+Tensor conv_transpose1d(const Tensor& x, const Tensor& weight, const OptionalTensor& bias,
+                        const Sizes& stride, const Sizes& padding, const Sizes& output_padding,
+                        int64_t groups, const Sizes& dilation) {
+  return conv_transpose("conv_transpose1d", 1, x, weight, bias, stride, padding, output_padding,
+                        groups, dilation);
 }
 
-Tensor conv_transpose2d(const Tensor& x, const Tensor& weight, const OptionalTensor& bias, const Sizes& stride,
-                        const Sizes& padding, const Sizes& output_padding, int64_t groups, const Sizes& dilation) {
-  return conv_transpose("conv_transpose2d", 2, x, weight, bias, stride, padding, output_padding, groups, dilation);
+Tensor conv_transpose2d(const Tensor& x, const Tensor& weight, const OptionalTensor& bias,
+                        const Sizes& stride, const Sizes& padding, const Sizes& output_padding,
+                        int64_t groups, const Sizes& dilation) {
+  return conv_transpose("conv_transpose2d", 2, x, weight, bias, stride, padding, output_padding,
+                        groups, dilation);
 }
 
-Tensor conv_transpose3d(const Tensor& x, const Tensor& weight, const OptionalTensor& bias, const Sizes& stride,
-                        const Sizes& padding, const Sizes& output_padding, int64_t groups, const Sizes& dilation) {
-  return conv_transpose("conv_transpose3d", 3, x, weight, bias, stride, padding, output_padding, groups, dilation);
+Tensor conv_transpose3d(const Tensor& x, const Tensor& weight, const OptionalTensor& bias,
+                        const Sizes& stride, const Sizes& padding, const Sizes& output_padding,
+                        int64_t groups, const Sizes& dilation) {
+  return conv_transpose("conv_transpose3d", 3, x, weight, bias, stride, padding, output_padding,
+                        groups, dilation);
 }
 
 // ---- windows as columns
@@ -238,15 +266,18 @@ namespace {
 struct Columns {
   Ints kernel, dilation, padding, stride, count;
 
-  Columns(std::string_view op, const Shape& size, const Sizes& kernel_size, const Sizes& dilations, const Sizes& paddings,
-          const Sizes& strides)
+  Columns(std::string_view op, const Shape& size, const Sizes& kernel_size, const Sizes& dilations,
+          const Sizes& paddings, const Sizes& strides)
       : kernel(detail::per_axis(op, "kernel_size", kernel_size, 2, 1)),
         dilation(detail::per_axis(op, "dilation", dilations, 2, 1)),
         padding(detail::per_axis(op, "padding", paddings, 2, 0)),
         stride(detail::per_axis(op, "stride", strides, 2, 1)) {
     for (size_t i = 0; i < 2; i++) {
       const int64_t span = (kernel[i] - 1) * dilation[i] + 1, n = size[i] + 2 * padding[i];
-      require(span <= n, "{}: the kernel spans {} elements of a spatial dimension that has {} with its padding", op, span, n);
+      require(
+          span <= n,
+          "{}: the kernel spans {} elements of a spatial dimension that has {} with its padding",
+          op, span, n);
       count.push_back((n - span) / stride[i] + 1);
     }
   }
@@ -254,28 +285,37 @@ struct Columns {
 
 }  // namespace
 
-Tensor im2col(const Tensor& x, const Sizes& kernel_size, const Sizes& dilation, const Sizes& padding,
-              const Sizes& stride) {
-  require(x.dim() == 4 || x.dim() == 3, "im2col: the input has shape {}; it needs a batch, channels and 2 spatial dimensions, "
-          "or no batch", to_string(x.shape()));
-  if (x.dim() == 3) return squeeze(im2col(unsqueeze(x, 0), kernel_size, dilation, padding, stride), 0);
+Tensor im2col(const Tensor& x, const Sizes& kernel_size, const Sizes& dilation,
+              const Sizes& padding, const Sizes& stride) {
+  require(x.dim() == 4 || x.dim() == 3,
+          "im2col: the input has shape {}; it needs a batch, channels and 2 spatial dimensions, "
+          "or no batch",
+          to_string(x.shape()));
+  if (x.dim() == 3)
+    return squeeze(im2col(unsqueeze(x, 0), kernel_size, dilation, padding, stride), 0);
   const Columns c("im2col", {x.size(2), x.size(3)}, kernel_size, dilation, padding, stride);
   const NodeRef padded = detail::pad_spatial(x.node(), c.padding, c.padding);
-  const Tensor w(permute(detail::windows(padded, c.kernel, c.stride, c.dilation), Ints{0, 1, 4, 5, 2, 3}));
+  const Tensor w(
+      permute(detail::windows(padded, c.kernel, c.stride, c.dilation), Ints{0, 1, 4, 5, 2, 3}));
   return flatten(flatten(w, 4, 5), 1, 3);
 }
 
-Tensor fold(const Tensor& x, const Sizes& output_size, const Sizes& kernel_size, const Sizes& dilation,
-            const Sizes& padding, const Sizes& stride) {
-  require(x.dim() == 3 || x.dim() == 2, "fold: the input has shape {}; it needs a batch, rows and columns, or no batch",
+Tensor fold(const Tensor& x, const Sizes& output_size, const Sizes& kernel_size,
+            const Sizes& dilation, const Sizes& padding, const Sizes& stride) {
+  require(x.dim() == 3 || x.dim() == 2,
+          "fold: the input has shape {}; it needs a batch, rows and columns, or no batch",
           to_string(x.shape()));
-  if (x.dim() == 2) return squeeze(fold(unsqueeze(x, 0), output_size, kernel_size, dilation, padding, stride), 0);
+  if (x.dim() == 2)
+    return squeeze(fold(unsqueeze(x, 0), output_size, kernel_size, dilation, padding, stride), 0);
   const Ints size = detail::per_axis("fold", "output_size", output_size, 2, 1);
   const Columns c("fold", size, kernel_size, dilation, padding, stride);
   const int64_t places = c.kernel[0] * c.kernel[1], windows = c.count[0] * c.count[1];
-  require(x.size(1) % places == 0, "fold: {} rows are not a multiple of the {} places of the kernel", x.size(1), places);
-  require(x.size(2) == windows, "fold: {} columns, but an output of {} has {} windows", x.size(2), to_string(size), windows);
-  const Shape shape{x.size(0), x.size(1) / places, c.kernel[0], c.kernel[1], c.count[0], c.count[1]};
+  require(x.size(1) % places == 0,
+          "fold: {} rows are not a multiple of the {} places of the kernel", x.size(1), places);
+  require(x.size(2) == windows, "fold: {} columns, but an output of {} has {} windows", x.size(2),
+          to_string(size), windows);
+  const Shape shape{x.size(0),   x.size(1) / places, c.kernel[0],
+                    c.kernel[1], c.count[0],         c.count[1]};
   // Width first: the place in the window of an unwound axis is always the last axis.
   NodeRef y = permute(reshape(x.node(), shape), Ints{0, 1, 4, 5, 2, 3});
   for (size_t i = 2; i-- > 0;) {

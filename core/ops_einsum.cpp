@@ -18,7 +18,9 @@ namespace {
 // A label is a letter, or kDots + i for the axis of `...` that is i-th from its end.
 constexpr int64_t kDots = 256;
 
-bool contains(const Ints& list, int64_t v) { return std::find(list.begin(), list.end(), v) != list.end(); }
+bool contains(const Ints& list, int64_t v) {
+  return std::find(list.begin(), list.end(), v) != list.end();
+}
 
 // The letters of one term; `...` as the single label kDots, to be widened.
 Ints parse_term(std::string_view equation, std::string_view term) {
@@ -31,7 +33,8 @@ Ints parse_term(std::string_view equation, std::string_view term) {
       labels.push_back(kDots);
       i += 2;
     } else {
-      user_error("einsum: \"{}\" has '{}', which is no letter, comma, arrow or ellipsis", equation, term[i]);
+      user_error("einsum: \"{}\" has '{}', which is no letter, comma, arrow or ellipsis", equation,
+                 term[i]);
     }
   }
   return labels;
@@ -65,15 +68,16 @@ Equation parse(std::string_view text, const std::vector<Tensor>& operands) {
     e.terms.push_back(parse_term(text, left.substr(begin, end - begin)));
     begin = end + 1;
   }
-  require(e.terms.size() == operands.size(), "einsum: \"{}\" has {} terms for {} operands", text, e.terms.size(),
-          operands.size());
+  require(e.terms.size() == operands.size(), "einsum: \"{}\" has {} terms for {} operands", text,
+          e.terms.size(), operands.size());
   int64_t dots = 0;
   for (size_t i = 0; i < operands.size(); i++) {
     const bool open = contains(e.terms[i], kDots);
-    const int64_t rank = operands[i].dim(), letters = static_cast<int64_t>(e.terms[i].size()) - open;
+    const int64_t rank = operands[i].dim(),
+                  letters = static_cast<int64_t>(e.terms[i].size()) - open;
     require(open ? letters <= rank : letters == rank,
-            "einsum: term {} of \"{}\" names {} dimensions, but the operand has shape {}", i + 1, text, letters,
-            to_string(operands[i].shape()));
+            "einsum: term {} of \"{}\" names {} dimensions, but the operand has shape {}", i + 1,
+            text, letters, to_string(operands[i].shape()));
     e.terms[i] = widened(e.terms[i], rank - letters);
     if (open) dots = std::max(dots, rank - letters);
   }
@@ -81,8 +85,10 @@ Equation parse(std::string_view text, const std::vector<Tensor>& operands) {
     e.result = widened(parse_term(text, all.substr(arrow + 2)), dots);
     for (size_t i = 0; i < e.result.size(); i++) {
       const int64_t l = e.result[i];
-      const bool known = l >= kDots || std::any_of(e.terms.begin(), e.terms.end(), [&](const Ints& t) { return contains(t, l); });
-      require(known, "einsum: the result of \"{}\" has '{}', which no operand has", text, static_cast<char>(l));
+      const bool known = l >= kDots || std::any_of(e.terms.begin(), e.terms.end(),
+                                                   [&](const Ints& t) { return contains(t, l); });
+      require(known, "einsum: the result of \"{}\" has '{}', which no operand has", text,
+              static_cast<char>(l));
       require(!contains(Ints(e.result.begin(), e.result.begin() + static_cast<int64_t>(i)), l),
               "einsum: the result of \"{}\" has '{}' twice", text, static_cast<char>(l));
     }
@@ -112,8 +118,8 @@ Operand with_diagonals(Tensor x, Ints labels, std::string_view equation) {
     for (size_t j = i + 1; j < labels.size(); j++) {
       if (labels[j] != labels[i]) continue;
       const auto a = static_cast<int64_t>(i), b = static_cast<int64_t>(j);
-      require(x.size(a) == x.size(b), "einsum: '{}' of \"{}\" stands for sizes {} and {}", static_cast<char>(labels[i]),
-              equation, x.size(a), x.size(b));
+      require(x.size(a) == x.size(b), "einsum: '{}' of \"{}\" stands for sizes {} and {}",
+              static_cast<char>(labels[i]), equation, x.size(a), x.size(b));
       x = movedim(diagonal(x, 0, a, b), -1, a);
       labels.erase(labels.begin() + b);
       j--;
@@ -126,8 +132,10 @@ Operand with_diagonals(Tensor x, Ints labels, std::string_view equation) {
 Operand without(const Operand& o, const Ints& wanted, std::optional<DType> dtype) {
   Ints axes, kept;
   for (size_t i = 0; i < o.labels.size(); i++) {
-    if (contains(wanted, o.labels[i])) kept.push_back(o.labels[i]);
-    else axes.push_back(static_cast<int64_t>(i));
+    if (contains(wanted, o.labels[i]))
+      kept.push_back(o.labels[i]);
+    else
+      axes.push_back(static_cast<int64_t>(i));
   }
   if (axes.empty()) return o;
   return {sum(o.x, axes, false, dtype), kept};
@@ -136,7 +144,8 @@ Operand without(const Operand& o, const Ints& wanted, std::optional<DType> dtype
 // The labels of the result and of the operands from `next` on.
 Ints needed_later(const Equation& e, size_t next) {
   Ints labels = e.result;
-  for (size_t i = next; i < e.terms.size(); i++) labels.append(e.terms[i].begin(), e.terms[i].end());
+  for (size_t i = next; i < e.terms.size(); i++)
+    labels.append(e.terms[i].begin(), e.terms[i].end());
   return labels;
 }
 
@@ -151,9 +160,13 @@ Tensor einsum(std::string_view equation, const std::vector<Tensor>& operands) {
     for (size_t a = 0; a < next.labels.size(); a++) {
       const auto it = std::find(total.labels.begin(), total.labels.end(), next.labels[a]);
       if (it == total.labels.end()) continue;
-      const int64_t m = total.x.size(it - total.labels.begin()), n = next.x.size(static_cast<int64_t>(a));
-      const std::string label = next.labels[a] < kDots ? fmt::format("'{}'", static_cast<char>(next.labels[a])) : "an axis of ...";
-      require(m == n || m == 1 || n == 1, "einsum: {} of \"{}\" stands for sizes {} and {}", label, equation, m, n);
+      const int64_t m = total.x.size(it - total.labels.begin()),
+                    n = next.x.size(static_cast<int64_t>(a));
+      const std::string label = next.labels[a] < kDots
+                                    ? fmt::format("'{}'", static_cast<char>(next.labels[a]))
+                                    : "an axis of ...";
+      require(m == n || m == 1 || n == 1, "einsum: {} of \"{}\" stands for sizes {} and {}", label,
+              equation, m, n);
     }
     const Ints later = needed_later(e, i + 1);
     // What only one of them has is summed before they meet.

@@ -38,11 +38,14 @@ const Mode& find_mode(std::string_view name) {
   for (const Mode& m : kModes) {
     if (m.name == name) return m;
   }
-  user_error("{}: mode is \"{}\"; it must be nearest, nearest-exact, area, linear, bilinear, trilinear or bicubic", kOp,
-             name);
+  user_error(
+      "{}: mode is \"{}\"; it must be nearest, nearest-exact, area, linear, bilinear, trilinear or "
+      "bicubic",
+      kOp, name);
 }
 
-// How one axis is resampled: input elements per output element if that is given, else the ratio of the sizes.
+// How one axis is resampled: input elements per output element if that is given, else the ratio of
+// the sizes.
 struct Axis {
   int64_t in, out;
   std::optional<double> scale;
@@ -62,20 +65,24 @@ T ratio(const Axis& a) {
   return a.scale ? static_cast<T>(1 / *a.scale) : static_cast<T>(a.in) / static_cast<T>(a.out);
 }
 
-// Places are computed in T and rounded in f32, as PyTorch does, so that both take the same elements.
+// Places are computed in T and rounded in f32, as PyTorch does, so that both take the same
+// elements.
 template <typename T>
 std::vector<int64_t> nearest(const Axis& a, bool exact) {
   std::vector<int64_t> index;
   const T step = ratio<T>(a);
   for (int64_t i = 0; i < a.out; i++) {
     const T centre = std::max(step * (static_cast<T>(i) + T(0.5)) - T(0.5), T(0));
-    const double place = exact ? static_cast<double>(centre) + 0.5 : static_cast<double>(step * static_cast<T>(i));
-    index.push_back(std::min(static_cast<int64_t>(std::floor(static_cast<float>(place))), a.in - 1));
+    const double place =
+        exact ? static_cast<double>(centre) + 0.5 : static_cast<double>(step * static_cast<T>(i));
+    index.push_back(
+        std::min(static_cast<int64_t>(std::floor(static_cast<float>(place))), a.in - 1));
   }
   return index;
 }
 
-// Keys, "Cubic convolution interpolation for digital image processing" (1981), at distance d within 1 and from 1 to 2.
+// Keys, "Cubic convolution interpolation for digital image processing" (1981), at distance d within
+// 1 and from 1 to 2.
 template <typename T>
 T cubic(T d) {
   constexpr T kA = T(-0.75);
@@ -101,7 +108,8 @@ std::vector<Tap<T>> taps(const Axis& a, bool is_cubic) {
       add(1, whole + 1, part);
     } else {
       for (int64_t k = 0; k < 4; k++) {
-        add(static_cast<size_t>(k), whole + k - 1, cubic(k < 2 ? part + static_cast<T>(1 - k) : static_cast<T>(k - 1) - part));
+        add(static_cast<size_t>(k), whole + k - 1,
+            cubic(k < 2 ? part + static_cast<T>(1 - k) : static_cast<T>(k - 1) - part));
       }
     }
   }
@@ -118,7 +126,8 @@ Tensor selected(const Tensor& x, int64_t axis, const std::vector<int64_t>& index
     return true;
   };
   if (in == out && all([](int64_t i) { return i; })) return x;
-  if (out % in == 0 && all([&](int64_t i) { return i / (out / in); })) return repeat_interleave(x, out / in, axis);
+  if (out % in == 0 && all([&](int64_t i) { return i / (out / in); }))
+    return repeat_interleave(x, out / in, axis);
   if (in % out == 0 && all([&](int64_t i) { return i * (in / out); })) {
     return select(unflatten(x, axis, {out, in / out}), axis + 1, 0);
   }
@@ -131,14 +140,16 @@ Tensor weighted(const Tensor& x, int64_t axis, const Axis& a, bool is_cubic) {
   aligned[static_cast<size_t>(axis)] = a.out;
   std::optional<Tensor> sum;
   for (const Tap<T>& tap : taps<T>(a, is_cubic)) {
-    const Tensor part = selected(x, axis, tap.index) * cast(Tensor::from(tap.weight, aligned), x.dtype());
+    const Tensor part =
+        selected(x, axis, tap.index) * cast(Tensor::from(tap.weight, aligned), x.dtype());
     sum = sum ? *sum + part : part;
   }
   return *sum;
 }
 
 // Axis by axis, the last first. Images of bytes are `rounded` after each, halves up.
-Tensor resampled(const Tensor& x, const std::vector<Axis>& axes, Kernel kernel, bool rounded = false) {
+Tensor resampled(const Tensor& x, const std::vector<Axis>& axes, Kernel kernel,
+                 bool rounded = false) {
   const auto n = static_cast<int64_t>(axes.size());
   const bool is_nearest = kernel == Kernel::Nearest || kernel == Kernel::NearestExact;
   Tensor y = x;
@@ -148,16 +159,19 @@ Tensor resampled(const Tensor& x, const std::vector<Axis>& axes, Kernel kernel, 
     const bool is_cubic = kernel == Kernel::Cubic;
     if (is_nearest) {
       const bool exact = kernel == Kernel::NearestExact;
-      y = selected(y, axis, x.dtype() == DType::F64 ? nearest<double>(a, exact) : nearest<float>(a, exact));
+      y = selected(y, axis,
+                   x.dtype() == DType::F64 ? nearest<double>(a, exact) : nearest<float>(a, exact));
     } else if (a.in != a.out || (is_cubic && a.scale)) {
-      y = x.dtype() == DType::F64 ? weighted<double>(y, axis, a, is_cubic) : weighted<float>(y, axis, a, is_cubic);
+      y = x.dtype() == DType::F64 ? weighted<double>(y, axis, a, is_cubic)
+                                  : weighted<float>(y, axis, a, is_cubic);
       if (rounded) y = clamp(floor(y + 0.5), 0.0, 255.0);
     }
   }
   return y;
 }
 
-std::vector<Axis> checked_axes(const Tensor& x, const Sizes& size, const std::vector<double>& scale_factor, bool align,
+std::vector<Axis> checked_axes(const Tensor& x, const Sizes& size,
+                               const std::vector<double>& scale_factor, bool align,
                                bool keep_scale) {
   const int64_t n = x.dim() - 2;
   require(size.empty() != scale_factor.empty(), "{}: give either size or scale_factor{}", kOp,
@@ -171,35 +185,44 @@ std::vector<Axis> checked_axes(const Tensor& x, const Sizes& size, const std::ve
   for (int64_t i = 0; i < n; i++) {
     const auto k = static_cast<size_t>(i);
     const int64_t in = x.size(2 + i);
-    require(in > 0, "{}: the input of shape {} has an empty spatial dimension", kOp, to_string(x.shape()));
+    require(in > 0, "{}: the input of shape {} has an empty spatial dimension", kOp,
+            to_string(x.shape()));
     if (!sizes.empty()) {
       axes.push_back({in, sizes[k], {}, align});
       continue;
     }
     const double out = std::floor(static_cast<double>(in) * scales[k]);
-    require(out >= 1 && out < 9e18, "{}: scale_factor {} makes size {} of a dimension of size {}", kOp, scales[k], out, in);
-    axes.push_back({in, static_cast<int64_t>(out), keep_scale ? std::optional(scales[k]) : std::nullopt, align});
+    require(out >= 1 && out < 9e18, "{}: scale_factor {} makes size {} of a dimension of size {}",
+            kOp, scales[k], out, in);
+    axes.push_back({in, static_cast<int64_t>(out),
+                    keep_scale ? std::optional(scales[k]) : std::nullopt, align});
   }
   return axes;
 }
 
 }  // namespace
 
-Tensor interpolate(const Tensor& x, const Sizes& size, const std::vector<double>& scale_factor, std::string_view mode,
-                   std::optional<bool> align_corners, std::optional<bool> recompute_scale_factor, bool antialias) {
+Tensor interpolate(const Tensor& x, const Sizes& size, const std::vector<double>& scale_factor,
+                   std::string_view mode, std::optional<bool> align_corners,
+                   std::optional<bool> recompute_scale_factor, bool antialias) {
   const Mode& m = find_mode(mode);
-  require(x.dim() >= 3 && x.dim() <= 5, "{}: the input has shape {}; it needs a batch, channels and 1 to 3 spatial dimensions",
+  require(x.dim() >= 3 && x.dim() <= 5,
+          "{}: the input has shape {}; it needs a batch, channels and 1 to 3 spatial dimensions",
           kOp, to_string(x.shape()));
-  require(m.spatial == 0 || m.spatial == x.dim() - 2, "{}: mode {} is for {} spatial dimension{}, but the input has shape {}",
-          kOp, mode, m.spatial, m.spatial == 1 ? "" : "s", to_string(x.shape()));
-  require(m.can_align || !align_corners, "{}: align_corners has no meaning for mode {}; leave it out", kOp, mode);
+  require(m.spatial == 0 || m.spatial == x.dim() - 2,
+          "{}: mode {} is for {} spatial dimension{}, but the input has shape {}", kOp, mode,
+          m.spatial, m.spatial == 1 ? "" : "s", to_string(x.shape()));
+  require(m.can_align || !align_corners,
+          "{}: align_corners has no meaning for mode {}; leave it out", kOp, mode);
   require(!antialias, "{}: antialias is not built yet; resample without it, or by mode area", kOp);
   const bool keep_scale = !recompute_scale_factor.value_or(false) && m.kernel != Kernel::Area;
-  const std::vector<Axis> axes = checked_axes(x, size, scale_factor, align_corners.value_or(false), keep_scale);
+  const std::vector<Axis> axes =
+      checked_axes(x, size, scale_factor, align_corners.value_or(false), keep_scale);
   Shape shape = x.shape();
   for (size_t i = 0; i < axes.size(); i++) shape[2 + i] = axes[i].out;
   check_shape(kOp, shape);
-  if (m.kernel == Kernel::Nearest || m.kernel == Kernel::NearestExact) return resampled(x, axes, m.kernel);
+  if (m.kernel == Kernel::Nearest || m.kernel == Kernel::NearestExact)
+    return resampled(x, axes, m.kernel);
   if (x.dtype() == DType::U8 && m.kernel != Kernel::Area) {
     return cast(resampled(cast(x, DType::F32), axes, m.kernel, true), DType::U8);
   }
@@ -210,11 +233,14 @@ Tensor interpolate(const Tensor& x, const Sizes& size, const std::vector<double>
 
 Tensor pixel_shuffle(const Tensor& x, int64_t upscale_factor) {
   const int64_t r = upscale_factor;
-  require(x.dim() >= 3, "pixel_shuffle: the input has shape {}; it needs channels, height and width", to_string(x.shape()));
+  require(x.dim() >= 3,
+          "pixel_shuffle: the input has shape {}; it needs channels, height and width",
+          to_string(x.shape()));
   require(r > 0, "pixel_shuffle: upscale_factor is {}; it must be positive", r);
   const int64_t channels = x.size(-3), h = x.size(-2), w = x.size(-1);
-  require(channels % (r * r) == 0, "pixel_shuffle: {} channels are not a multiple of {}, the square of the factor {}", channels,
-          r * r, r);
+  require(channels % (r * r) == 0,
+          "pixel_shuffle: {} channels are not a multiple of {}, the square of the factor {}",
+          channels, r * r, r);
   const Shape shape = x.shape();
   Shape split(shape.begin(), shape.end() - 3), joined = split;
   const auto front = static_cast<int64_t>(split.size());
@@ -228,11 +254,13 @@ Tensor pixel_shuffle(const Tensor& x, int64_t upscale_factor) {
 
 Tensor pixel_unshuffle(const Tensor& x, int64_t downscale_factor) {
   const int64_t r = downscale_factor;
-  require(x.dim() >= 3, "pixel_unshuffle: the input has shape {}; it needs channels, height and width",
+  require(x.dim() >= 3,
+          "pixel_unshuffle: the input has shape {}; it needs channels, height and width",
           to_string(x.shape()));
   require(r > 0, "pixel_unshuffle: downscale_factor is {}; it must be positive", r);
   const int64_t channels = x.size(-3), h = x.size(-2), w = x.size(-1);
-  require(h % r == 0 && w % r == 0, "pixel_unshuffle: height {} and width {} are not multiples of the factor {}", h, w, r);
+  require(h % r == 0 && w % r == 0,
+          "pixel_unshuffle: height {} and width {} are not multiples of the factor {}", h, w, r);
   const Shape shape = x.shape();
   Shape split(shape.begin(), shape.end() - 3), joined = split;
   const auto front = static_cast<int64_t>(split.size());

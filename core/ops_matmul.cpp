@@ -10,17 +10,19 @@ namespace lazuli {
 namespace {
 
 void require_rank(std::string_view op, const Tensor& t, int64_t rank, std::string_view which) {
-  require(t.dim() == rank, "{}: the {} operand must have rank {}, but its shape is {}", op, which, rank,
-          to_string(t.shape()));
+  require(t.dim() == rank, "{}: the {} operand must have rank {}, but its shape is {}", op, which,
+          rank, to_string(t.shape()));
 }
 
 // Both operands as one dtype; PyTorch asks for equal dtypes and so does this.
 void require_same_dtype(std::string_view op, const Tensor& a, const Tensor& b) {
-  require(a.dtype() == b.dtype(), "{}: operands have dtypes {} and {}; convert one with .to()", op, name(a.dtype()),
-          name(b.dtype()));
+  require(a.dtype() == b.dtype(), "{}: operands have dtypes {} and {}; convert one with .to()", op,
+          name(a.dtype()), name(b.dtype()));
 }
 
-bool contains(const Ints& list, int64_t v) { return std::find(list.begin(), list.end(), v) != list.end(); }
+bool contains(const Ints& list, int64_t v) {
+  return std::find(list.begin(), list.end(), v) != list.end();
+}
 
 // x with its axes at the places that `labels` have in `all`, and size 1 elsewhere.
 NodeRef align(const NodeRef& x, const Ints& labels, const Ints& all) {
@@ -40,10 +42,11 @@ NodeRef align(const NodeRef& x, const Ints& labels, const Ints& all) {
 
 }  // namespace
 
-Tensor contract_wide(std::string_view op, const Tensor& a, const Ints& labels_a, const Tensor& b, const Ints& labels_b,
-                     const Ints& out) {
+Tensor contract_wide(std::string_view op, const Tensor& a, const Ints& labels_a, const Tensor& b,
+                     const Ints& labels_b, const Ints& out) {
   require_same_dtype(op, a, b);
-  require(a.dtype() != DType::Bool, "{}: bools have no products; convert them first, as in x.to(i32)", op);
+  require(a.dtype() != DType::Bool,
+          "{}: bools have no products; convert them first, as in x.to(i32)", op);
   const DType wide = accumulator(a.dtype());
   Ints all = out, summed;
   for (const Ints* labels : {&labels_a, &labels_b}) {
@@ -52,16 +55,18 @@ Tensor contract_wide(std::string_view op, const Tensor& a, const Ints& labels_a,
     }
   }
   check_shape(op, Shape(all.size(), 1));
-  const NodeRef x = align(cast(a.node(), wide), labels_a, all), y = align(cast(b.node(), wide), labels_b, all);
+  const NodeRef x = align(cast(a.node(), wide), labels_a, all),
+                y = align(cast(b.node(), wide), labels_b, all);
   const Shape shape = broadcast_shapes(op, x->shape, y->shape);
   check_shape(op, shape);
-  for (int64_t i = static_cast<int64_t>(out.size()); i < static_cast<int64_t>(all.size()); i++) summed.push_back(i);
+  for (int64_t i = static_cast<int64_t>(out.size()); i < static_cast<int64_t>(all.size()); i++)
+    summed.push_back(i);
   const NodeRef product = elementwise(Op::Mul, {expand(x, shape), expand(y, shape)});
   return Tensor(reduce(Op::ReduceAdd, product, summed));
 }
 
-Tensor contract(std::string_view op, const Tensor& a, const Ints& labels_a, const Tensor& b, const Ints& labels_b,
-                const Ints& out) {
+Tensor contract(std::string_view op, const Tensor& a, const Ints& labels_a, const Tensor& b,
+                const Ints& labels_b, const Ints& out) {
   return cast(contract_wide(op, a, labels_a, b, labels_b, out), a.dtype());
 }
 
@@ -70,22 +75,26 @@ namespace {
 // a @ b, not rounded to a 16-bit dtype yet.
 Tensor product(std::string_view op, const Tensor& a, const Tensor& b) {
   const Shape sa = a.shape(), sb = b.shape();
-  require(!sa.empty() && !sb.empty(), "{}: operands of shapes {} and {}; both need at least one dimension", op,
-          to_string(sa), to_string(sb));
+  require(!sa.empty() && !sb.empty(),
+          "{}: operands of shapes {} and {}; both need at least one dimension", op, to_string(sa),
+          to_string(sb));
   const int64_t ka = sa.back(), kb = sb.size() == 1 ? sb[0] : sb[sb.size() - 2];
   if (ka != kb) {
     const bool fits = sb.size() >= 2 && sb.back() == ka;
-    user_error("{}: inner sizes differ: {} @ {} has {} and {}{}", op, to_string(sa), to_string(sb), ka, kb,
-               fits ? "; did you mean b.mT()?" : "");
+    user_error("{}: inner sizes differ: {} @ {} has {} and {}{}", op, to_string(sa), to_string(sb),
+               ka, kb, fits ? "; did you mean b.mT()?" : "");
   }
   for (size_t i = 3; i <= std::min(sa.size(), sb.size()); i++) {
     const int64_t m = sa[sa.size() - i], n = sb[sb.size() - i];
-    require(m == n || m == 1 || n == 1, "{}: the batches of {} and {} do not broadcast: sizes {} and {} at dimension -{}", op,
+    require(m == n || m == 1 || n == 1,
+            "{}: the batches of {} and {} do not broadcast: sizes {} and {} at dimension -{}", op,
             to_string(sa), to_string(sb), m, n, i);
   }
   // Labels: batches count from the right as -1, -2, ...; m, n and k are 0, 1, 2.
   Ints la, lb, out;
-  const auto batches = [](const Shape& s) { return std::max<int64_t>(0, static_cast<int64_t>(s.size()) - 2); };
+  const auto batches = [](const Shape& s) {
+    return std::max<int64_t>(0, static_cast<int64_t>(s.size()) - 2);
+  };
   for (int64_t i = batches(sa); i > 0; i--) la.push_back(-i);
   for (int64_t i = batches(sb); i > 0; i--) lb.push_back(-i);
   for (int64_t i = std::max(batches(sa), batches(sb)); i > 0; i--) out.push_back(-i);
@@ -115,7 +124,9 @@ void require_batches(std::string_view op, const Tensor& a, const Tensor& b) {
 
 }  // namespace
 
-Tensor matmul(const Tensor& a, const Tensor& b) { return cast(product("matmul", a, b), a.dtype()); }
+Tensor matmul(const Tensor& a, const Tensor& b) {
+  return cast(product("matmul", a, b), a.dtype());
+}
 
 Tensor mm(const Tensor& a, const Tensor& b) {
   require_matrices("mm", a, b);
@@ -148,11 +159,12 @@ Tensor outer(const Tensor& a, const Tensor& b) {
 namespace {
 
 // beta * x + alpha * product, rounded once; beta of 0 ignores x, NaN and all, as in PyTorch.
-Tensor scaled_sum(std::string_view op, const Tensor& x, const Tensor& product, const Scalar& beta, const Scalar& alpha) {
+Tensor scaled_sum(std::string_view op, const Tensor& x, const Tensor& product, const Scalar& beta,
+                  const Scalar& alpha) {
   const Tensor scaled = alpha.as_double() == 1 ? product : mul(product, alpha);
   require(broadcast_shapes(op, x.shape(), product.shape()) == product.shape(),
-          "{}: the summand of shape {} does not broadcast to the product's shape {}", op, to_string(x.shape()),
-          to_string(product.shape()));
+          "{}: the summand of shape {} does not broadcast to the product's shape {}", op,
+          to_string(x.shape()), to_string(product.shape()));
   if (beta.as_double() == 0) return cast(scaled, x.dtype());
   const Tensor y = cast(x, product.dtype());
   return cast(add(beta.as_double() == 1 ? y : mul(y, beta), scaled), x.dtype());
@@ -160,23 +172,27 @@ Tensor scaled_sum(std::string_view op, const Tensor& x, const Tensor& product, c
 
 }  // namespace
 
-Tensor addmm(const Tensor& x, const Tensor& a, const Tensor& b, const Scalar& beta, const Scalar& alpha) {
+Tensor addmm(const Tensor& x, const Tensor& a, const Tensor& b, const Scalar& beta,
+             const Scalar& alpha) {
   require_matrices("addmm", a, b);
   require_same_dtype("addmm", x, a);
   return scaled_sum("addmm", x, product("addmm", a, b), beta, alpha);
 }
 
-Tensor baddbmm(const Tensor& x, const Tensor& a, const Tensor& b, const Scalar& beta, const Scalar& alpha) {
+Tensor baddbmm(const Tensor& x, const Tensor& a, const Tensor& b, const Scalar& beta,
+               const Scalar& alpha) {
   require_batches("baddbmm", a, b);
   require_same_dtype("baddbmm", x, a);
   return scaled_sum("baddbmm", x, product("baddbmm", a, b), beta, alpha);
 }
 
 Tensor linear(const Tensor& x, const Tensor& weight, const std::optional<Tensor>& bias) {
-  require(weight.dim() == 2 || weight.dim() == 1, "linear: the weight must have rank 1 or 2, but its shape is {}",
+  require(weight.dim() == 2 || weight.dim() == 1,
+          "linear: the weight must have rank 1 or 2, but its shape is {}",
           to_string(weight.shape()));
-  require(x.dim() >= 1 && x.size(-1) == weight.size(-1), "linear: the last size of {} is not that of the weight {}",
-          to_string(x.shape()), to_string(weight.shape()));
+  require(x.dim() >= 1 && x.size(-1) == weight.size(-1),
+          "linear: the last size of {} is not that of the weight {}", to_string(x.shape()),
+          to_string(weight.shape()));
   const Tensor y = product("linear", x, weight.dim() == 2 ? transpose(weight, 0, 1) : weight);
   if (!bias) return cast(y, x.dtype());
   require_same_dtype("linear", x, *bias);
@@ -184,8 +200,9 @@ Tensor linear(const Tensor& x, const Tensor& weight, const std::optional<Tensor>
 }
 
 Tensor tensordot(const Tensor& a, const Tensor& b, int64_t dims) {
-  require(dims >= 0 && dims <= a.dim() && dims <= b.dim(), "tensordot: dims is {}, but shapes {} and {} have ranks {} and {}",
-          dims, to_string(a.shape()), to_string(b.shape()), a.dim(), b.dim());
+  require(dims >= 0 && dims <= a.dim() && dims <= b.dim(),
+          "tensordot: dims is {}, but shapes {} and {} have ranks {} and {}", dims,
+          to_string(a.shape()), to_string(b.shape()), a.dim(), b.dim());
   Ints da, db;
   for (int64_t i = 0; i < dims; i++) {
     da.push_back(a.dim() - dims + i);
@@ -195,16 +212,18 @@ Tensor tensordot(const Tensor& a, const Tensor& b, int64_t dims) {
 }
 
 Tensor tensordot(const Tensor& a, const Tensor& b, const Ints& dims_a, const Ints& dims_b) {
-  require(dims_a.size() == dims_b.size(), "tensordot: {} axes of the first operand are paired with {} of the second",
-          dims_a.size(), dims_b.size());
+  require(dims_a.size() == dims_b.size(),
+          "tensordot: {} axes of the first operand are paired with {} of the second", dims_a.size(),
+          dims_b.size());
   Ints la, lb, out;
   for (int64_t i = 0; i < a.dim(); i++) la.push_back(i);
   for (int64_t i = 0; i < b.dim(); i++) lb.push_back(a.dim() + i);
   Ints summed;
   for (size_t i = 0; i < dims_a.size(); i++) {
-    const int64_t x = check_axis("tensordot", dims_a[i], a.dim()), y = check_axis("tensordot", dims_b[i], b.dim());
-    require(a.size(x) == b.size(y), "tensordot: axis {} of {} has size {}, axis {} of {} has {}", x, to_string(a.shape()),
-            a.size(x), y, to_string(b.shape()), b.size(y));
+    const int64_t x = check_axis("tensordot", dims_a[i], a.dim()),
+                  y = check_axis("tensordot", dims_b[i], b.dim());
+    require(a.size(x) == b.size(y), "tensordot: axis {} of {} has size {}, axis {} of {} has {}", x,
+            to_string(a.shape()), a.size(x), y, to_string(b.shape()), b.size(y));
     lb[static_cast<size_t>(y)] = x;
     summed.push_back(x);
   }

@@ -25,7 +25,9 @@ Moments moments(const Tensor& x, const Dims& axes) {
   return {m, mean(distance * distance, axes, true)};
 }
 
-Tensor standardised(const Tensor& x, const Moments& m, double eps) { return (x - m.mean) * rsqrt(m.var + eps); }
+Tensor standardised(const Tensor& x, const Moments& m, double eps) {
+  return (x - m.mean) * rsqrt(m.var + eps);
+}
 
 // A vector over the channels, aligned with axis 1 of a tensor of this rank.
 Tensor over_channels(const Tensor& v, int64_t rank) {
@@ -47,10 +49,12 @@ Tensor channel_scaled(const Tensor& y, const OptionalTensor& weight, const Optio
   return scaled(y, aligned(weight), aligned(bias));
 }
 
-void require_channels(std::string_view op, std::string_view what, const OptionalTensor& v, int64_t channels) {
+void require_channels(std::string_view op, std::string_view what, const OptionalTensor& v,
+                      int64_t channels) {
   if (!v) return;
-  require(v->dim() == 1 && v->numel() == channels, "{}: the {} has shape {}, but the input has {} channels", op, what,
-          to_string(v->shape()), channels);
+  require(v->dim() == 1 && v->numel() == channels,
+          "{}: the {} has shape {}, but the input has {} channels", op, what, to_string(v->shape()),
+          channels);
 }
 
 // The trailing axes that `normalized_shape` names.
@@ -60,17 +64,18 @@ Ints normalised_axes(std::string_view op, const Tensor& x, const Shape& normaliz
   require(n >= 1, "{}: normalized_shape is empty; give the sizes of the last axes", op);
   bool fits = n <= shape.size();
   for (size_t i = 0; fits && i < n; i++) fits = shape[shape.size() - n + i] == normalized_shape[i];
-  require(fits, "{}: normalized_shape {} is not the end of the input's shape {}", op, to_string(normalized_shape),
-          to_string(shape));
+  require(fits, "{}: normalized_shape {} is not the end of the input's shape {}", op,
+          to_string(normalized_shape), to_string(shape));
   Ints axes;
   for (size_t i = shape.size() - n; i < shape.size(); i++) axes.push_back(static_cast<int64_t>(i));
   return axes;
 }
 
-void require_shape(std::string_view op, std::string_view what, const OptionalTensor& v, const Shape& shape) {
+void require_shape(std::string_view op, std::string_view what, const OptionalTensor& v,
+                   const Shape& shape) {
   if (!v) return;
-  require(v->shape() == shape, "{}: the {} has shape {}, not the normalized_shape {}", op, what, to_string(v->shape()),
-          to_string(shape));
+  require(v->shape() == shape, "{}: the {} has shape {}, not the normalized_shape {}", op, what,
+          to_string(v->shape()), to_string(shape));
 }
 
 Ints all_but(const Tensor& x, std::initializer_list<int64_t> kept) {
@@ -97,7 +102,9 @@ Tensor layer_norm(const Tensor& x, const Shape& normalized_shape, const Optional
   const Ints axes = normalised_axes("layer_norm", x, normalized_shape);
   require_shape("layer_norm", "weight", weight, normalized_shape);
   require_shape("layer_norm", "bias", bias, normalized_shape);
-  return in_wide(x, [&](const Tensor& v) { return scaled(standardised(v, moments(v, axes), eps), weight, bias); });
+  return in_wide(x, [&](const Tensor& v) {
+    return scaled(standardised(v, moments(v, axes), eps), weight, bias);
+  });
 }
 
 Tensor rms_norm(const Tensor& x, const Shape& normalized_shape, const OptionalTensor& weight,
@@ -114,13 +121,14 @@ Tensor rms_norm(const Tensor& x, const Shape& normalized_shape, const OptionalTe
   });
 }
 
-Tensor group_norm(const Tensor& x, int64_t num_groups, const OptionalTensor& weight, const OptionalTensor& bias,
-                  double eps) {
+Tensor group_norm(const Tensor& x, int64_t num_groups, const OptionalTensor& weight,
+                  const OptionalTensor& bias, double eps) {
   require_float("group_norm", x);
-  require(x.dim() >= 2, "group_norm: the input has shape {}; it needs a batch and channels", to_string(x.shape()));
+  require(x.dim() >= 2, "group_norm: the input has shape {}; it needs a batch and channels",
+          to_string(x.shape()));
   const int64_t channels = x.size(1);
-  require(num_groups > 0 && channels % num_groups == 0, "group_norm: {} channels do not divide into {} groups", channels,
-          num_groups);
+  require(num_groups > 0 && channels % num_groups == 0,
+          "group_norm: {} channels do not divide into {} groups", channels, num_groups);
   require_channels("group_norm", "weight", weight, channels);
   require_channels("group_norm", "bias", bias, channels);
   if (x.numel() == 0) return x;
@@ -131,14 +139,16 @@ Tensor group_norm(const Tensor& x, int64_t num_groups, const OptionalTensor& wei
   });
 }
 
-Tensor batch_norm(const Tensor& x, const OptionalTensor& running_mean, const OptionalTensor& running_var,
-                  const OptionalTensor& weight, const OptionalTensor& bias, bool training, double momentum, double eps) {
+Tensor batch_norm(const Tensor& x, const OptionalTensor& running_mean,
+                  const OptionalTensor& running_var, const OptionalTensor& weight,
+                  const OptionalTensor& bias, bool training, double momentum, double eps) {
   constexpr std::string_view kOp = "batch_norm";
   require_float(kOp, x);
   require(training || (running_mean && running_var),
           "{}: without training, the running mean and variance must be given", kOp);
   if (x.dim() < 2) {
-    require(x.numel() == 0, "{}: the input has shape {}; it needs a batch and channels", kOp, to_string(x.shape()));
+    require(x.numel() == 0, "{}: the input has shape {}; it needs a batch and channels", kOp,
+            to_string(x.shape()));
     return x;
   }
   const int64_t channels = x.size(1), n = channels == 0 ? 0 : x.numel() / channels;
@@ -146,13 +156,17 @@ Tensor batch_norm(const Tensor& x, const OptionalTensor& running_mean, const Opt
   require_channels(kOp, "running variance", running_var, channels);
   require_channels(kOp, "weight", weight, channels);
   require_channels(kOp, "bias", bias, channels);
-  require(!training || n != 1, "{}: training needs more than one value in each channel, but the input has shape {}", kOp,
+  require(!training || n != 1,
+          "{}: training needs more than one value in each channel, but the input has shape {}", kOp,
           to_string(x.shape()));
   if (x.numel() == 0) return x;
   return in_wide(x, [&](const Tensor& v) {
     if (!training) {
-      const auto wide = [&](const OptionalTensor& t) { return over_channels(cast(*t, v.dtype()), v.dim()); };
-      return channel_scaled(standardised(v, {wide(running_mean), wide(running_var)}, eps), weight, bias);
+      const auto wide = [&](const OptionalTensor& t) {
+        return over_channels(cast(*t, v.dtype()), v.dim());
+      };
+      return channel_scaled(standardised(v, {wide(running_mean), wide(running_var)}, eps), weight,
+                            bias);
     }
     const Moments m = moments(v, all_but(v, {1}));
     const auto count = static_cast<double>(n);
@@ -162,21 +176,26 @@ Tensor batch_norm(const Tensor& x, const OptionalTensor& running_mean, const Opt
   });
 }
 
-Tensor instance_norm(const Tensor& x, const OptionalTensor& running_mean, const OptionalTensor& running_var,
-                     const OptionalTensor& weight, const OptionalTensor& bias, bool use_input_stats, double momentum,
+Tensor instance_norm(const Tensor& x, const OptionalTensor& running_mean,
+                     const OptionalTensor& running_var, const OptionalTensor& weight,
+                     const OptionalTensor& bias, bool use_input_stats, double momentum,
                      double eps) {
   constexpr std::string_view kOp = "instance_norm";
   require_float(kOp, x);
   require(use_input_stats || (running_mean && running_var),
           "{}: without use_input_stats, the running mean and variance must be given", kOp);
-  require(x.dim() >= 2, "{}: the input has shape {}; it needs a batch and channels", kOp, to_string(x.shape()));
-  if (!use_input_stats) return batch_norm(x, running_mean, running_var, weight, bias, false, momentum, eps);
-  const int64_t channels = x.size(1), lines = x.size(0) * channels, n = lines == 0 ? 0 : x.numel() / lines;
+  require(x.dim() >= 2, "{}: the input has shape {}; it needs a batch and channels", kOp,
+          to_string(x.shape()));
+  if (!use_input_stats)
+    return batch_norm(x, running_mean, running_var, weight, bias, false, momentum, eps);
+  const int64_t channels = x.size(1), lines = x.size(0) * channels,
+                n = lines == 0 ? 0 : x.numel() / lines;
   require_channels(kOp, "running mean", running_mean, channels);
   require_channels(kOp, "running variance", running_var, channels);
   require_channels(kOp, "weight", weight, channels);
   require_channels(kOp, "bias", bias, channels);
-  require(n != 1, "{}: each channel needs more than one value, but the input has shape {}", kOp, to_string(x.shape()));
+  require(n != 1, "{}: each channel needs more than one value, but the input has shape {}", kOp,
+          to_string(x.shape()));
   if (x.numel() == 0) return x;
   return in_wide(x, [&](const Tensor& v) {
     const Moments m = moments(v, all_but(v, {0, 1}));
@@ -219,23 +238,29 @@ Tensor vector_norm(std::string_view op, const Tensor& x, double p, const Ints& a
 }
 
 // max(n, eps), through which the gradient passes as if it were n.
-Tensor at_least(const Tensor& n, double eps) { return where(n < eps, (n - detach(n)) + eps, n); }
+Tensor at_least(const Tensor& n, double eps) {
+  return where(n < eps, (n - detach(n)) + eps, n);
+}
 
 }  // namespace
 
 Tensor norm(const Tensor& x, double p, const Dims& dims, bool keepdim, std::optional<DType> dtype) {
-  return vector_norm("norm", dtype ? cast(x, *dtype) : x, p, check_axes("norm", dims, x.dim()), keepdim);
+  return vector_norm("norm", dtype ? cast(x, *dtype) : x, p, check_axes("norm", dims, x.dim()),
+                     keepdim);
 }
 
 Tensor normalize(const Tensor& x, double p, const Dims& dims, double eps) {
   const Ints axes = check_axes("normalize", dims, x.dim());
-  return in_wide(x, [&](const Tensor& v) { return v / clamp(vector_norm("normalize", v, p, axes, true), eps); });
+  return in_wide(x, [&](const Tensor& v) {
+    return v / clamp(vector_norm("normalize", v, p, axes, true), eps);
+  });
 }
 
 Tensor cosine_similarity(const Tensor& a, const Tensor& b, int64_t dim, double eps) {
   constexpr std::string_view kOp = "cosine_similarity";
   const DType t = result_type(a, b);
-  require(is_float(t), "{}: the operands are {} and {}, not floats; convert them first, as in x.to(f32)", kOp,
+  require(is_float(t),
+          "{}: the operands are {} and {}, not floats; convert them first, as in x.to(f32)", kOp,
           name(a.dtype()), name(b.dtype()));
   const Shape shape = broadcast_shapes(kOp, a.shape(), b.shape());
   const int64_t axis = check_axis(kOp, dim, static_cast<int64_t>(shape.size()));
@@ -255,25 +280,29 @@ Tensor pairwise_distance(const Tensor& a, const Tensor& b, double p, double eps,
 }
 
 Tensor cdist(const Tensor& a, const Tensor& b, double p, std::string_view compute_mode) {
-  constexpr std::array<std::string_view, 3> kModes{"use_mm_for_euclid_dist_if_necessary", "use_mm_for_euclid_dist",
+  constexpr std::array<std::string_view, 3> kModes{"use_mm_for_euclid_dist_if_necessary",
+                                                   "use_mm_for_euclid_dist",
                                                    "donot_use_mm_for_euclid_dist"};
   require(std::find(kModes.begin(), kModes.end(), compute_mode) != kModes.end(),
-          "cdist: compute_mode is \"{}\"; it must be {}, {} or {}", compute_mode, kModes[0], kModes[1], kModes[2]);
+          "cdist: compute_mode is \"{}\"; it must be {}, {} or {}", compute_mode, kModes[0],
+          kModes[1], kModes[2]);
   require_float("cdist", a);
   require_float("cdist", b);
   require(p >= 0, "cdist: p is {}; it cannot be negative", p);
-  require(a.dim() >= 2 && b.dim() >= 2, "cdist: operands of shapes {} and {}; both need rows and columns",
-          to_string(a.shape()), to_string(b.shape()));
-  require(a.size(-1) == b.size(-1), "cdist: rows of {} and of {} have {} and {} elements", to_string(a.shape()),
-          to_string(b.shape()), a.size(-1), b.size(-1));
+  require(a.dim() >= 2 && b.dim() >= 2,
+          "cdist: operands of shapes {} and {}; both need rows and columns", to_string(a.shape()),
+          to_string(b.shape()));
+  require(a.size(-1) == b.size(-1), "cdist: rows of {} and of {} have {} and {} elements",
+          to_string(a.shape()), to_string(b.shape()), a.size(-1), b.size(-1));
   const Tensor difference = unsqueeze(a, -2) - unsqueeze(b, -3);
   const Tensor distance = vector_norm("cdist", difference, p, {difference.dim() - 1}, false);
   if (p != kInf) return distance;
   // Every coordinate that attains the maximum gets the whole gradient, where a norm shares it.
-  return custom_vjp(distance, {difference}, [difference, distance](const Tensor& g) -> std::vector<Tensor> {
-    const Tensor attains = abs(difference) == unsqueeze(distance, -1);
-    return {where(attains, unsqueeze(g, -1) * sign(difference), 0.0)};
-  });
+  return custom_vjp(distance, {difference},
+                    [difference, distance](const Tensor& g) -> std::vector<Tensor> {
+                      const Tensor attains = abs(difference) == unsqueeze(distance, -1);
+                      return {where(attains, unsqueeze(g, -1) * sign(difference), 0.0)};
+                    });
 }
 
 }  // namespace lazuli

@@ -15,7 +15,9 @@
 namespace lazuli {
 namespace {
 
-size_t at(int64_t i) { return static_cast<size_t>(i); }
+size_t at(int64_t i) {
+  return static_cast<size_t>(i);
+}
 
 // The arguments of a pool over the last n axes, checked, and what follows from them.
 struct Pool {
@@ -34,13 +36,15 @@ struct Pool {
   }
   // Views x, of n or more axes whose last have the sizes `size`, as windows.
   NodeRef windows(const NodeRef& x) const {
-    // A stride larger than the kernel leaves elements behind the last window; one smaller may need none of the zeros.
+    // A stride larger than the kernel leaves elements behind the last window; one smaller may need
+    // none of the zeros.
     const NodeRef padded = detail::pad_spatial(x, padding, after);
     Ints range(2 * (padded->shape.size() - at(n)), 0);
     for (size_t i = 0; i < range.size() / 2; i++) range[2 * i + 1] = padded->shape[i];
     for (int64_t i = 0; i < n; i++) {
       range.push_back(0);
-      range.push_back((count[at(i)] - 1) * stride[at(i)] + (kernel[at(i)] - 1) * dilation[at(i)] + 1);
+      range.push_back((count[at(i)] - 1) * stride[at(i)] + (kernel[at(i)] - 1) * dilation[at(i)] +
+                      1);
     }
     return detail::windows(shrink(padded, range), kernel, stride, dilation);
   }
@@ -50,11 +54,12 @@ struct Pool {
   }
 };
 
-Pool checked(std::string_view op, int64_t n, const Tensor& x, const Sizes& kernel, const Sizes& stride,
-             const Sizes& padding, const Sizes& dilation, bool ceil_mode) {
+Pool checked(std::string_view op, int64_t n, const Tensor& x, const Sizes& kernel,
+             const Sizes& stride, const Sizes& padding, const Sizes& dilation, bool ceil_mode) {
   require(x.dim() == n + 2 || x.dim() == n + 1,
-          "{}: the input has shape {}; it needs a batch, channels and {} spatial dimensions, or no batch", op,
-          to_string(x.shape()), n);
+          "{}: the input has shape {}; it needs a batch, channels and {} spatial dimensions, or no "
+          "batch",
+          op, to_string(x.shape()), n);
   Pool p{.op = op,
          .n = n,
          .size = {},
@@ -67,17 +72,21 @@ Pool checked(std::string_view op, int64_t n, const Tensor& x, const Sizes& kerne
   p.stride = stride.empty() ? p.kernel : detail::per_axis(op, "stride", stride, n, 1);
   for (int64_t i = 0; i < n; i++) {
     const size_t a = at(i);
-    const int64_t size = x.size(x.dim() - n + i), span = (p.kernel[a] - 1) * p.dilation[a] + 1, pad = p.padding[a];
+    const int64_t size = x.size(x.dim() - n + i), span = (p.kernel[a] - 1) * p.dilation[a] + 1,
+                  pad = p.padding[a];
     p.size.push_back(size);
-    require(pad <= span / 2, "{}: padding {} is more than half of the kernel's {} elements", op, pad, span);
+    require(pad <= span / 2, "{}: padding {} is more than half of the kernel's {} elements", op,
+            pad, span);
     const int64_t room = size + 2 * pad - span;
     int64_t count = room < 0 ? 0 : room / p.stride[a] + 1;
     if (ceil_mode) {
       count = room + p.stride[a] - 1 < 0 ? 0 : (room + p.stride[a] - 1) / p.stride[a] + 1;
-      if ((count - 1) * p.stride[a] >= size + pad) count--;  // a window in the zeros behind counts for nothing
+      if ((count - 1) * p.stride[a] >= size + pad)
+        count--;  // a window in the zeros behind counts for nothing
     }
-    require(count > 0, "{}: the kernel spans {} elements of a spatial dimension that has {} with its padding", op, span,
-            size + 2 * pad);
+    require(count > 0,
+            "{}: the kernel spans {} elements of a spatial dimension that has {} with its padding",
+            op, span, size + 2 * pad);
     p.count.push_back(count);
     p.after.push_back(std::max<int64_t>(0, (count - 1) * p.stride[a] + span - size - pad));
   }
@@ -111,7 +120,8 @@ TensorOrScalar divisor(const Pool& p, bool count_include_pad, DType dtype) {
   Tensor count = Tensor(constant(1, DType::I64));
   for (int64_t i = 0; i < p.n; i++) {
     const Bounds b = bounds(p, i);
-    const Tensor inside = count_include_pad ? b.end - b.begin : minimum(b.end, p.size[at(i)]) - maximum(b.begin, 0);
+    const Tensor inside =
+        count_include_pad ? b.end - b.begin : minimum(b.end, p.size[at(i)]) - maximum(b.begin, 0);
     Shape aligned(at(p.n), 1);
     aligned[at(i)] = p.count[at(i)];
     count = count * reshape(inside, aligned);
@@ -119,14 +129,16 @@ TensorOrScalar divisor(const Pool& p, bool count_include_pad, DType dtype) {
   return cast(count, dtype);
 }
 
-Tensor avg_pool(const Pool& p, const Tensor& x, bool count_include_pad, std::optional<int64_t> divisor_override) {
-  require(x.dtype() != DType::Bool, "{}: bools have no mean; convert them first, as in x.to(f32)", p.op);
+Tensor avg_pool(const Pool& p, const Tensor& x, bool count_include_pad,
+                std::optional<int64_t> divisor_override) {
+  require(x.dtype() != DType::Bool, "{}: bools have no mean; convert them first, as in x.to(f32)",
+          p.op);
   require(!divisor_override || *divisor_override != 0, "{}: divisor_override is 0", p.op);
   return in_wide(x, [&](const Tensor& v) {
     const NodeRef w = p.windows(v.node());
     const Tensor sum(reduce(Op::ReduceAdd, w, p.place_axes(w->rank())));
-    const TensorOrScalar by =
-        divisor_override ? TensorOrScalar(*divisor_override) : divisor(p, count_include_pad, v.dtype());
+    const TensorOrScalar by = divisor_override ? TensorOrScalar(*divisor_override)
+                                               : divisor(p, count_include_pad, v.dtype());
     return is_float(v.dtype()) ? div(sum, by) : div(sum, by, "trunc");
   });
 }
@@ -163,7 +175,8 @@ Tensor max_places(const Pool& p, const Tensor& windows, const Tensor& places) {
   return amin(where(hit, places, std::numeric_limits<int64_t>::max()), axes);
 }
 
-// The value is a plain maximum, which is fast; the gradient takes the one element that the place names.
+// The value is a plain maximum, which is fast; the gradient takes the one element that the place
+// names.
 Tensor max_pool(const Pool& p, const Tensor& x) {
   require(x.dtype() != DType::Bool, "{}: bools have no maximum; use any()", p.op);
   const Tensor windows = max_windows(p, x);
@@ -186,60 +199,76 @@ ValuesIndices max_pool_with_indices(const Pool& p, const Tensor& x) {
 
 }  // namespace
 
-Tensor avg_pool1d(const Tensor& x, const Sizes& kernel_size, const Sizes& stride, const Sizes& padding, bool ceil_mode,
-                  bool count_include_pad) {
-  return avg_pool(checked("avg_pool1d", 1, x, kernel_size, stride, padding, 1, ceil_mode), x, count_include_pad, {});
+Tensor avg_pool1d(const Tensor& x, const Sizes& kernel_size, const Sizes& stride,
+                  const Sizes& padding, bool ceil_mode, bool count_include_pad) {
+  return avg_pool(checked("avg_pool1d", 1, x, kernel_size, stride, padding, 1, ceil_mode), x,
+                  count_include_pad, {});
 }
 
-Tensor avg_pool2d(const Tensor& x, const Sizes& kernel_size, const Sizes& stride, const Sizes& padding, bool ceil_mode,
-                  bool count_include_pad, std::optional<int64_t> divisor_override) {
-  return avg_pool(checked("avg_pool2d", 2, x, kernel_size, stride, padding, 1, ceil_mode), x, count_include_pad,
-                  divisor_override);
+Tensor avg_pool2d(const Tensor& x, const Sizes& kernel_size, const Sizes& stride,
+                  const Sizes& padding, bool ceil_mode, bool count_include_pad,
+                  std::optional<int64_t> divisor_override) {
+  return avg_pool(checked("avg_pool2d", 2, x, kernel_size, stride, padding, 1, ceil_mode), x,
+                  count_include_pad, divisor_override);
 }
 
-Tensor avg_pool3d(const Tensor& x, const Sizes& kernel_size, const Sizes& stride, const Sizes& padding, bool ceil_mode,
-                  bool count_include_pad, std::optional<int64_t> divisor_override) {
-  return avg_pool(checked("avg_pool3d", 3, x, kernel_size, stride, padding, 1, ceil_mode), x, count_include_pad,
-                  divisor_override);
+Tensor avg_pool3d(const Tensor& x, const Sizes& kernel_size, const Sizes& stride,
+                  const Sizes& padding, bool ceil_mode, bool count_include_pad,
+                  std::optional<int64_t> divisor_override) {
+  return avg_pool(checked("avg_pool3d", 3, x, kernel_size, stride, padding, 1, ceil_mode), x,
+                  count_include_pad, divisor_override);
 }
 
-Tensor max_pool1d(const Tensor& x, const Sizes& kernel_size, const Sizes& stride, const Sizes& padding,
-                  const Sizes& dilation, bool ceil_mode) {
-  return max_pool(checked("max_pool1d", 1, x, kernel_size, stride, padding, dilation, ceil_mode), x);
+Tensor max_pool1d(const Tensor& x, const Sizes& kernel_size, const Sizes& stride,
+                  const Sizes& padding, const Sizes& dilation, bool ceil_mode) {
+  return max_pool(checked("max_pool1d", 1, x, kernel_size, stride, padding, dilation, ceil_mode),
+                  x);
 }
 
-Tensor max_pool2d(const Tensor& x, const Sizes& kernel_size, const Sizes& stride, const Sizes& padding,
-                  const Sizes& dilation, bool ceil_mode) {
-  return max_pool(checked("max_pool2d", 2, x, kernel_size, stride, padding, dilation, ceil_mode), x);
+Tensor max_pool2d(const Tensor& x, const Sizes& kernel_size, const Sizes& stride,
+                  const Sizes& padding, const Sizes& dilation, bool ceil_mode) {
+  return max_pool(checked("max_pool2d", 2, x, kernel_size, stride, padding, dilation, ceil_mode),
+                  x);
 }
 
-Tensor max_pool3d(const Tensor& x, const Sizes& kernel_size, const Sizes& stride, const Sizes& padding,
-                  const Sizes& dilation, bool ceil_mode) {
-  return max_pool(checked("max_pool3d", 3, x, kernel_size, stride, padding, dilation, ceil_mode), x);
+Tensor max_pool3d(const Tensor& x, const Sizes& kernel_size, const Sizes& stride,
+                  const Sizes& padding, const Sizes& dilation, bool ceil_mode) {
+  return max_pool(checked("max_pool3d", 3, x, kernel_size, stride, padding, dilation, ceil_mode),
+                  x);
 }
 
-ValuesIndices max_pool1d_with_indices(const Tensor& x, const Sizes& kernel_size, const Sizes& stride,
-                                      const Sizes& padding, const Sizes& dilation, bool ceil_mode) {
-  return max_pool_with_indices(checked("max_pool1d", 1, x, kernel_size, stride, padding, dilation, ceil_mode), x);
+ValuesIndices max_pool1d_with_indices(const Tensor& x, const Sizes& kernel_size,
+                                      const Sizes& stride, const Sizes& padding,
+                                      const Sizes& dilation, bool ceil_mode) {
+  return max_pool_with_indices(
+      checked("max_pool1d", 1, x, kernel_size, stride, padding, dilation, ceil_mode), x);
 }
 
-ValuesIndices max_pool2d_with_indices(const Tensor& x, const Sizes& kernel_size, const Sizes& stride,
-                                      const Sizes& padding, const Sizes& dilation, bool ceil_mode) {
-  return max_pool_with_indices(checked("max_pool2d", 2, x, kernel_size, stride, padding, dilation, ceil_mode), x);
+ValuesIndices max_pool2d_with_indices(const Tensor& x, const Sizes& kernel_size,
+                                      const Sizes& stride, const Sizes& padding,
+                                      const Sizes& dilation, bool ceil_mode) {
+  return max_pool_with_indices(
+      checked("max_pool2d", 2, x, kernel_size, stride, padding, dilation, ceil_mode), x);
 }
 
-ValuesIndices max_pool3d_with_indices(const Tensor& x, const Sizes& kernel_size, const Sizes& stride,
-                                      const Sizes& padding, const Sizes& dilation, bool ceil_mode) {
-  return max_pool_with_indices(checked("max_pool3d", 3, x, kernel_size, stride, padding, dilation, ceil_mode), x);
+ValuesIndices max_pool3d_with_indices(const Tensor& x, const Sizes& kernel_size,
+                                      const Sizes& stride, const Sizes& padding,
+                                      const Sizes& dilation, bool ceil_mode) {
+  return max_pool_with_indices(
+      checked("max_pool3d", 3, x, kernel_size, stride, padding, dilation, ceil_mode), x);
 }
 
-Tensor max_unpool2d(const Tensor& x, const Tensor& indices, const Sizes& kernel_size, const Sizes& stride,
-                    const Sizes& padding, const Sizes& output_size) {
+Tensor max_unpool2d(const Tensor& x, const Tensor& indices, const Sizes& kernel_size,
+                    const Sizes& stride, const Sizes& padding, const Sizes& output_size) {
   constexpr std::string_view kOp = "max_unpool2d";
-  require(x.dim() == 4 || x.dim() == 3, "{}: the input has shape {}; it needs a batch, channels and 2 spatial dimensions, or no "
-          "batch", kOp, to_string(x.shape()));
-  require(is_int(indices.dtype()), "{}: the indices are {}, not integers", kOp, name(indices.dtype()));
-  require(indices.shape() == x.shape(), "{}: the input has shape {} and the indices {}; they must agree", kOp,
+  require(x.dim() == 4 || x.dim() == 3,
+          "{}: the input has shape {}; it needs a batch, channels and 2 spatial dimensions, or no "
+          "batch",
+          kOp, to_string(x.shape()));
+  require(is_int(indices.dtype()), "{}: the indices are {}, not integers", kOp,
+          name(indices.dtype()));
+  require(indices.shape() == x.shape(),
+          "{}: the input has shape {} and the indices {}; they must agree", kOp,
           to_string(x.shape()), to_string(indices.shape()));
   const Ints kernel = detail::per_axis(kOp, "kernel_size", kernel_size, 2, 1);
   const Ints step = stride.empty() ? kernel : detail::per_axis(kOp, "stride", stride, 2, 1);
@@ -251,8 +280,8 @@ Tensor max_unpool2d(const Tensor& x, const Tensor& indices, const Sizes& kernel_
       size.push_back((x.size(i - 2) - 1) * step[at(i)] - 2 * cut[at(i)] + kernel[at(i)]);
     }
   }
-  require(size.size() == 2 && size[0] > 0 && size[1] > 0, "{}: the output size {} is no height and width", kOp,
-          to_string(size));
+  require(size.size() == 2 && size[0] > 0 && size[1] > 0,
+          "{}: the output size {} is no height and width", kOp, to_string(size));
   Shape shape = x.shape();
   shape[shape.size() - 2] = size[0];
   shape[shape.size() - 1] = size[1];
@@ -261,7 +290,8 @@ Tensor max_unpool2d(const Tensor& x, const Tensor& indices, const Sizes& kernel_
   const Tensor i = reshape(cast(indices, DType::I64), {planes, x.size(-2) * x.size(-1)});
   const Tensor flat = i + unsqueeze(Tensor(iota(planes)), 1) * area;
   const Tensor place = where((i >= 0) & (i < area), flat, -1);
-  return Tensor(scatter(constant(0, x.dtype(), shape), place.node(), reshape(x.node(), place.shape()), Combine::Set));
+  return Tensor(scatter(constant(0, x.dtype(), shape), place.node(),
+                        reshape(x.node(), place.shape()), Combine::Set));
 }
 
 // ---- adaptive pools
@@ -270,19 +300,21 @@ namespace {
 
 Ints adaptive_sizes(std::string_view op, int64_t n, const Tensor& x, const Sizes& output_size) {
   require(x.dim() == n + 2 || x.dim() == n + 1,
-          "{}: the input has shape {}; it needs a batch, channels and {} spatial dimensions, or no batch", op,
-          to_string(x.shape()), n);
+          "{}: the input has shape {}; it needs a batch, channels and {} spatial dimensions, or no "
+          "batch",
+          op, to_string(x.shape()), n);
   Ints sizes = detail::per_axis(op, "output_size", output_size, n, kKeepSize);
   for (int64_t i = 0; i < n; i++) {
     const int64_t size = x.size(x.dim() - n + i);
-    require(size > 0, "{}: the input of shape {} has an empty spatial dimension", op, to_string(x.shape()));
+    require(size > 0, "{}: the input of shape {} has an empty spatial dimension", op,
+            to_string(x.shape()));
     if (sizes[at(i)] == kKeepSize) sizes[at(i)] = size;
   }
   return sizes;
 }
 
-// Which elements of axis `axis` (of n) belong to which of m windows: bool (m, 1..., n, 1...), aligned with a tensor of this
-// rank and the windows in front.
+// Which elements of axis `axis` (of n) belong to which of m windows: bool (m, 1..., n, 1...),
+// aligned with a tensor of this rank and the windows in front.
 struct Membership {
   Tensor inside;
   Tensor count;  // of each window, (m, 1...)
@@ -324,11 +356,13 @@ Extreme adaptive_extreme(const Extreme& e, int64_t axis, int64_t m) {
   const Tensor best = amax(masked, axis + 1, true);
   Tensor hit = masked == best;
   if (is_float(v.dtype())) hit = hit | isnan(masked);
-  const Tensor first = amin(where(hit & member.inside, place, std::numeric_limits<int64_t>::max()), axis + 1);
+  const Tensor first =
+      amin(where(hit & member.inside, place, std::numeric_limits<int64_t>::max()), axis + 1);
   return {movedim(squeeze(best, axis + 1), 0, axis), movedim(first, 0, axis)};
 }
 
-ValuesIndices adaptive_max(std::string_view op, int64_t n, const Tensor& x, const Sizes& output_size) {
+ValuesIndices adaptive_max(std::string_view op, int64_t n, const Tensor& x,
+                           const Sizes& output_size) {
   require(x.dtype() != DType::Bool, "{}: bools have no maximum; use any()", op);
   const Ints sizes = adaptive_sizes(op, n, x, output_size);
   const Shape shape = x.shape(), spatial(shape.end() - n, shape.end());
@@ -356,7 +390,8 @@ Tensor area_means(const Tensor& x, const Ints& size) {
     Tensor y = v;
     Ints places;
     for (int64_t i = 0; i < n; i++) {
-      const int64_t axis = v.dim() - n + i + static_cast<int64_t>(places.size()), in = y.size(axis), out = size[at(i)];
+      const int64_t axis = v.dim() - n + i + static_cast<int64_t>(places.size()), in = y.size(axis),
+                    out = size[at(i)];
       if (in == out || out == 0 || in % out != 0) continue;
       y = unflatten(y, axis, {out, in / out});
       places.push_back(axis + 1);
@@ -372,9 +407,15 @@ Tensor area_means(const Tensor& x, const Ints& size) {
 
 }  // namespace detail
 
-Tensor adaptive_avg_pool1d(const Tensor& x, const Sizes& size) { return adaptive_avg("adaptive_avg_pool1d", 1, x, size); }
-Tensor adaptive_avg_pool2d(const Tensor& x, const Sizes& size) { return adaptive_avg("adaptive_avg_pool2d", 2, x, size); }
-Tensor adaptive_avg_pool3d(const Tensor& x, const Sizes& size) { return adaptive_avg("adaptive_avg_pool3d", 3, x, size); }
+Tensor adaptive_avg_pool1d(const Tensor& x, const Sizes& size) {
+  return adaptive_avg("adaptive_avg_pool1d", 1, x, size);
+}
+Tensor adaptive_avg_pool2d(const Tensor& x, const Sizes& size) {
+  return adaptive_avg("adaptive_avg_pool2d", 2, x, size);
+}
+Tensor adaptive_avg_pool3d(const Tensor& x, const Sizes& size) {
+  return adaptive_avg("adaptive_avg_pool3d", 3, x, size);
+}
 
 ValuesIndices adaptive_max_pool1d_with_indices(const Tensor& x, const Sizes& size) {
   return adaptive_max("adaptive_max_pool1d", 1, x, size);
@@ -386,8 +427,14 @@ ValuesIndices adaptive_max_pool3d_with_indices(const Tensor& x, const Sizes& siz
   return adaptive_max("adaptive_max_pool3d", 3, x, size);
 }
 
-Tensor adaptive_max_pool1d(const Tensor& x, const Sizes& size) { return adaptive_max_pool1d_with_indices(x, size).values; }
-Tensor adaptive_max_pool2d(const Tensor& x, const Sizes& size) { return adaptive_max_pool2d_with_indices(x, size).values; }
-Tensor adaptive_max_pool3d(const Tensor& x, const Sizes& size) { return adaptive_max_pool3d_with_indices(x, size).values; }
+Tensor adaptive_max_pool1d(const Tensor& x, const Sizes& size) {
+  return adaptive_max_pool1d_with_indices(x, size).values;
+}
+Tensor adaptive_max_pool2d(const Tensor& x, const Sizes& size) {
+  return adaptive_max_pool2d_with_indices(x, size).values;
+}
+Tensor adaptive_max_pool3d(const Tensor& x, const Sizes& size) {
+  return adaptive_max_pool3d_with_indices(x, size).values;
+}
 
 }  // namespace lazuli

@@ -1,5 +1,5 @@
-// Pooling over one, two or three spatial axes, as in torch.nn.functional. The input has a batch and channels, or channels
-// alone, in front. An empty stride stands for the kernel size.
+// Pooling over one, two or three spatial axes, as in torch.nn.functional. The input has a batch and
+// channels, or channels alone, in front. An empty stride stands for the kernel size.
 #pragma once
 
 #include <optional>
@@ -11,35 +11,43 @@
 
 namespace lazuli {
 
-// ---- means: of the elements in the window, padding counted unless count_include_pad is off; ceil_mode keeps a last window
-// that starts inside the input. divisor_override replaces the number of elements.
-Tensor avg_pool1d(const Tensor& x, const Sizes& kernel_size, const Sizes& stride = {}, const Sizes& padding = 0,
-                  bool ceil_mode = false, bool count_include_pad = true);
-Tensor avg_pool2d(const Tensor& x, const Sizes& kernel_size, const Sizes& stride = {}, const Sizes& padding = 0,
-                  bool ceil_mode = false, bool count_include_pad = true, std::optional<int64_t> divisor_override = {});
-Tensor avg_pool3d(const Tensor& x, const Sizes& kernel_size, const Sizes& stride = {}, const Sizes& padding = 0,
-                  bool ceil_mode = false, bool count_include_pad = true, std::optional<int64_t> divisor_override = {});
+// ---- means: of the elements in the window, padding counted unless count_include_pad is off;
+// ceil_mode keeps a last window that starts inside the input. divisor_override replaces the number
+// of elements.
+Tensor avg_pool1d(const Tensor& x, const Sizes& kernel_size, const Sizes& stride = {},
+                  const Sizes& padding = 0, bool ceil_mode = false, bool count_include_pad = true);
+Tensor avg_pool2d(const Tensor& x, const Sizes& kernel_size, const Sizes& stride = {},
+                  const Sizes& padding = 0, bool ceil_mode = false, bool count_include_pad = true,
+                  std::optional<int64_t> divisor_override = {});
+Tensor avg_pool3d(const Tensor& x, const Sizes& kernel_size, const Sizes& stride = {},
+                  const Sizes& padding = 0, bool ceil_mode = false, bool count_include_pad = true,
+                  std::optional<int64_t> divisor_override = {});
 
 // ---- maxima; the gradient goes to the first of equals in a window
-Tensor max_pool1d(const Tensor& x, const Sizes& kernel_size, const Sizes& stride = {}, const Sizes& padding = 0,
-                  const Sizes& dilation = 1, bool ceil_mode = false);
-Tensor max_pool2d(const Tensor& x, const Sizes& kernel_size, const Sizes& stride = {}, const Sizes& padding = 0,
-                  const Sizes& dilation = 1, bool ceil_mode = false);
-Tensor max_pool3d(const Tensor& x, const Sizes& kernel_size, const Sizes& stride = {}, const Sizes& padding = 0,
-                  const Sizes& dilation = 1, bool ceil_mode = false);
+Tensor max_pool1d(const Tensor& x, const Sizes& kernel_size, const Sizes& stride = {},
+                  const Sizes& padding = 0, const Sizes& dilation = 1, bool ceil_mode = false);
+Tensor max_pool2d(const Tensor& x, const Sizes& kernel_size, const Sizes& stride = {},
+                  const Sizes& padding = 0, const Sizes& dilation = 1, bool ceil_mode = false);
+Tensor max_pool3d(const Tensor& x, const Sizes& kernel_size, const Sizes& stride = {},
+                  const Sizes& padding = 0, const Sizes& dilation = 1, bool ceil_mode = false);
 /// return_indices=True: also the place of each maximum in the flat spatial axes.
-ValuesIndices max_pool1d_with_indices(const Tensor& x, const Sizes& kernel_size, const Sizes& stride = {},
-                                      const Sizes& padding = 0, const Sizes& dilation = 1, bool ceil_mode = false);
-ValuesIndices max_pool2d_with_indices(const Tensor& x, const Sizes& kernel_size, const Sizes& stride = {},
-                                      const Sizes& padding = 0, const Sizes& dilation = 1, bool ceil_mode = false);
-ValuesIndices max_pool3d_with_indices(const Tensor& x, const Sizes& kernel_size, const Sizes& stride = {},
-                                      const Sizes& padding = 0, const Sizes& dilation = 1, bool ceil_mode = false);
-/// Each maximum put back at its place, zeros elsewhere. output_size, of the spatial axes or of all, tells sizes apart that
-/// pool to the same one.
-Tensor max_unpool2d(const Tensor& x, const Tensor& indices, const Sizes& kernel_size, const Sizes& stride = {},
-                    const Sizes& padding = 0, const Sizes& output_size = {});
+ValuesIndices max_pool1d_with_indices(const Tensor& x, const Sizes& kernel_size,
+                                      const Sizes& stride = {}, const Sizes& padding = 0,
+                                      const Sizes& dilation = 1, bool ceil_mode = false);
+ValuesIndices max_pool2d_with_indices(const Tensor& x, const Sizes& kernel_size,
+                                      const Sizes& stride = {}, const Sizes& padding = 0,
+                                      const Sizes& dilation = 1, bool ceil_mode = false);
+ValuesIndices max_pool3d_with_indices(const Tensor& x, const Sizes& kernel_size,
+                                      const Sizes& stride = {}, const Sizes& padding = 0,
+                                      const Sizes& dilation = 1, bool ceil_mode = false);
+/// Each maximum put back at its place, zeros elsewhere. output_size, of the spatial axes or of all,
+/// tells sizes apart that pool to the same one.
+Tensor max_unpool2d(const Tensor& x, const Tensor& indices, const Sizes& kernel_size,
+                    const Sizes& stride = {}, const Sizes& padding = 0,
+                    const Sizes& output_size = {});
 
-// ---- pools of a given output size, -1 for that of the input: window i is [floor(i n / m), ceil((i + 1) n / m))
+// ---- pools of a given output size, -1 for that of the input: window i is [floor(i n / m), ceil((i
+// + 1) n / m))
 inline constexpr int64_t kKeepSize = -1;
 Tensor adaptive_avg_pool1d(const Tensor& x, const Sizes& output_size);
 Tensor adaptive_avg_pool2d(const Tensor& x, const Sizes& output_size);

@@ -8,7 +8,8 @@
 namespace lazuli {
 namespace {
 
-Tensor accumulated(std::string_view name, ScanOp op, const Tensor& x, int64_t dim, std::optional<DType> dtype) {
+Tensor accumulated(std::string_view name, ScanOp op, const Tensor& x, int64_t dim,
+                   std::optional<DType> dtype) {
   const int64_t axis = check_axis(name, dim, x.dim());
   const DType t = dtype.value_or(is_integral(x.dtype()) ? DType::I64 : x.dtype());
   const Tensor y = cast(x, t);
@@ -37,7 +38,11 @@ Tensor cumprod(const Tensor& x, int64_t dim, std::optional<DType> dtype) {
   return accumulated("cumprod", ScanOp::Mul, x, dim, dtype);
 }
 
-ValuesIndices cummax(const Tensor& x, int64_t dim) { return extreme("cummax", ScanOp::Max, x, dim); }
-ValuesIndices cummin(const Tensor& x, int64_t dim) { return extreme("cummin", ScanOp::Min, x, dim); }
+ValuesIndices cummax(const Tensor& x, int64_t dim) {
+  return extreme("cummax", ScanOp::Max, x, dim);
+}
+ValuesIndices cummin(const Tensor& x, int64_t dim) {
+  return extreme("cummin", ScanOp::Min, x, dim);
+}
 
 }  // namespace lazuli

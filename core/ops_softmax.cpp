@@ -13,13 +13,16 @@ namespace {
 
 Tensor prepared(std::string_view op, const Tensor& x, std::optional<DType> dtype) {
   const Tensor y = dtype ? to(x, *dtype) : x;
-  require(is_float(y.dtype()), "{}: the input is {}, not a float; convert it first, as in x.to(f32), or give a dtype", op,
-          name(y.dtype()));
+  require(is_float(y.dtype()),
+          "{}: the input is {}, not a float; convert it first, as in x.to(f32), or give a dtype",
+          op, name(y.dtype()));
   return y;
 }
 
 // The gradient through the maximum is exactly zero.
-Tensor shifted(const Tensor& x, int64_t dim) { return sub(x, detach(amax(x, dim, true))); }
+Tensor shifted(const Tensor& x, int64_t dim) {
+  return sub(x, detach(amax(x, dim, true)));
+}
 
 }  // namespace
 
@@ -33,7 +36,9 @@ Tensor softmax(const Tensor& x, int64_t dim, std::optional<DType> dtype) {
   });
 }
 
-Tensor softmin(const Tensor& x, int64_t dim, std::optional<DType> dtype) { return softmax(neg(x), dim, dtype); }
+Tensor softmin(const Tensor& x, int64_t dim, std::optional<DType> dtype) {
+  return softmax(neg(x), dim, dtype);
+}
 
 Tensor log_softmax(const Tensor& x, int64_t dim, std::optional<DType> dtype) {
   const Tensor y = prepared("log_softmax", x, dtype);
@@ -66,7 +71,8 @@ Tensor logcumsumexp(const Tensor& x, int64_t dim) {
     const int64_t n = v.size(axis);
     Tensor sums = v;  // of the last `step` elements
     for (int64_t step = 1; step < n; step *= 2) {
-      const Tensor none = broadcast_to(Tensor(constant(-kInf, v.dtype())), narrow(v, axis, 0, step).shape());
+      const Tensor none =
+          broadcast_to(Tensor(constant(-kInf, v.dtype())), narrow(v, axis, 0, step).shape());
       const Tensor before = cat({none, narrow(sums, axis, 0, n - step)}, axis);
       const Tensor top = detach(maximum(sums, before));
       const Tensor finite = where(isfinite(top), top, 0.0);

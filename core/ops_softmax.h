@@ -16,8 +16,8 @@ Tensor softmin(const Tensor& x, int64_t dim, std::optional<DType> dtype = {});
 Tensor log_softmax(const Tensor& x, int64_t dim, std::optional<DType> dtype = {});
 /// log(sum(exp(x))) without overflow; rows of -inf give -inf.
 Tensor logsumexp(const Tensor& x, const Dims& dims, bool keepdim = false);
-/// The running logsumexp along `dim`: log2(n) steps, each of which doubles the number of elements added up, so that no
-/// step loses the small ones beside a later large one.
+/// The running logsumexp along `dim`: log2(n) steps, each of which doubles the number of elements
+/// added up, so that no step loses the small ones beside a later large one.
 Tensor logcumsumexp(const Tensor& x, int64_t dim);
 
 }  // namespace lazuli

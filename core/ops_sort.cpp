@@ -17,7 +17,8 @@
 namespace lazuli {
 namespace {
 
-// Element `place` of axis `axis`, at the place that another tensor along it says; the axis kept as size 1 or dropped.
+// Element `place` of axis `axis`, at the place that another tensor along it says; the axis kept as
+// size 1 or dropped.
 ValuesIndices taken(const Tensor& x, const Tensor& index, int64_t axis, bool keepdim) {
   const Tensor value = gather(x, axis, index);
   if (keepdim) return {value, index};
@@ -25,11 +26,14 @@ ValuesIndices taken(const Tensor& x, const Tensor& index, int64_t axis, bool kee
 }
 
 void require_elements(std::string_view op, const Tensor& x, int64_t axis) {
-  require(x.dim() == 0 || x.size(axis) > 0, "{}: dimension {} of shape {} is empty and has no such element", op, axis,
+  require(x.dim() == 0 || x.size(axis) > 0,
+          "{}: dimension {} of shape {} is empty and has no such element", op, axis,
           to_string(x.shape()));
 }
 
-ValuesIndices of_scalar(const Tensor& x) { return {x, Tensor(constant(0, DType::I64))}; }
+ValuesIndices of_scalar(const Tensor& x) {
+  return {x, Tensor(constant(0, DType::I64))};
+}
 
 }  // namespace
 
@@ -47,19 +51,24 @@ ValuesIndices sort(const Tensor& x, int64_t dim, bool descending, bool stable) {
   return {gather(x, axis, order), order};
 }
 
-Tensor msort(const Tensor& x) { return sort(x, 0).values; }
+Tensor msort(const Tensor& x) {
+  return sort(x, 0).values;
+}
 
 ValuesIndices topk(const Tensor& x, int64_t k, int64_t dim, bool largest, bool) {
   const int64_t axis = check_axis("topk", dim, x.dim()), n = x.dim() == 0 ? 1 : x.size(axis);
   require(k >= 0 && k <= n, "topk: k is {}, but dimension {} has {} elements", k, axis, n);
-  if (x.dim() == 0) return k == 1 ? of_scalar(x) : ValuesIndices{reshape(x, {1}), Tensor(constant(0, DType::I64, {0}))};
+  if (x.dim() == 0)
+    return k == 1 ? of_scalar(x)
+                  : ValuesIndices{reshape(x, {1}), Tensor(constant(0, DType::I64, {0}))};
   const Tensor order = narrow(argsort(x, axis, largest), axis, 0, k);
   return {gather(x, axis, order), order};
 }
 
 ValuesIndices kthvalue(const Tensor& x, int64_t k, int64_t dim, bool keepdim) {
   const int64_t axis = check_axis("kthvalue", dim, x.dim()), n = x.dim() == 0 ? 1 : x.size(axis);
-  require(k >= 1 && k <= n, "kthvalue: k is {}; it must lie in [1, {}], the size of dimension {}", k, n, axis);
+  require(k >= 1 && k <= n, "kthvalue: k is {}; it must lie in [1, {}], the size of dimension {}",
+          k, n, axis);
   if (x.dim() == 0) return of_scalar(x);
   return taken(x, narrow(argsort(x, axis), axis, k - 1, 1), axis, keepdim);
 }
@@ -79,7 +88,8 @@ ValuesIndices median(const Tensor& x, int64_t dim, bool keepdim) {
 
 Tensor median(const Tensor& x) {
   if (x.numel() == 0) {
-    require(is_float(x.dtype()), "median: the input of shape {} is empty and has no median", to_string(x.shape()));
+    require(is_float(x.dtype()), "median: the input of shape {} is empty and has no median",
+            to_string(x.shape()));
     return Tensor(constant(std::numeric_limits<double>::quiet_NaN(), x.dtype()));
   }
   const Tensor value = median(flatten(x), 0).values;
@@ -119,7 +129,8 @@ std::vector<NodeRef> line_index(const Tensor& sequence, const Shape& shape, cons
   return index;
 }
 
-Tensor search(const Tensor& sequence, const Tensor& values, bool right, const std::optional<Tensor>& sorter) {
+Tensor search(const Tensor& sequence, const Tensor& values, bool right,
+              const std::optional<Tensor>& sorter) {
   const Shape shape = values.shape();
   const int64_t n = sequence.size(-1);
   Tensor low(constant(0, DType::I64, shape)), high(constant(n, DType::I64, shape));
@@ -143,26 +154,32 @@ Tensor search(const Tensor& sequence, const Tensor& values, bool right, const st
 
 }  // namespace
 
-Tensor searchsorted(const Tensor& sorted_sequence, const TensorOrScalar& values, bool out_int32, bool right,
-                    std::optional<std::string_view> side, const std::optional<Tensor>& sorter) {
+Tensor searchsorted(const Tensor& sorted_sequence, const TensorOrScalar& values, bool out_int32,
+                    bool right, std::optional<std::string_view> side,
+                    const std::optional<Tensor>& sorter) {
   constexpr std::string_view kOp = "searchsorted";
-  require(!side || *side == "left" || *side == "right", "{}: side is \"{}\"; it must be left or right", kOp,
-          side.value_or(""));
-  require(!(right && side && *side == "left"), "{}: right is true but side is left; give one of them", kOp);
+  require(!side || *side == "left" || *side == "right",
+          "{}: side is \"{}\"; it must be left or right", kOp, side.value_or(""));
+  require(!(right && side && *side == "left"),
+          "{}: right is true but side is left; give one of them", kOp);
   const Tensor& s = sorted_sequence;
   require(s.dim() >= 1, "{}: the sequence is a scalar; it needs an axis", kOp);
-  const Tensor v = values.is_tensor() ? values.tensor() : Tensor(constant(values.scalar(), result_type(s, values)));
+  const Tensor v = values.is_tensor() ? values.tensor()
+                                      : Tensor(constant(values.scalar(), result_type(s, values)));
   const Shape a = s.shape(), b = v.shape();
   const bool lines_agree = a.size() == b.size() && std::equal(a.begin(), a.end() - 1, b.begin());
-  require(a.size() == 1 || lines_agree, "{}: the sequences have shape {} and the values {}; all but the last size must agree",
+  require(a.size() == 1 || lines_agree,
+          "{}: the sequences have shape {} and the values {}; all but the last size must agree",
           kOp, to_string(a), to_string(b));
   require(!sorter || (sorter->shape() == a && is_int(sorter->dtype())),
           "{}: the sorter is {} of shape {}; it must be integers of the sequence's shape {}", kOp,
-          name(sorter ? sorter->dtype() : DType::I64), to_string(sorter ? sorter->shape() : a), to_string(a));
+          name(sorter ? sorter->dtype() : DType::I64), to_string(sorter ? sorter->shape() : a),
+          to_string(a));
   const DType t = promote(s.dtype(), v.dtype());
   std::optional<Tensor> order;
   if (sorter) order = cast(*sorter, DType::I64);
-  const Tensor found = search(detach(cast(s, t)), detach(cast(v, t)), right || side == "right", order);
+  const Tensor found =
+      search(detach(cast(s, t)), detach(cast(v, t)), right || side == "right", order);
   return out_int32 ? cast(found, DType::I32) : found;
 }
 
@@ -224,7 +241,8 @@ Unique unique(const Tensor& x, std::optional<int64_t> dim) {
   const Slices slices(keep);
   std::vector<int64_t> order(static_cast<size_t>(n)), first, inverse(order.size()), counts;
   std::iota(order.begin(), order.end(), 0);
-  std::stable_sort(order.begin(), order.end(), [&](int64_t a, int64_t b) { return slices.less(a, b); });
+  std::stable_sort(order.begin(), order.end(),
+                   [&](int64_t a, int64_t b) { return slices.less(a, b); });
   for (size_t i = 0; i < order.size(); i++) {
     if (i == 0 || !slices.equal(order[i - 1], order[i])) {
       first.push_back(order[i]);

@@ -1,5 +1,5 @@
-// Gradients of the operations of networks against central differences in f64, along random directions; and the gradients
-// of those gradients in the same way.
+// Gradients of the operations of networks against central differences in f64, along random
+// directions; and the gradients of those gradients in the same way.
 #include <doctest/doctest.h>
 
 #include <cmath>
@@ -30,7 +30,9 @@ Tensor random(const Shape& shape, uint64_t seed) {
 }
 
 // Weighted sum, so that no symmetry hides a mistake.
-Tensor weighed(const Tensor& y) { return sum(y * random(y.shape(), 99)); }
+Tensor weighed(const Tensor& y) {
+  return sum(y * random(y.shape(), 99));
+}
 
 void check_gradient(std::string_view name, const ScalarFunction& f, const Inputs& xs) {
   const std::vector<Tensor> g = grad(f(xs), std::span<const Tensor>(xs));
@@ -46,11 +48,14 @@ void check_gradient(std::string_view name, const ScalarFunction& f, const Inputs
       size += sum(abs(g[i] * v)).item<double>();
     }
     const double slope = (f(up).item<double>() - f(down).item<double>()) / (2 * kStep);
-    CHECK_MESSAGE(std::abs(slope - expected) < 2e-7 * size, name, ": the slope is ", slope, ", the gradient says ", expected);
+    CHECK_MESSAGE(std::abs(slope - expected) < 2e-7 * size, name, ": the slope is ", slope,
+                  ", the gradient says ", expected);
   }
 }
 
-Tensor places() { return Tensor::from({int64_t{0}, int64_t{2}, int64_t{1}, int64_t{2}}, {4}); }
+Tensor places() {
+  return Tensor::from({int64_t{0}, int64_t{2}, int64_t{1}, int64_t{2}}, {4});
+}
 
 const std::vector<Case>& cases() {
   // clang-format off
@@ -133,7 +138,8 @@ TEST_SUITE_BEGIN("core");
 TEST_CASE("gradients of the operations of networks are their slopes") {
   const ReferenceScope scope;
   for (const Case& c : cases()) {
-    check_gradient(c.name, [&](const Inputs& xs) { return weighed(c.function(xs)); }, inputs_of(c));
+    check_gradient(
+        c.name, [&](const Inputs& xs) { return weighed(c.function(xs)); }, inputs_of(c));
   }
 }
 
@@ -141,7 +147,8 @@ TEST_CASE("gradients of those gradients are their slopes") {
   const ReferenceScope scope;
   for (const Case& c : cases()) {
     const ScalarFunction slope = [&](const Inputs& xs) {
-      const std::vector<Tensor> g = grad(weighed(exp(c.function(xs) * 0.1)), std::span<const Tensor>(xs));
+      const std::vector<Tensor> g =
+          grad(weighed(exp(c.function(xs) * 0.1)), std::span<const Tensor>(xs));
       Tensor total = weighed(g[0]);
       for (size_t i = 1; i < g.size(); i++) total = total + weighed(g[i]);
       return total;

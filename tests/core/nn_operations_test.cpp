@@ -1,4 +1,5 @@
-// Meanings of the operations of networks that vectors from other libraries do not pin down, and edges.
+// Meanings of the operations of networks that vectors from other libraries do not pin down, and
+// edges.
 #include <doctest/doctest.h>
 
 #include <cmath>
@@ -17,8 +18,12 @@ namespace {
 constexpr double kInf = std::numeric_limits<double>::infinity();
 constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
 
-Tensor vector(const Floats& v) { return Tensor::from(v, {static_cast<int64_t>(v.size())}); }
-Tensor indices(const Ints64& v) { return Tensor::from(v, {static_cast<int64_t>(v.size())}); }
+Tensor vector(const Floats& v) {
+  return Tensor::from(v, {static_cast<int64_t>(v.size())});
+}
+Tensor indices(const Ints64& v) {
+  return Tensor::from(v, {static_cast<int64_t>(v.size())});
+}
 
 }  // namespace
 
@@ -27,7 +32,8 @@ TEST_SUITE_BEGIN("core");
 TEST_CASE("products of 16-bit floats are added before they are rounded") {
   const ReferenceScope scope;
   // x * x is 1 + 2^-9 + 2^-20, of which f16 holds the first two terms.
-  const Tensor a = vector({1 + 0x1p-10F, 1}).to(DType::F16), b = vector({1 + 0x1p-10F, -1 - 0x1p-9F}).to(DType::F16);
+  const Tensor a = vector({1 + 0x1p-10F, 1}).to(DType::F16),
+               b = vector({1 + 0x1p-10F, -1 - 0x1p-9F}).to(DType::F16);
   CHECK(dot(a, b).dtype() == DType::F16);
   CHECK(dot(a, b).item<double>() == 0x1p-20);
   const Tensor x = reshape(a, {1, 2, 1}), w = reshape(b, {1, 2, 1});
@@ -74,7 +80,8 @@ TEST_CASE("training batch_norm moves the running statistics that all handles sha
   CHECK(batch_norm(x, mean, var, {}, {}, true, 0.5, 0).to_vector() == Floats{-1, 1});
   CHECK(other.item() == 1);   // half way to 2
   CHECK(var.item() == 1.5F);  // half way to 2, the variance with n - 1
-  CHECK(batch_norm(x, mean, var, {}, {}, false, 0.5, 0.75).to_vector()[1] == doctest::Approx(2 / 1.5));
+  CHECK(batch_norm(x, mean, var, {}, {}, false, 0.5, 0.75).to_vector()[1] ==
+        doctest::Approx(2 / 1.5));
 }
 
 TEST_CASE("a class that does not exist counts as a loss of 0, and a mean of no loss is NaN") {
@@ -99,8 +106,10 @@ TEST_CASE("an index out of range embeds to 0, and the padding row gets no gradie
   const Tensor w = ones({3, 2});
   CHECK(embedding(indices({2, 3, -1}), w).to_vector() == Floats{1, 1, 0, 0, 0, 0});
   CHECK(grad(sum(embedding(indices({0, 1, 1}), w, 1)), w).to_vector() == Floats{1, 1, 0, 0, 0, 0});
-  CHECK(grad(sum(embedding(indices({0, 1, 1}), w, {}, {}, 2.0, true)), w).to_vector() == Floats{1, 1, 1, 1, 0, 0});
-  CHECK(embedding(indices({0}), w, {}, 0.5).to_vector()[0] == doctest::Approx(0.5 / std::sqrt(2.0)));
+  CHECK(grad(sum(embedding(indices({0, 1, 1}), w, {}, {}, 2.0, true)), w).to_vector() ==
+        Floats{1, 1, 1, 1, 0, 0});
+  CHECK(embedding(indices({0}), w, {}, 0.5).to_vector()[0] ==
+        doctest::Approx(0.5 / std::sqrt(2.0)));
 }
 
 TEST_CASE("the gradient of a maximum in a window goes to the first of equals") {
@@ -138,7 +147,8 @@ TEST_CASE("distinct slices come in order, with their places and counts") {
   CHECK(rows.values.to_vector<int>() == std::vector<int>{0, 5, 2, 1});
   CHECK(rows.inverse.to_vector<int64_t>() == Ints64{1, 0, 1});
   CHECK(rows.counts.to_vector<int64_t>() == Ints64{1, 2});
-  const Unique all = unique(vector({static_cast<float>(kNan), 0.0F, -0.0F, static_cast<float>(kNan)}));
+  const Unique all =
+      unique(vector({static_cast<float>(kNan), 0.0F, -0.0F, static_cast<float>(kNan)}));
   CHECK(all.values.shape() == Shape{3});  // NaN differs from NaN, and 0 equals -0
   CHECK(unique(zeros({0})).values.shape() == Shape{0});
 }
@@ -149,7 +159,8 @@ TEST_CASE("writes out of range write nothing") {
   CHECK(scatter(x, 0, i, vector({1, 2, 3})).to_vector() == Floats{0, 1});
   CHECK(scatter_add(x, 0, i, vector({1, 2, 3})).to_vector() == Floats{0, 1});
   CHECK(index_add(x, 0, i, vector({1, 2, 3})).to_vector() == Floats{0, 1});
-  CHECK(masked_scatter(x, Tensor::from({true, true}, {2}), vector({5})).to_vector() == Floats{5, 0});
+  CHECK(masked_scatter(x, Tensor::from({true, true}, {2}), vector({5})).to_vector() ==
+        Floats{5, 0});
 }
 
 TEST_CASE("the last of several writes to one element wins") {
@@ -164,20 +175,24 @@ TEST_CASE("labels of einsum may repeat, broadcast and stand for axes between") {
   CHECK(einsum("ii->i", {x}).to_vector() == Floats{0, 4, 8});
   CHECK(einsum("ij,j", {x, ones({1})}).to_vector() == Floats{3, 12, 21});
   CHECK(einsum("...j->...", {x}).to_vector() == Floats{3, 12, 21});
-  CHECK(einsum("a b, b c, c d -> a d", {ones({2, 3}), ones({3, 4}), ones({4, 1})}).to_vector() == Floats{12, 12});
+  CHECK(einsum("a b, b c, c d -> a d", {ones({2, 3}), ones({3, 4}), ones({4, 1})}).to_vector() ==
+        Floats{12, 12});
 }
 
 TEST_CASE("vmap goes through products, convolutions, norms and orders") {
   const ReferenceScope scope;
-  const Tensor x = randn({3, 2, 5, 4}, DType::F32, random_key(1)), w = randn({3, 2, 2, 2}, DType::F32, random_key(2));
+  const Tensor x = randn({3, 2, 5, 4}, DType::F32, random_key(1)),
+               w = randn({3, 2, 2, 2}, DType::F32, random_key(2));
   const auto same = [](const Tensor& a, const Tensor& b) { return allclose(a, b, 1e-5, 1e-6); };
-  CHECK(same(vmap([&](const Tensor& v) { return conv2d(v, w, {}, 1, 1); }, x), conv2d(x, w, {}, 1, 1)));
+  CHECK(same(vmap([&](const Tensor& v) { return conv2d(v, w, {}, 1, 1); }, x),
+             conv2d(x, w, {}, 1, 1)));
   CHECK(same(vmap([](const Tensor& v) { return softmax(v, -1); }, x), softmax(x, -1)));
   CHECK(same(vmap([](const Tensor& v) { return layer_norm(v, {4}); }, x), layer_norm(x, {4})));
   CHECK(same(vmap([](const Tensor& v) { return sort(v, -1).values; }, x), sort(x, -1).values));
   CHECK(same(vmap([](const Tensor& v) { return cumsum(v, 0); }, x), cumsum(x, 1)));
   CHECK(same(vmap([](const Tensor& v) { return max_pool2d(v, 2); }, x), max_pool2d(x, 2)));
-  CHECK(same(vmap([](const Tensor& v) { return matmul(matrix_transpose(v), v); }, x), matmul(matrix_transpose(x), x)));
+  CHECK(same(vmap([](const Tensor& v) { return matmul(matrix_transpose(v), v); }, x),
+             matmul(matrix_transpose(x), x)));
 }
 
 TEST_SUITE_END();
