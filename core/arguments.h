@@ -28,10 +28,12 @@ class Dims {
   Ints dims_;
 };
 
-/// One number for every spatial axis, or one for each, as Conv2d's stride; the empty list where PyTorch takes None.
+/// One number for every spatial axis, or one for each, as Conv2d's stride; the empty list where
+/// PyTorch takes None.
 using Sizes = Dims;
 
-/// `begin:end:step` of an index, with Python's meaning: missing ends, negative counts from the end, clipping.
+/// `begin:end:step` of an index, with Python's meaning: missing ends, negative counts from the end,
+/// clipping.
 struct Slice {
   std::optional<int64_t> begin = {}, end = {};
   int64_t step = 1;

@@ -1,4 +1,5 @@
-// Activation functions, as in torch.nn.functional. 16-bit floats are computed in f32 and rounded once.
+// Activation functions, as in torch.nn.functional. 16-bit floats are computed in f32 and rounded
+// once.
 #pragma once
 
 #include <string_view>

@@ -12,9 +12,12 @@ namespace {
 
 DType default_dtype(const Scalar& value) {
   switch (value.kind()) {
-    case Kind::Bool: return DType::Bool;
-    case Kind::Int: return DType::I64;
-    case Kind::Float: return DType::F32;
+    case Kind::Bool:
+      return DType::Bool;
+    case Kind::Int:
+      return DType::I64;
+    case Kind::Float:
+      return DType::F32;
   }
   internal_error("a number of no category");
 }
@@ -28,13 +31,14 @@ Tensor filled(std::string_view op, const Shape& shape, const Scalar& value, DTyp
 int64_t arange_length(const Scalar& start, const Scalar& end, const Scalar& step) {
   if (!start.is_float() && !end.is_float() && !step.is_float()) {
     // The distance between two int64 fits in a uint64.
-    const auto from = static_cast<uint64_t>(start.as_int()), to = static_cast<uint64_t>(end.as_int());
+    const auto from = static_cast<uint64_t>(start.as_int()),
+               to = static_cast<uint64_t>(end.as_int());
     const auto by = static_cast<uint64_t>(step.as_int());
     const uint64_t span = step.as_int() > 0 ? to - from : from - to;
     const uint64_t size = step.as_int() > 0 ? by : 0 - by;
     const uint64_t n = span / size + (span % size != 0);
-    require(n <= INT64_MAX, "arange: from {} to {} by {} has more than 2^63 elements", start.as_int(),
-            end.as_int(), step.as_int());
+    require(n <= INT64_MAX, "arange: from {} to {} by {} has more than 2^63 elements",
+            start.as_int(), end.as_int(), step.as_int());
     return static_cast<int64_t>(n);
   }
   const double n = std::ceil((end.as_double() - start.as_double()) / step.as_double());
@@ -45,7 +49,8 @@ int64_t arange_length(const Scalar& start, const Scalar& end, const Scalar& step
 
 // Number of elements on and below diagonal `offset` of a (row, col) matrix.
 int64_t count_below(int64_t row, int64_t col, int64_t offset) {
-  // Row r has r + offset + 1 of them, cut to [0, col]: nothing up to row `first`, all from row `full` on.
+  // Row r has r + offset + 1 of them, cut to [0, col]: nothing up to row `first`, all from row
+  // `full` on.
   const int64_t first = std::clamp<int64_t>(-offset, 0, row);
   const int64_t full = std::clamp<int64_t>(col - offset, first, row);
   const int64_t growing = full - first;
@@ -53,14 +58,16 @@ int64_t count_below(int64_t row, int64_t col, int64_t offset) {
 }
 
 // Rows and columns, row by row; `lower` or upper part.
-Tensor triangle_indices(std::string_view op, int64_t row, int64_t col, int64_t offset, DType dtype, bool lower) {
+Tensor triangle_indices(std::string_view op, int64_t row, int64_t col, int64_t offset, DType dtype,
+                        bool lower) {
   check_shape(op, Shape{row, col});
   // Offsets beyond the matrix mean no more than its edge.
   const int64_t o = std::clamp(offset, -row, col);
   const int64_t below = count_below(row, col, lower ? o : o - 1);
   const int64_t n = lower ? below : row * col - below;
   check_shape(op, Shape{2, n, size_of(DType::I64)});
-  const std::shared_ptr<Storage> storage = make_storage(2 * sizeof(int64_t) * static_cast<size_t>(n));
+  const std::shared_ptr<Storage> storage =
+      make_storage(2 * sizeof(int64_t) * static_cast<size_t>(n));
   auto* rows = static_cast<int64_t*>(storage->data());
   int64_t* cols = rows + n;
   for (int64_t r = lower ? std::max<int64_t>(0, -o) : 0, i = 0; i < n; r++) {
@@ -90,9 +97,15 @@ NodeRef coordinate(const Shape& shape, int64_t axis) {
 Tensor full(const Shape& shape, const Scalar& value, std::optional<DType> dtype) {
   return filled("full", shape, value, dtype.value_or(default_dtype(value)));
 }
-Tensor zeros(const Shape& shape, DType dtype) { return filled("zeros", shape, 0, dtype); }
-Tensor ones(const Shape& shape, DType dtype) { return filled("ones", shape, 1, dtype); }
-Tensor empty(const Shape& shape, DType dtype) { return filled("empty", shape, 0, dtype); }
+Tensor zeros(const Shape& shape, DType dtype) {
+  return filled("zeros", shape, 0, dtype);
+}
+Tensor ones(const Shape& shape, DType dtype) {
+  return filled("ones", shape, 1, dtype);
+}
+Tensor empty(const Shape& shape, DType dtype) {
+  return filled("empty", shape, 0, dtype);
+}
 
 Tensor scalar_tensor(const Scalar& value, std::optional<DType> dtype) {
   return filled("scalar_tensor", {}, value, dtype.value_or(default_dtype(value)));
@@ -101,9 +114,15 @@ Tensor scalar_tensor(const Scalar& value, std::optional<DType> dtype) {
 Tensor full_like(const Tensor& x, const Scalar& value, std::optional<DType> dtype) {
   return filled("full_like", x.shape(), value, dtype.value_or(x.dtype()));
 }
-Tensor zeros_like(const Tensor& x, std::optional<DType> dtype) { return full_like(x, 0, dtype); }
-Tensor ones_like(const Tensor& x, std::optional<DType> dtype) { return full_like(x, 1, dtype); }
-Tensor empty_like(const Tensor& x, std::optional<DType> dtype) { return full_like(x, 0, dtype); }
+Tensor zeros_like(const Tensor& x, std::optional<DType> dtype) {
+  return full_like(x, 0, dtype);
+}
+Tensor ones_like(const Tensor& x, std::optional<DType> dtype) {
+  return full_like(x, 1, dtype);
+}
+Tensor empty_like(const Tensor& x, std::optional<DType> dtype) {
+  return full_like(x, 0, dtype);
+}
 
 Tensor arange(const Scalar& start, const Scalar& end, const Scalar& step,
               std::optional<DType> dtype) {
@@ -112,8 +131,8 @@ Tensor arange(const Scalar& start, const Scalar& end, const Scalar& step,
           "arange: from {} to {} by {} is not finite", from, to, by);
   require(by != 0, "arange: the step is 0");
   require(by > 0 ? to >= from : to <= from,
-          "arange: a step of {} does not lead from {} to {}; give the step the other sign", by, from,
-          to);
+          "arange: a step of {} does not lead from {} to {}; give the step the other sign", by,
+          from, to);
   const bool integers = !start.is_float() && !end.is_float() && !step.is_float();
   const DType out = dtype.value_or(integers ? DType::I64 : DType::F32);
   const int64_t n = arange_length(start, end, step);
@@ -138,7 +157,8 @@ Tensor linspace(const Scalar& start, const Scalar& end, int64_t steps, DType dty
   const DType wide = is_float(dtype) ? accumulator(dtype) : DType::F32;
   const Tensor first(constant(start, wide)), last(constant(end, wide));
   if (steps == 1) return Tensor(fresh(reshape(cast(first, dtype).node(), {1})));
-  const Tensor i(cast(iota(steps), wide)), back(cast((Tensor(iota(steps)) * -1 + (steps - 1)).node(), wide));
+  const Tensor i(cast(iota(steps), wide)),
+      back(cast((Tensor(iota(steps)) * -1 + (steps - 1)).node(), wide));
   const Tensor step = (last - first) / static_cast<double>(steps - 1);
   const Tensor x = where(Tensor(iota(steps)) < steps / 2, first + step * i, last - step * back);
   return Tensor(fresh(cast(x, dtype).node()));
@@ -147,7 +167,8 @@ Tensor linspace(const Scalar& start, const Scalar& end, int64_t steps, DType dty
 Tensor eye(int64_t n, std::optional<int64_t> m, DType dtype) {
   const Shape shape{n, m.value_or(n)};
   check_shape("eye", shape);
-  const NodeRef same = elementwise(Op::Eq, {detail::coordinate(shape, 0), detail::coordinate(shape, 1)});
+  const NodeRef same =
+      elementwise(Op::Eq, {detail::coordinate(shape, 0), detail::coordinate(shape, 1)});
   return Tensor(fresh(cast(same, dtype)));
 }
 
@@ -157,9 +178,11 @@ std::vector<Tensor> meshgrid(const std::vector<Tensor>& tensors, std::string_vie
           indexing);
   Shape shape;
   for (const Tensor& t : tensors) {
-    require(t.dim() <= 1, "meshgrid: a tensor of shape {} is not rank 0 or 1", to_string(t.shape()));
-    require(t.dtype() == tensors[0].dtype(), "meshgrid: the tensors have dtypes {} and {}; convert one",
-            name(tensors[0].dtype()), name(t.dtype()));
+    require(t.dim() <= 1, "meshgrid: a tensor of shape {} is not rank 0 or 1",
+            to_string(t.shape()));
+    require(t.dtype() == tensors[0].dtype(),
+            "meshgrid: the tensors have dtypes {} and {}; convert one", name(tensors[0].dtype()),
+            name(t.dtype()));
     shape.push_back(t.numel());
   }
   check_shape("meshgrid", shape);

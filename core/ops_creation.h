@@ -1,5 +1,5 @@
-// Operations that make tensors from nothing. Each result is an array with an identity of its own: two calls with equal
-// arguments give two gradient targets.
+// Operations that make tensors from nothing. Each result is an array with an identity of its own:
+// two calls with equal arguments give two gradient targets.
 #pragma once
 
 #include <optional>
@@ -26,23 +26,28 @@ Tensor zeros_like(const Tensor& x, std::optional<DType> dtype = {});
 Tensor ones_like(const Tensor& x, std::optional<DType> dtype = {});
 Tensor empty_like(const Tensor& x, std::optional<DType> dtype = {});
 
-/// start, start + step, ... before end: ceil((end - start) / step) values; i64 if all three are integers, else f32.
+/// start, start + step, ... before end: ceil((end - start) / step) values; i64 if all three are
+/// integers, else f32.
 Tensor arange(const Scalar& start, const Scalar& end, const Scalar& step = 1,
               std::optional<DType> dtype = {});
 Tensor arange(const Scalar& end, std::optional<DType> dtype = {});
-/// `steps` values from start to end, both included, symmetric about the middle as PyTorch computes them.
+/// `steps` values from start to end, both included, symmetric about the middle as PyTorch computes
+/// them.
 Tensor linspace(const Scalar& start, const Scalar& end, int64_t steps, DType dtype = DType::F32);
 /// (n, m) with ones on the diagonal; m is n unless given.
 Tensor eye(int64_t n, std::optional<int64_t> m = {}, DType dtype = DType::F32);
 
-/// Coordinate grids of rank-0 or rank-1 tensors; `indexing` is "ij" or "xy" (first two axes exchanged).
+/// Coordinate grids of rank-0 or rank-1 tensors; `indexing` is "ij" or "xy" (first two axes
+/// exchanged).
 std::vector<Tensor> meshgrid(const std::vector<Tensor>& tensors, std::string_view indexing = "ij");
-/// (2, k): row and column of each element on or below (above) diagonal `offset` of a (row, col) matrix, row by row.
+/// (2, k): row and column of each element on or below (above) diagonal `offset` of a (row, col)
+/// matrix, row by row.
 Tensor tril_indices(int64_t row, int64_t col, int64_t offset = 0, DType dtype = DType::I64);
 Tensor triu_indices(int64_t row, int64_t col, int64_t offset = 0, DType dtype = DType::I64);
 
 namespace detail {
-/// The index along `axis` at every place of `shape`, I64: a constant of expressions, not an array of its own.
+/// The index along `axis` at every place of `shape`, I64: a constant of expressions, not an array
+/// of its own.
 NodeRef coordinate(const Shape& shape, int64_t axis);
 }  // namespace detail
 

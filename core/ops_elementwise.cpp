@@ -1,3 +1,4 @@
+// Functions of two and three tensors.
 #include "core/ops_elementwise.h"
 
 #include <array>
@@ -5,20 +6,11 @@
 #include <limits>
 #include <numbers>
 
-#include "core/gradient.h"
 #include "core/ops_movement.h"
 #include "core/ops_reduce.h"
 
 namespace lazuli {
 namespace {
-
-Tensor unary(Op op, const Tensor& x) { return Tensor(elementwise(op, {x.node()})); }
-
-// A function with fractional results: integers become f32.
-Tensor float_unary(Op op, const Tensor& x) { return unary(op, to_float(x)); }
-
-// A function that leaves integers as they are.
-Tensor rounding(Op op, const Tensor& x) { return is_float(x.dtype()) ? unary(op, x) : x; }
 
 struct Pair {
   Tensor a, b;
@@ -43,7 +35,8 @@ Tensor float_binary(std::string_view op, const TensorOrScalar& a, const TensorOr
 DType arithmetic_type(std::string_view op, const TensorOrScalar& a, const TensorOrScalar& b) {
   const DType t = result_type(a, b);
   if (t == DType::Bool) {
-    user_error("{}: bools have no {}; convert one operand to a number first, as in x.to(i32)", op, op);
+    user_error("{}: bools have no {}; convert one operand to a number first, as in x.to(i32)", op,
+               op);
   }
   return t;
 }
@@ -51,8 +44,9 @@ DType arithmetic_type(std::string_view op, const TensorOrScalar& a, const Tensor
 DType bits_type(std::string_view op, const TensorOrScalar& a, const TensorOrScalar& b) {
   const DType t = result_type(a, b);
   if (!is_integral(t)) {
-    user_error("{}: the operands are {}, not integers or bools; convert them first, as in x.to(i32)",
-               op, name(t));
+    user_error(
+        "{}: the operands are {}, not integers or bools; convert them first, as in x.to(i32)", op,
+        name(t));
   }
   return t;
 }
@@ -65,15 +59,19 @@ Tensor shifted(std::string_view op, Op node, const TensorOrScalar& a, const Tens
   return binary(op, node, a, b, t);
 }
 
-Tensor scaled(const TensorOrScalar& b, const Scalar& alpha) { return mul(b, alpha); }
+Tensor scaled(const TensorOrScalar& b, const Scalar& alpha) {
+  return mul(b, alpha);
+}
 
-bool is_one(const Scalar& s) { return s.as_double() == 1.0; }
+bool is_one(const Scalar& s) {
+  return s.as_double() == 1.0;
+}
 
 // alpha must not make floats of integers.
 void check_alpha(std::string_view op, DType dtype, const Scalar& alpha) {
   require(is_float(dtype) || !alpha.is_float(),
-          "{}: alpha is the float {}, but the operands are integers; convert one to float first", op,
-          alpha.as_double());
+          "{}: alpha is the float {}, but the operands are integers; convert one to float first",
+          op, alpha.as_double());
 }
 
 // Whether the remainder r of a division by b must move to the other side of zero.
@@ -89,7 +87,8 @@ Tensor floor_divide_node(const Tensor& a, const Tensor& b) {
     const Tensor r(elementwise(Op::Rem, {a.node(), b.node()}));
     return where(wrong_side(r, b), q - 1, q);
   }
-  // As Python divides: the quotient of the exact multiple, which a plain floor(a / b) would miss by one at times.
+  // As Python divides: the quotient of the exact multiple, which a plain floor(a / b) would miss by
+  // one at times.
   const Tensor r(elementwise(Op::Rem, {a.node(), b.node()}));
   const Tensor multiple = (a - r) / b;
   const Tensor q = where(wrong_side(r, b), multiple - 1, multiple);
@@ -111,7 +110,8 @@ Tensor whole_power(const Tensor& x, uint64_t n) {
   return result;
 }
 
-// Integers to the power of integers, wrapping. A negative exponent gives what truncating 1 / a^-b would: 1, ±1 or 0.
+// Integers to the power of integers, wrapping. A negative exponent gives what truncating 1 / a^-b
+// would: 1, ±1 or 0.
 Tensor integer_pow(const Tensor& a, const Tensor& b) {
   const DType t = a.dtype();
   Tensor power = a, n = b, result(constant(1, t, a.shape()));
@@ -122,7 +122,8 @@ Tensor integer_pow(const Tensor& a, const Tensor& b) {
   }
   if (!is_signed(t)) return result;
   const Tensor alternating = where((b & 1) != 0, -1, 1);
-  const Tensor inverse = where(a == 1, 1, where(a == -1, cast(alternating, t), cast(Tensor(constant(0, t, a.shape())), t)));
+  const Tensor inverse = where(
+      a == 1, 1, where(a == -1, cast(alternating, t), cast(Tensor(constant(0, t, a.shape())), t)));
   return where(b < 0, inverse, result);
 }
 
@@ -146,251 +147,23 @@ Tensor pow_by_number(const Tensor& x, const Scalar& n, DType t) {
     return binary("pow", Op::Pow, base, n, t);
   }
   if (n.as_int() < 0) {
-    user_error("pow: integers to the negative power {}; convert the base to a float first", n.as_int());
+    user_error("pow: integers to the negative power {}; convert the base to a float first",
+               n.as_int());
   }
   if (n.as_int() == 0) return Tensor(constant(1, t, x.shape()));
   return whole_power(base, static_cast<uint64_t>(n.as_int()));
 }
 
-// A bound of clamp. PyTorch sends the gradient at a tie to the bound if that is a number, and to both halves if a tensor.
+// A bound of clamp. PyTorch sends the gradient at a tie to the bound if that is a number, and to
+// both halves if a tensor.
 Tensor bounded(const Tensor& x, const TensorOrScalar& bound, bool low) {
   if (bound.is_tensor()) return low ? maximum(x, bound) : minimum(x, bound);
-  if (std::isnan(bound.scalar().as_double())) return Tensor(constant(bound.scalar(), x.dtype(), x.shape()));
+  if (std::isnan(bound.scalar().as_double()))
+    return Tensor(constant(bound.scalar(), x.dtype(), x.shape()));
   return where(low ? le(x, bound) : ge(x, bound), bound, x);
 }
 
-// Giles' polynomials in w = -log(1 - x^2), for the centre and the tails.
-Tensor polynomial(const Tensor& w, std::span<const double> coefficients) {
-  Tensor p(constant(coefficients[0], w.dtype(), w.shape()));
-  for (double c : coefficients.subspan(1)) p = p * w + c;
-  return p;
-}
-
-Tensor erfinv_f32(const Tensor& x) {
-  constexpr std::array<double, 9> kCentre{2.81022636e-08, 3.43273939e-07, -3.5233877e-06,
-                                          -4.39150654e-06, 0.00021858087, -0.00125372503,
-                                          -0.00417768164, 0.246640727, 1.50140941};
-  constexpr std::array<double, 9> kTail{-0.000200214257, 0.000100950558, 0.00134934322,
-                                        -0.00367342844, 0.00573950773, -0.0076224613,
-                                        0.00943887047, 1.00167406, 2.83297682};
-  const Tensor w = -log1p(-x * x);
-  const Tensor p = where(w < 5, polynomial(w - 2.5, kCentre), polynomial(sqrt(w) - 3, kTail));
-  const double inf = std::numeric_limits<double>::infinity();
-  return where(abs(x) == 1, x * inf, p * x);
-}
-
 }  // namespace
-
-// ---- conversion
-
-Tensor cast(const Tensor& x, DType dtype) {
-  return x.dtype() == dtype ? x : Tensor(cast(x.node(), dtype));
-}
-Tensor to(const Tensor& x, DType dtype) { return cast(x, dtype); }
-
-Tensor detach(const Tensor& x) { return Tensor(detach(x.node())); }
-Tensor contiguous(const Tensor& x) { return Tensor(contiguous(x.node())); }
-Tensor clone(const Tensor& x) { return Tensor(fresh(x.node())); }
-
-Tensor bitcast(const Tensor& x, DType dtype) {
-  const int from = size_of(x.dtype()), to = size_of(dtype);
-  if (from == to) return Tensor(bitcast(x.node(), dtype));
-  if (x.dim() == 0) {
-    user_error("bitcast: a scalar of {} cannot be read as {}: {} and {} bytes; give it an axis first",
-               name(x.dtype()), name(dtype), from, to);
-  }
-  if (x.dtype() == DType::Bool || dtype == DType::Bool) {
-    user_error("bitcast: from {} to {}: a bool is not part of a number; use to({})", name(x.dtype()),
-               name(dtype), name(dtype));
-  }
-  // Through unsigned integers of both sizes: a wide one is the sum of its shifted parts, lowest first.
-  const auto unsigned_of = [](int size) {
-    return size == 1 ? DType::U8 : size == 2 ? DType::U16 : size == 4 ? DType::U32 : DType::U64;
-  };
-  const DType narrow = unsigned_of(std::min(from, to)), wide = unsigned_of(std::max(from, to));
-  const int64_t ratio = std::max(from, to) / std::min(from, to), bits = 8 * std::min(from, to);
-  Shape shape = x.shape();
-  const Tensor raw(bitcast(x.node(), unsigned_of(from)));
-  const Tensor shift = cast(Tensor(iota(ratio)) * bits, wide);
-  if (from > to) {
-    shape.back() *= ratio;
-    const Tensor parts = cast(bitwise_right_shift(unsqueeze(raw, -1), shift), narrow);
-    return Tensor(bitcast(reshape(parts.node(), shape), dtype));
-  }
-  if (shape.back() % ratio != 0) {
-    user_error("bitcast: from {} to {}: the last axis of {} must be a multiple of {}", name(x.dtype()),
-               name(dtype), to_string(shape), ratio);
-  }
-  shape.back() /= ratio;
-  Shape split = shape;
-  split.push_back(ratio);
-  const Tensor parts = bitwise_left_shift(cast(Tensor(reshape(raw.node(), split)), wide), shift);
-  return Tensor(bitcast(reduce(Op::ReduceAdd, parts.node(), Ints{x.dim()}), dtype));
-}
-
-// ---- unary
-
-Tensor neg(const Tensor& x) {
-  if (x.dtype() == DType::Bool) {
-    user_error("neg: bools have no negative; use logical_not or ~ to invert them");
-  }
-  return unary(Op::Neg, x);
-}
-Tensor abs(const Tensor& x) { return is_signed(x.dtype()) ? unary(Op::Abs, x) : x; }
-Tensor sign(const Tensor& x) {
-  if (x.dtype() == DType::Bool) return x;
-  return is_float(x.dtype()) ? where(isnan(x), 0.0, unary(Op::Sign, x)) : unary(Op::Sign, x);
-}
-Tensor square(const Tensor& x) {
-  return x.dtype() == DType::Bool ? square(cast(x, DType::I64)) : x * x;
-}
-Tensor sqrt(const Tensor& x) { return float_unary(Op::Sqrt, x); }
-Tensor rsqrt(const Tensor& x) { return float_unary(Op::Rsqrt, x); }
-Tensor reciprocal(const Tensor& x) { return float_unary(Op::Recip, x); }
-Tensor exp(const Tensor& x) { return float_unary(Op::Exp, x); }
-Tensor exp2(const Tensor& x) { return float_unary(Op::Exp2, x); }
-Tensor expm1(const Tensor& x) { return float_unary(Op::Expm1, x); }
-Tensor log(const Tensor& x) { return float_unary(Op::Log, x); }
-Tensor log2(const Tensor& x) { return float_unary(Op::Log2, x); }
-Tensor log10(const Tensor& x) { return float_unary(Op::Log10, x); }
-Tensor log1p(const Tensor& x) { return float_unary(Op::Log1p, x); }
-Tensor sin(const Tensor& x) { return float_unary(Op::Sin, x); }
-Tensor cos(const Tensor& x) { return float_unary(Op::Cos, x); }
-Tensor tan(const Tensor& x) { return float_unary(Op::Tan, x); }
-Tensor asin(const Tensor& x) { return float_unary(Op::Asin, x); }
-Tensor acos(const Tensor& x) { return float_unary(Op::Acos, x); }
-Tensor atan(const Tensor& x) { return float_unary(Op::Atan, x); }
-Tensor sinh(const Tensor& x) { return float_unary(Op::Sinh, x); }
-Tensor cosh(const Tensor& x) { return float_unary(Op::Cosh, x); }
-Tensor tanh(const Tensor& x) { return float_unary(Op::Tanh, x); }
-Tensor asinh(const Tensor& x) { return float_unary(Op::Asinh, x); }
-Tensor acosh(const Tensor& x) { return float_unary(Op::Acosh, x); }
-Tensor atanh(const Tensor& x) { return float_unary(Op::Atanh, x); }
-Tensor erf(const Tensor& x) { return float_unary(Op::Erf, x); }
-Tensor erfc(const Tensor& x) { return float_unary(Op::Erfc, x); }
-Tensor lgamma(const Tensor& x) { return float_unary(Op::Lgamma, x); }
-Tensor digamma(const Tensor& x) { return float_unary(Op::Digamma, x); }
-Tensor trunc(const Tensor& x) { return rounding(Op::Trunc, x); }
-Tensor floor(const Tensor& x) { return rounding(Op::Floor, x); }
-Tensor ceil(const Tensor& x) { return rounding(Op::Ceil, x); }
-
-Tensor round(const Tensor& x, int64_t decimals) {
-  if (decimals == 0 || !is_float(x.dtype())) return rounding(Op::Round, x);
-  return in_wide(x, [&](const Tensor& v) {
-    const double ten = std::pow(10.0, static_cast<double>(std::abs(decimals)));
-    return decimals > 0 ? round(v * ten) / ten : round(v / ten) * ten;
-  });
-}
-
-Tensor frac(const Tensor& x) {
-  require_float("frac", x);
-  return x - trunc(x);
-}
-
-namespace detail {
-
-Tensor erfinv_value(const Tensor& x) {
-  return in_wide(to_float(x), [](const Tensor& v) {
-    if (v.dtype() == DType::F32) return erfinv_f32(v);
-    Tensor y = erfinv_f32(v);
-    const double slope = 2 / std::sqrt(std::numbers::pi);
-    for (int step = 0; step < 2; step++) {
-      // Far out the small distance from ±1 is compared, not the rounded value itself.
-      const Tensor far = where(v > 0, (1 - v) - erfc(y), erfc(-y) - (1 + v));
-      const Tensor error = where(abs(y) > 1, far, erf(y) - v);
-      y = y - where(abs(v) < 1, error / (slope * exp(-y * y)), 0.0);
-    }
-    return y;
-  });
-}
-
-}  // namespace detail
-
-Tensor erfinv(const Tensor& x) {
-  const Tensor v = to_float(x);
-  // The slope of the polynomial is less exact than that of the function: exp(y^2) sqrt(pi) / 2.
-  return custom_vjp(detail::erfinv_value(detach(v)), {v}, [v](const Tensor& cotangent) -> std::vector<Tensor> {
-    const Tensor y = erfinv(v);
-    return {cotangent * (exp(y * y) * (std::sqrt(std::numbers::pi) / 2))};
-  });
-}
-
-Tensor trigamma(const Tensor& x) {
-  return in_wide(to_float(x), [](const Tensor& v) {
-    // Below 1/2 by reflection: pi^2 / sin^2(pi x) - trigamma(1 - x).
-    const Tensor low = v < 0.5;
-    Tensor z = where(low, 1 - v, v), sum(constant(0, v.dtype(), v.shape()));
-    for (int i = 0; i < 6; i++) {
-      sum = sum + 1 / (z * z);
-      z = z + 1;
-    }
-    const Tensor w = 1 / (z * z);
-    const Tensor series = (1 + 0.5 / z + w * (1.0 / 6 - w * (1.0 / 30 - w * (1.0 / 42 - w * (1.0 / 30))))) / z;
-    const Tensor result = sum + series, angle = sin(where(low, v, 0.5) * std::numbers::pi);
-    return where(low, std::numbers::pi * std::numbers::pi / (angle * angle) - result, result);
-  });
-}
-
-Tensor sinc(const Tensor& x) {
-  return in_wide(to_float(x), [](const Tensor& v) {
-    const Tensor zero = v == 0;
-    const Tensor angle = where(zero, 1.0, v) * std::numbers::pi;
-    return where(zero, 1.0, sin(angle) / angle);
-  });
-}
-
-Tensor logit(const Tensor& x, std::optional<double> eps) {
-  return in_wide(to_float(x), [&](const Tensor& v) {
-    const Tensor z = eps ? clamp(v, *eps, 1 - *eps) : v;
-    return log(z / (1 - z));
-  });
-}
-
-Tensor nan_to_num(const Tensor& x, std::optional<double> nan, std::optional<double> posinf,
-                  std::optional<double> neginf) {
-  const DType t = x.dtype();
-  if (!is_float(t)) return x;
-  constexpr double kInf = std::numeric_limits<double>::infinity();
-  const double largest = t == DType::F16    ? 65504.0
-                         : t == DType::BF16 ? 0x1.fep127
-                         : t == DType::F32  ? std::numeric_limits<float>::max()
-                                            : std::numeric_limits<double>::max();
-  const Tensor finite = where(x == kInf, posinf.value_or(largest),
-                              where(x == -kInf, neginf.value_or(-largest), x));
-  return where(isnan(x), nan.value_or(0.0), finite);
-}
-
-Tensor isnan(const Tensor& x) {
-  return is_float(x.dtype()) ? x != x : Tensor(constant(false, DType::Bool, x.shape()));
-}
-Tensor isinf(const Tensor& x) {
-  if (!is_float(x.dtype())) return Tensor(constant(false, DType::Bool, x.shape()));
-  return abs(x) == std::numeric_limits<double>::infinity();
-}
-Tensor isposinf(const Tensor& x) { return x == std::numeric_limits<double>::infinity(); }
-Tensor isneginf(const Tensor& x) { return x == -std::numeric_limits<double>::infinity(); }
-Tensor isfinite(const Tensor& x) {
-  if (!is_float(x.dtype())) return Tensor(constant(true, DType::Bool, x.shape()));
-  return abs(x) < std::numeric_limits<double>::infinity();
-}
-
-Tensor signbit(const Tensor& x) {
-  const DType t = x.dtype();
-  if (!is_signed(t)) return Tensor(constant(false, DType::Bool, x.shape()));
-  if (!is_float(t)) return x < 0;
-  const DType bits = size_of(t) == 2 ? DType::I16 : size_of(t) == 4 ? DType::I32 : DType::I64;
-  return Tensor(bitcast(detach(x.node()), bits)) < 0;
-}
-
-Tensor logical_not(const Tensor& x) { return unary(Op::Not, cast(x, DType::Bool)); }
-
-Tensor bitwise_not(const Tensor& x) {
-  if (!is_integral(x.dtype())) {
-    user_error("bitwise_not: the operand is {}, not an integer or bool; convert it first, as in x.to(i32)",
-               name(x.dtype()));
-  }
-  return unary(Op::Not, x);
-}
 
 // ---- binary arithmetic
 
@@ -429,7 +202,9 @@ Tensor div(const TensorOrScalar& a, const TensorOrScalar& b, std::string_view ro
   if (is_integral(t)) return binary("div", Op::IDiv, a, b, t);
   return trunc(binary("div", Op::Div, a, b, t));
 }
-Tensor true_divide(const TensorOrScalar& a, const TensorOrScalar& b) { return div(a, b); }
+Tensor true_divide(const TensorOrScalar& a, const TensorOrScalar& b) {
+  return div(a, b);
+}
 
 Tensor floor_divide(const TensorOrScalar& a, const TensorOrScalar& b) {
   const DType t = arithmetic_type("floor_divide", a, b);
@@ -512,7 +287,8 @@ Tensor logaddexp2(const TensorOrScalar& a, const TensorOrScalar& b) {
 
 Tensor xlogy(const TensorOrScalar& a, const TensorOrScalar& b) {
   return float_binary("xlogy", a, b, [](const Tensor& x, const Tensor& y) {
-    // Where y > 0 is finite the product is 0 by itself and keeps its gradient in x, which is log(y).
+    // Where y > 0 is finite the product is 0 by itself and keeps its gradient in x, which is
+    // log(y).
     const Tensor zero = (x == 0) & ((y <= 0) | (y == std::numeric_limits<double>::infinity()));
     return where(zero, 0.0, where(zero, 0.0, x) * log(y));
   });
@@ -535,8 +311,12 @@ Tensor bitwise_left_shift(const TensorOrScalar& a, const TensorOrScalar& b) {
 Tensor bitwise_right_shift(const TensorOrScalar& a, const TensorOrScalar& b) {
   return shifted("bitwise_right_shift", Op::Shr, a, b);
 }
-Tensor lshift(const TensorOrScalar& a, const TensorOrScalar& b) { return bitwise_left_shift(a, b); }
-Tensor rshift(const TensorOrScalar& a, const TensorOrScalar& b) { return bitwise_right_shift(a, b); }
+Tensor lshift(const TensorOrScalar& a, const TensorOrScalar& b) {
+  return bitwise_left_shift(a, b);
+}
+Tensor rshift(const TensorOrScalar& a, const TensorOrScalar& b) {
+  return bitwise_right_shift(a, b);
+}
 
 // ---- comparison and logic
 
@@ -570,7 +350,8 @@ Tensor logical_xor(const TensorOrScalar& a, const TensorOrScalar& b) {
 
 Tensor isclose(const TensorOrScalar& a, const TensorOrScalar& b, double rtol, double atol,
                bool equal_nan) {
-  require(rtol >= 0 && atol >= 0, "isclose: the tolerances {} and {} cannot be negative", rtol, atol);
+  require(rtol >= 0 && atol >= 0, "isclose: the tolerances {} and {} cannot be negative", rtol,
+          atol);
   const DType t = result_type(a, b);
   const Pair p = converted("isclose", a, b, t);
   Tensor close = p.a == p.b;
@@ -596,8 +377,8 @@ Tensor where(const Tensor& condition, const TensorOrScalar& a, const TensorOrSca
   const std::array<TensorOrScalar, 3> all{condition, a, b};
   const Shape shape = broadcast_shapes("where", all);
   const DType t = result_type(a, b);
-  return Tensor(elementwise(
-      Op::Where, {operand(condition, DType::Bool, shape), operand(a, t, shape), operand(b, t, shape)}));
+  return Tensor(elementwise(Op::Where, {operand(condition, DType::Bool, shape),
+                                        operand(a, t, shape), operand(b, t, shape)}));
 }
 
 Tensor lerp(const Tensor& start, const Tensor& end, const TensorOrScalar& weight) {

@@ -1,5 +1,6 @@
-// Elementwise mathematics: conversion, unary, binary and ternary functions. Operands broadcast as in NumPy and promote as in
-// PyTorch; functions with fractional results turn integers into f32. Division and remainder by an integer zero give 0.
+// Elementwise mathematics: conversion, unary, binary and ternary functions. Operands broadcast as
+// in NumPy and promote as in PyTorch; functions with fractional results turn integers into f32.
+// Division and remainder by an integer zero give 0.
 #pragma once
 
 #include <optional>
@@ -11,10 +12,12 @@
 namespace lazuli {
 
 // ---- conversion
-/// Elements converted to `dtype`: float to integer truncates and saturates (NaN gives 0), to bool is `!= 0`.
+/// Elements converted to `dtype`: float to integer truncates and saturates (NaN gives 0), to bool
+/// is `!= 0`.
 Tensor cast(const Tensor& x, DType dtype);
 Tensor to(const Tensor& x, DType dtype);
-/// The same bytes read as another dtype, as Tensor.view(dtype): the last axis grows or shrinks with the element size.
+/// The same bytes read as another dtype, as Tensor.view(dtype): the last axis grows or shrinks with
+/// the element size.
 Tensor bitcast(const Tensor& x, DType dtype);
 /// The same value, through which no gradient passes.
 Tensor detach(const Tensor& x);
@@ -53,8 +56,8 @@ Tensor acosh(const Tensor& x);
 Tensor atanh(const Tensor& x);
 Tensor erf(const Tensor& x);
 Tensor erfc(const Tensor& x);
-/// The inverse of erf: ±inf at ±1, NaN outside. M. Giles, "Approximating the erfinv function" (2010) for f32, two Newton
-/// steps on it for f64.
+/// The inverse of erf: ±inf at ±1, NaN outside. M. Giles, "Approximating the erfinv function"
+/// (2010) for f32, two Newton steps on it for f64.
 Tensor erfinv(const Tensor& x);
 Tensor lgamma(const Tensor& x);
 Tensor digamma(const Tensor& x);
@@ -90,7 +93,8 @@ Tensor add(const TensorOrScalar& a, const TensorOrScalar& b, const Scalar& alpha
 Tensor sub(const TensorOrScalar& a, const TensorOrScalar& b, const Scalar& alpha = 1);
 /// On bools, and.
 Tensor mul(const TensorOrScalar& a, const TensorOrScalar& b);
-/// The quotient: a float; with rounding_mode "trunc" or "floor", rounded and of the operands' dtype.
+/// The quotient: a float; with rounding_mode "trunc" or "floor", rounded and of the operands'
+/// dtype.
 Tensor div(const TensorOrScalar& a, const TensorOrScalar& b, std::string_view rounding_mode = "");
 Tensor true_divide(const TensorOrScalar& a, const TensorOrScalar& b);
 Tensor floor_divide(const TensorOrScalar& a, const TensorOrScalar& b);
@@ -117,7 +121,8 @@ Tensor logaddexp2(const TensorOrScalar& a, const TensorOrScalar& b);
 /// a * log(b), 0 where a is 0 and b is not NaN.
 Tensor xlogy(const TensorOrScalar& a, const TensorOrScalar& b);
 
-// ---- bits; integers and bools only. Shifts by the width or more give 0, or -1 for a negative number shifted right.
+// ---- bits; integers and bools only. Shifts by the width or more give 0, or -1 for a negative
+// number shifted right.
 Tensor bitwise_and(const TensorOrScalar& a, const TensorOrScalar& b);
 Tensor bitwise_or(const TensorOrScalar& a, const TensorOrScalar& b);
 Tensor bitwise_xor(const TensorOrScalar& a, const TensorOrScalar& b);
@@ -148,7 +153,8 @@ bool allclose(const TensorOrScalar& a, const TensorOrScalar& b, double rtol = 1e
 Tensor where(const Tensor& condition, const TensorOrScalar& a, const TensorOrScalar& b);
 /// start + weight * (end - start), computed from the nearer end.
 Tensor lerp(const Tensor& start, const Tensor& end, const TensorOrScalar& weight);
-/// min(max(x, low), high); either bound may be left out. At a number as bound no gradient passes to x; a tensor shares it.
+/// min(max(x, low), high); either bound may be left out. At a number as bound no gradient passes to
+/// x; a tensor shares it.
 Tensor clamp(const Tensor& x, const std::optional<TensorOrScalar>& low = {},
              const std::optional<TensorOrScalar>& high = {});
 Tensor clip(const Tensor& x, const std::optional<TensorOrScalar>& low = {},
@@ -162,7 +168,9 @@ namespace detail {
 Tensor erfinv_value(const Tensor& x);
 }  // namespace detail
 
-// ---- operators; a number stands on either side. `/` divides as in Python, `%` is remainder, `==` compares elements.
+// ---- operators; a number stands on either side. `/` divides as in Python, `%` is remainder, `==`
+// compares elements.
+// clang-format off
 inline Tensor operator+(const Tensor& a, const Tensor& b) { return add(a, b); }
 inline Tensor operator+(const Tensor& a, const Scalar& b) { return add(a, b); }
 inline Tensor operator+(const Scalar& a, const Tensor& b) { return add(a, b); }
@@ -214,5 +222,6 @@ inline Tensor operator>=(const Scalar& a, const Tensor& b) { return ge(a, b); }
 inline Tensor operator-(const Tensor& x) { return neg(x); }
 inline Tensor operator~(const Tensor& x) { return bitwise_not(x); }
 inline Tensor operator!(const Tensor& x) { return logical_not(x); }
+// clang-format on
 
 }  // namespace lazuli

@@ -10,7 +10,9 @@
 namespace lazuli {
 namespace {
 
-size_t at(int64_t i) { return static_cast<size_t>(i); }
+size_t at(int64_t i) {
+  return static_cast<size_t>(i);
+}
 
 void require_integers(std::string_view op, const Tensor& index) {
   if (!is_int(index.dtype())) {
@@ -19,7 +21,9 @@ void require_integers(std::string_view op, const Tensor& index) {
   }
 }
 
-Tensor as_index(const Tensor& index) { return cast(index, DType::I64); }
+Tensor as_index(const Tensor& index) {
+  return cast(index, DType::I64);
+}
 
 // Negative places count from the end.
 Tensor wrapped(const Tensor& index, int64_t n) {
@@ -58,8 +62,9 @@ std::vector<Tensor> coordinates(const std::vector<int64_t>& places, const Shape&
 // What is done with one axis of x, after `...`, masks and None are resolved.
 struct Axis {
   enum class Kind { Slice, Number, Array, New } kind;
-  int64_t begin = 0, count = 0, step = 1;  // Slice: the elements begin, begin + step, ...; Number: begin
-  std::optional<Tensor> array = {};        // Array, and New for true and false
+  int64_t begin = 0, count = 0,
+          step = 1;                  // Slice: the elements begin, begin + step, ...; Number: begin
+  std::optional<Tensor> array = {};  // Array, and New for true and false
 };
 
 Axis slice_axis(const Slice& s, int64_t n) {
@@ -76,13 +81,19 @@ Axis slice_axis(const Slice& s, int64_t n) {
   const int64_t count =
       distance <= 0 ? 0 : static_cast<int64_t>((static_cast<uint64_t>(distance) - 1) / size + 1);
   // One element has no distance to the next: a step of 1 keeps the arithmetic small.
-  return {.kind = Axis::Kind::Slice, .begin = count ? begin : 0, .count = count, .step = count > 1 ? s.step : 1};
+  return {.kind = Axis::Kind::Slice,
+          .begin = count ? begin : 0,
+          .count = count,
+          .step = count > 1 ? s.step : 1};
 }
 
 // Number of axes of x that an item takes.
 int64_t axes_taken(const Index& item) {
-  if (std::holds_alternative<NewAxis>(item.value()) || std::holds_alternative<Ellipsis>(item.value())) return 0;
-  if (const auto* t = std::get_if<Tensor>(&item.value())) return t->dtype() == DType::Bool ? t->dim() : 1;
+  if (std::holds_alternative<NewAxis>(item.value()) ||
+      std::holds_alternative<Ellipsis>(item.value()))
+    return 0;
+  if (const auto* t = std::get_if<Tensor>(&item.value()))
+    return t->dtype() == DType::Bool ? t->dim() : 1;
   return 1;
 }
 
@@ -96,16 +107,18 @@ void add_mask(std::vector<Axis>& out, const Tensor& mask, const Shape& shape, in
   const Shape m = mask.shape();
   for (size_t i = 0; i < m.size(); i++) {
     require(m[i] == shape[at(axis) + i],
-            "index: the mask has shape {}, which does not match dimension {} of shape {}", to_string(m),
-            axis + static_cast<int64_t>(i), to_string(shape));
+            "index: the mask has shape {}, which does not match dimension {} of shape {}",
+            to_string(m), axis + static_cast<int64_t>(i), to_string(shape));
   }
   const std::vector<int64_t> places = places_of_nonzero(mask);
   if (m.empty()) {  // true or false: a new axis, taken once or not at all
-    out.push_back({.kind = Axis::Kind::New,
-                   .array = Tensor(constant(0, DType::I64, {static_cast<int64_t>(places.size())}))});
+    out.push_back(
+        {.kind = Axis::Kind::New,
+         .array = Tensor(constant(0, DType::I64, {static_cast<int64_t>(places.size())}))});
     return;
   }
-  for (const Tensor& c : coordinates(places, m)) out.push_back({.kind = Axis::Kind::Array, .array = c});
+  for (const Tensor& c : coordinates(places, m))
+    out.push_back({.kind = Axis::Kind::Array, .array = c});
 }
 
 void add_whole(std::vector<Axis>& out, const Shape& shape, int64_t first, int64_t count) {
@@ -122,7 +135,8 @@ std::vector<Axis> resolve(const Shape& shape, const Indices& index) {
     dots += std::holds_alternative<Ellipsis>(item.value());
   }
   require(dots <= 1, "index: more than one ellipsis");
-  require(taken <= rank, "index: {} indices for shape {} of rank {}", taken, to_string(shape), rank);
+  require(taken <= rank, "index: {} indices for shape {} of rank {}", taken, to_string(shape),
+          rank);
   std::vector<Axis> out;
   int64_t axis = 0;
   for (const Index& item : index) {
@@ -139,8 +153,10 @@ std::vector<Axis> resolve(const Shape& shape, const Indices& index) {
     } else if (const auto& t = std::get<Tensor>(v); t.dtype() == DType::Bool) {
       add_mask(out, t, shape, axis);
     } else {
-      require(is_int(t.dtype()), "index: the index is {}, not an integer or bool; convert it first, as in index.to(i64)",
-              name(t.dtype()));
+      require(
+          is_int(t.dtype()),
+          "index: the index is {}, not an integer or bool; convert it first, as in index.to(i64)",
+          name(t.dtype()));
       out.push_back({.kind = Axis::Kind::Array, .array = t});
     }
     axis += axes_taken(item);
@@ -153,7 +169,9 @@ bool any_array(const std::vector<Axis>& axes) {
   return std::any_of(axes.begin(), axes.end(), [](const Axis& a) { return a.array.has_value(); });
 }
 
-bool is_indexed(const Axis& a) { return a.array || a.kind == Axis::Kind::Number; }
+bool is_indexed(const Axis& a) {
+  return a.array || a.kind == Axis::Kind::Number;
+}
 
 // ---- basic indexing as movement
 
@@ -174,7 +192,10 @@ NodeRef sliced(NodeRef x, const std::vector<Axis>& axes) {
     const int64_t last = a.begin + span;
     const bool whole = a.kind == Axis::Kind::Array, one = a.kind == Axis::Kind::Number;
     ranges.push_back(whole ? 0 : one || a.count == 0 ? a.begin : std::min(a.begin, last));
-    ranges.push_back(whole ? n : one ? a.begin + 1 : a.count == 0 ? a.begin : std::max(a.begin, last) + 1);
+    ranges.push_back(whole          ? n
+                     : one          ? a.begin + 1
+                     : a.count == 0 ? a.begin
+                                    : std::max(a.begin, last) + 1);
     if (a.kind == Axis::Kind::Slice && a.step < 0) flips.push_back(axis);
   });
   x = flip(shrink(x, ranges), flips);
@@ -193,9 +214,12 @@ Shape basic_shape(const NodeRef& cut, const std::vector<Axis>& axes, bool keep_n
   Shape shape;
   size_t axis = 0;
   for (const Axis& a : axes) {
-    if (a.kind == Axis::Kind::New) shape.push_back(1);
-    else if (a.kind == Axis::Kind::Number && !keep_numbers) axis++;
-    else shape.push_back(cut->shape[axis++]);
+    if (a.kind == Axis::Kind::New)
+      shape.push_back(1);
+    else if (a.kind == Axis::Kind::Number && !keep_numbers)
+      axis++;
+    else
+      shape.push_back(cut->shape[axis++]);
   }
   return shape;
 }
@@ -228,7 +252,8 @@ NodeRef placed(NodeRef v, const std::vector<Axis>& axes, const Shape& shape) {
 
 // ---- indexing by arrays
 
-// After basic items: the arrays (numbers too) broadcast together, and where their axes stand in the result.
+// After basic items: the arrays (numbers too) broadcast together, and where their axes stand in the
+// result.
 struct Advanced {
   Shape result;
   int64_t first = 0;  // the arrays' common axes begin here in the result
@@ -244,7 +269,8 @@ Advanced plan(const NodeRef& x, const std::vector<Axis>& axes) {
     p.array.emplace_back();
     if (!is_indexed(axes[i])) continue;
     // Axes of x[...] with None keep the order of the items, so item i is axis i.
-    p.array.back() = axes[i].array ? wrapped(*axes[i].array, x->shape[i]) : Tensor(constant(0, DType::I64));
+    p.array.back() =
+        axes[i].array ? wrapped(*axes[i].array, x->shape[i]) : Tensor(constant(0, DType::I64));
     common = broadcast_shapes("index", common, p.array.back()->shape());
     if (first < 0) first = static_cast<int64_t>(i);
     last = static_cast<int64_t>(i);
@@ -295,7 +321,6 @@ NodeRef get(const NodeRef& x, const std::vector<Axis>& axes) {
   return gathered(basic, plan(basic, axes));
 }
 
-
 }  // namespace
 
 Tensor getitem(const Tensor& x, const Indices& index) {
@@ -306,7 +331,8 @@ Tensor getitem(const Tensor& x, const Indices& index) {
 Tensor setitem(const Tensor& x, const Indices& index, const TensorOrScalar& value) {
   const NodeRef base = x.node();
   if (const auto* mask = index.size() == 1 ? std::get_if<Tensor>(&index[0].value()) : nullptr;
-      mask && mask->dtype() == DType::Bool && mask->shape() == base->shape && value.shape().empty()) {
+      mask && mask->dtype() == DType::Bool && mask->shape() == base->shape &&
+      value.shape().empty()) {
     return masked_fill(x, *mask, value);  // no need to know where the mask holds
   }
   const std::vector<Axis> axes = resolve(base->shape, index);
@@ -317,8 +343,8 @@ Tensor setitem(const Tensor& x, const Indices& index, const TensorOrScalar& valu
     while (from.size() > view.size() && from[0] == 1) from.erase(from.begin());
     v = Tensor(reshape(v.node(), from));
     if (broadcast_shapes("set_", view, from) != view) {
-      user_error("set_: a value of shape {} does not fit the place of shape {}", to_string(value.shape()),
-                 to_string(view));
+      user_error("set_: a value of shape {} does not fit the place of shape {}",
+                 to_string(value.shape()), to_string(view));
     }
     return operand(v, base->dtype, view);
   };
@@ -343,10 +369,12 @@ Tensor gather(const Tensor& x, int64_t dim, const Tensor& index) {
   const int64_t axis = check_axis("gather", dim, x.dim());
   const Tensor i = as_index(index);
   if (x.dim() == 0) {
-    require(i.dim() <= 1, "gather: the index of a scalar has shape {}; it can have one axis", to_string(i.shape()));
+    require(i.dim() <= 1, "gather: the index of a scalar has shape {}; it can have one axis",
+            to_string(i.shape()));
     return reshape(gather(reshape(x, {1}), 0, reshape(i, {i.numel()})), i.shape());
   }
-  require(i.dim() == x.dim() || i.numel() == 0, "gather: the index has shape {}, but the input {}; their ranks must agree",
+  require(i.dim() == x.dim() || i.numel() == 0,
+          "gather: the index has shape {}, but the input {}; their ranks must agree",
           to_string(i.shape()), to_string(x.shape()));
   if (i.numel() == 0) return Tensor(constant(0, x.dtype(), i.shape()));
   std::vector<NodeRef> place;
@@ -363,7 +391,8 @@ Tensor take_along_dim(const Tensor& x, const Tensor& index, std::optional<int64_
   require_integers("take_along_dim", index);
   if (!dim) return gather(flatten(x), 0, wrapped(flatten(index), x.numel()));
   const int64_t axis = check_axis("take_along_dim", *dim, x.dim());
-  require(index.dim() == x.dim(), "take_along_dim: the index has shape {}, but the input {}; their ranks must agree",
+  require(index.dim() == x.dim(),
+          "take_along_dim: the index has shape {}, but the input {}; their ranks must agree",
           to_string(index.shape()), to_string(x.shape()));
   if (x.dim() == 0) return gather(x, 0, index);
   Shape a = x.shape(), b = index.shape();
@@ -377,7 +406,8 @@ Tensor take_along_dim(const Tensor& x, const Tensor& index, std::optional<int64_
 Tensor index_select(const Tensor& x, int64_t dim, const Tensor& index) {
   require_integers("index_select", index);
   const int64_t axis = check_axis("index_select", dim, x.dim());
-  require(index.dim() <= 1, "index_select: the index has shape {}; it must have one axis", to_string(index.shape()));
+  require(index.dim() <= 1, "index_select: the index has shape {}; it must have one axis",
+          to_string(index.shape()));
   if (x.dim() == 0) return Tensor(reshape(gather(reshape(x, {1}), 0, flatten(index)).node(), {}));
   Shape shape = x.shape();
   shape[at(axis)] = index.numel();
@@ -393,7 +423,8 @@ Tensor take(const Tensor& x, const Tensor& index) {
 }
 
 Tensor masked_select(const Tensor& x, const Tensor& mask) {
-  require(mask.dtype() == DType::Bool, "masked_select: the mask is {}, not bool; compare it first, as in mask != 0",
+  require(mask.dtype() == DType::Bool,
+          "masked_select: the mask is {}, not bool; compare it first, as in mask != 0",
           name(mask.dtype()));
   const Shape shape = broadcast_shapes("masked_select", x.shape(), mask.shape());
   check_shape("masked_select", shape);
@@ -404,10 +435,11 @@ Tensor masked_select(const Tensor& x, const Tensor& mask) {
 }
 
 Tensor masked_fill(const Tensor& x, const Tensor& mask, const TensorOrScalar& value) {
-  require(mask.dtype() == DType::Bool, "masked_fill: the mask is {}, not bool; compare it first, as in mask != 0",
+  require(mask.dtype() == DType::Bool,
+          "masked_fill: the mask is {}, not bool; compare it first, as in mask != 0",
           name(mask.dtype()));
-  require(!value.is_tensor() || value.tensor().dim() == 0, "masked_fill: the value has shape {}; it must be a scalar",
-          to_string(value.shape()));
+  require(!value.is_tensor() || value.tensor().dim() == 0,
+          "masked_fill: the value has shape {}; it must be a scalar", to_string(value.shape()));
   return where(mask, Tensor(operand(value, x.dtype(), {})), x);
 }
 
@@ -422,15 +454,19 @@ std::vector<Tensor> nonzero_as_tuple(const Tensor& x) {
   return coordinates(places, x.dim() == 0 ? Shape{1} : x.shape());
 }
 
-std::vector<Tensor> where(const Tensor& condition) { return nonzero_as_tuple(condition); }
+std::vector<Tensor> where(const Tensor& condition) {
+  return nonzero_as_tuple(condition);
+}
 
 Tensor one_hot(const Tensor& x, int64_t num_classes) {
   require_integers("one_hot", x);
   if (num_classes == -1) {
-    require(x.numel() > 0, "one_hot: the number of classes of an empty input is open; give num_classes");
+    require(x.numel() > 0,
+            "one_hot: the number of classes of an empty input is open; give num_classes");
     num_classes = max(x).item<int64_t>() + 1;
   }
-  require(num_classes > 0, "one_hot: the number of classes is {}; it must be positive", num_classes);
+  require(num_classes > 0, "one_hot: the number of classes is {}; it must be positive",
+          num_classes);
   return cast(unsqueeze(as_index(x), -1) == Tensor(iota(num_classes)), DType::I64);
 }
 

@@ -1,5 +1,5 @@
-// Operations that read or write at indices: NumPy's indexing, gathers, masks. An index in data that is out of range reads 0
-// and writes nothing; a constant one is an error where it is written.
+// Operations that read or write at indices: NumPy's indexing, gathers, masks. An index in data that
+// is out of range reads 0 and writes nothing; a constant one is an error where it is written.
 #pragma once
 
 #include <optional>
@@ -12,7 +12,8 @@
 
 namespace lazuli {
 
-/// One item of an index `x[a, b, ...]`: a number, a slice, None, `...`, or a tensor (or list) of integers or bools.
+/// One item of an index `x[a, b, ...]`: a number, a slice, None, `...`, or a tensor (or list) of
+/// integers or bools.
 class Index {
  public:
   using Value = std::variant<int64_t, Slice, NewAxis, Ellipsis, Tensor>;
@@ -32,16 +33,20 @@ class Index {
 };
 using Indices = std::vector<Index>;
 
-/// x[index] with NumPy's meaning: basic items first; integer tensors broadcast together and stand where the first of them
-/// stood if they are neighbours, else in front (a number beside tensors counts as one of them); a bool tensor of rank r is
-/// the coordinates of its true elements, along r axes, and is realised. Negative integers count from the end.
+/// x[index] with NumPy's meaning: basic items first; integer tensors broadcast together and stand
+/// where the first of them stood if they are neighbours, else in front (a number beside tensors
+/// counts as one of them); a bool tensor of rank r is the coordinates of its true elements, along r
+/// axes, and is realised. Negative integers count from the end.
 Tensor getitem(const Tensor& x, const Indices& index);
-/// x with `value`, broadcast and converted, at x[index]; of several writes to one element the last wins.
+/// x with `value`, broadcast and converted, at x[index]; of several writes to one element the last
+/// wins.
 Tensor setitem(const Tensor& x, const Indices& index, const TensorOrScalar& value);
 
-/// out[i][j][k] = x[index[i][j][k]][j][k] for dim 0, and so on: index has x's rank, and no axis but `dim` is longer.
+/// out[i][j][k] = x[index[i][j][k]][j][k] for dim 0, and so on: index has x's rank, and no axis but
+/// `dim` is longer.
 Tensor gather(const Tensor& x, int64_t dim, const Tensor& index);
-/// As gather, but the index broadcasts against x outside `dim` and may count from the end; without dim, x is flattened.
+/// As gather, but the index broadcasts against x outside `dim` and may count from the end; without
+/// dim, x is flattened.
 Tensor take_along_dim(const Tensor& x, const Tensor& index, std::optional<int64_t> dim = {});
 /// The slices of axis `dim` that a vector of indices names.
 Tensor index_select(const Tensor& x, int64_t dim, const Tensor& index);
@@ -58,7 +63,8 @@ Tensor nonzero(const Tensor& x);
 std::vector<Tensor> nonzero_as_tuple(const Tensor& x);
 std::vector<Tensor> where(const Tensor& condition);
 
-/// I64, x.shape + (num_classes,): 1 at each element's index. Without num_classes, the largest index + 1 (realises).
+/// I64, x.shape + (num_classes,): 1 at each element's index. Without num_classes, the largest index
+/// + 1 (realises).
 Tensor one_hot(const Tensor& x, int64_t num_classes = -1);
 
 }  // namespace lazuli

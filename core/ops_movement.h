@@ -1,4 +1,5 @@
-// Operations that move elements and never compute: views, joins, cuts, repeats. Sizes and axes are checked when written.
+// Operations that move elements and never compute: views, joins, cuts, repeats. Sizes and axes are
+// checked when written.
 #pragma once
 
 #include <optional>
@@ -53,7 +54,8 @@ std::vector<Tensor> split(const Tensor& x, const Ints& sizes, int64_t dim = 0);
 std::vector<Tensor> chunk(const Tensor& x, int64_t chunks, int64_t dim = 0);
 /// The slices of axis `dim`, which is removed.
 std::vector<Tensor> unbind(const Tensor& x, int64_t dim = 0);
-/// All windows of `size` at distance `step` of axis `dimension`; the place in the window is a new last axis (Tensor.unfold).
+/// All windows of `size` at distance `step` of axis `dimension`; the place in the window is a new
+/// last axis (Tensor.unfold).
 Tensor unfold(const Tensor& x, int64_t dimension, int64_t size, int64_t step);
 /// The elements x[..., i, ..., i + offset, ...] of axes dim1 and dim2, as a last axis.
 Tensor diagonal(const Tensor& x, int64_t offset = 0, int64_t dim1 = 0, int64_t dim2 = 1);
@@ -72,9 +74,10 @@ Tensor tile(const Tensor& x, const Ints& repeats);
 Tensor repeat_interleave(const Tensor& x, int64_t repeats, std::optional<int64_t> dim = {});
 /// Element i repeated repeats[i] times; realises `repeats`.
 Tensor repeat_interleave(const Tensor& x, const Tensor& repeats, std::optional<int64_t> dim = {});
-/// Around the last axes: (before, after) of the last axis, then of the one before, ...; negative counts cut. `mode` is
-/// constant, reflect, replicate or circular.
-Tensor pad(const Tensor& x, const Ints& pad, std::string_view mode = "constant", const Scalar& value = 0.0);
+/// Around the last axes: (before, after) of the last axis, then of the one before, ...; negative
+/// counts cut. `mode` is constant, reflect, replicate or circular.
+Tensor pad(const Tensor& x, const Ints& pad, std::string_view mode = "constant",
+           const Scalar& value = 0.0);
 Tensor flip(const Tensor& x, const Dims& dims);
 /// Moved by `shifts` along `dims` with wrap-around (of the flat tensor without dims).
 Tensor roll(const Tensor& x, const Dims& shifts, const Dims& dims = {});
@@ -88,8 +91,8 @@ Tensor diag_embed(const Tensor& x, int64_t offset = 0, int64_t dim1 = -2, int64_
 Tensor tril(const Tensor& x, int64_t diagonal = 0);
 Tensor triu(const Tensor& x, int64_t diagonal = 0);
 
-/// Rearranges axes by a pattern as einops does: "b (h w) c -> b c h w"; `sizes` names what cannot be inferred. `...`
-/// stands for the axes between.
+/// Rearranges axes by a pattern as einops does: "b (h w) c -> b c h w"; `sizes` names what cannot
+/// be inferred. `...` stands for the axes between.
 Tensor rearrange(const Tensor& x, std::string_view pattern,
                  const std::vector<std::pair<std::string, int64_t>>& sizes = {});
 

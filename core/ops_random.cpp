@@ -63,8 +63,8 @@ std::array<W, 2> threefry(W k0, W k1, W x0, W x1) {
 
 void check_key(std::string_view op, const Tensor& key) {
   require(key.dtype() == DType::U32 && key.shape() == Shape{2},
-          "{}: the key is {} of shape {}, not u32 of shape (2,); make one with random_key(seed)", op,
-          name(key.dtype()), to_string(key.shape()));
+          "{}: the key is {} of shape {}, not u32 of shape (2,); make one with random_key(seed)",
+          op, name(key.dtype()), to_string(key.shape()));
 }
 
 NodeRef word_of(const Tensor& key, int64_t i, const Shape& shape) {
@@ -85,7 +85,9 @@ std::array<NodeRef, 2> words(const Tensor& key, int64_t n) {
   return {out[0].v, out[1].v};
 }
 
-Tensor key_buffer(uint32_t high, uint32_t low) { return Tensor::from({high, low}, {2}); }
+Tensor key_buffer(uint32_t high, uint32_t low) {
+  return Tensor::from({high, low}, {2});
+}
 
 struct Generator {
   std::mutex mutex;
@@ -96,18 +98,25 @@ Generator& generator() {
   return g;
 }
 
-Tensor key_or_next(const OptionalKey& key) { return key ? *key : next_key(); }
+Tensor key_or_next(const OptionalKey& key) {
+  return key ? *key : next_key();
+}
 
 void require_float_dtype(std::string_view op, DType dtype) {
-  require(is_float(dtype), "{}: {} is not a float dtype; use randint for integers", op, name(dtype));
+  require(is_float(dtype), "{}: {} is not a float dtype; use randint for integers", op,
+          name(dtype));
 }
 
 int mantissa_bits(DType dtype) {
   switch (dtype) {
-    case DType::F16: return 10;
-    case DType::BF16: return 7;
-    case DType::F32: return 23;
-    default: return 52;
+    case DType::F16:
+      return 10;
+    case DType::BF16:
+      return 7;
+    case DType::F32:
+      return 23;
+    default:
+      return 52;
   }
 }
 
@@ -115,7 +124,9 @@ DType unsigned_of(int bytes) {
   return bytes == 1 ? DType::U8 : bytes == 2 ? DType::U16 : bytes == 4 ? DType::U32 : DType::U64;
 }
 
-Tensor shaped(const NodeRef& x, const Shape& shape) { return Tensor(reshape(x, shape)); }
+Tensor shaped(const NodeRef& x, const Shape& shape) {
+  return Tensor(reshape(x, shape));
+}
 
 // A word's top bits as the mantissa of a number in [1, 2), less 1.
 Tensor unit_interval(const Tensor& key, const Shape& shape, DType dtype) {
@@ -136,7 +147,9 @@ Tensor in_range(const Tensor& unit, double low, double high) {
   return maximum(from, unit * (to - from) + from);
 }
 
-double largest_below_one(DType dtype) { return 1.0 - std::ldexp(1.0, -1 - mantissa_bits(dtype)); }
+double largest_below_one(DType dtype) {
+  return 1.0 - std::ldexp(1.0, -1 - mantissa_bits(dtype));
+}
 
 Tensor standard_normal(const Tensor& key, const Shape& shape, DType dtype) {
   const Tensor u = in_range(unit_interval(key, shape, dtype), -largest_below_one(dtype), 1.0);
@@ -148,7 +161,9 @@ double fan_in(std::string_view op, const Shape& shape) {
   return std::max<double>(1, static_cast<double>(numel(std::span(shape.begin() + 1, shape.end()))));
 }
 
-Tensor finished(const Tensor& x) { return Tensor(fresh(x.node())); }
+Tensor finished(const Tensor& x) {
+  return Tensor(fresh(x.node()));
+}
 
 }  // namespace
 
@@ -183,7 +198,8 @@ Tensor split_key(const Tensor& key, int64_t n) {
 
 Tensor fold_in(const Tensor& key, uint32_t data) {
   check_key("fold_in", key);
-  // The number is an argument as the key is, so that a loop that folds in its counter stays one kernel.
+  // The number is an argument as the key is, so that a loop that folds in its counter stays one
+  // kernel.
   const Tensor block = key_buffer(0, data);
   const auto out = threefry(NodeWords{word_of(key, 0, {})}, NodeWords{word_of(key, 1, {})},
                             NodeWords{word_of(block, 0, {})}, NodeWords{word_of(block, 1, {})});
@@ -193,8 +209,8 @@ Tensor fold_in(const Tensor& key, uint32_t data) {
 Tensor threefry_bits(const Tensor& key, const Shape& shape, DType dtype) {
   check_key("threefry_bits", key);
   check_shape("threefry_bits", shape);
-  require(is_int(dtype) && !is_signed(dtype), "threefry_bits: {} is not an unsigned integer; choose u8, u16, u32 or u64",
-          name(dtype));
+  require(is_int(dtype) && !is_signed(dtype),
+          "threefry_bits: {} is not an unsigned integer; choose u8, u16, u32 or u64", name(dtype));
   const auto out = words(key, numel(shape));
   if (dtype == DType::U64) {
     const Tensor high = cast(Tensor(out[0]), DType::U64), low = cast(Tensor(out[1]), DType::U64);
@@ -208,7 +224,9 @@ Tensor rand(const Shape& shape, DType dtype, const OptionalKey& key) {
   require_float_dtype("rand", dtype);
   return finished(unit_interval(key_or_next(key), shape, dtype));
 }
-Tensor rand_like(const Tensor& x, const OptionalKey& key) { return rand(x.shape(), x.dtype(), key); }
+Tensor rand_like(const Tensor& x, const OptionalKey& key) {
+  return rand(x.shape(), x.dtype(), key);
+}
 
 Tensor uniform(const Shape& shape, double low, double high, DType dtype, const OptionalKey& key) {
   check_shape("uniform", shape);
@@ -222,7 +240,9 @@ Tensor randn(const Shape& shape, DType dtype, const OptionalKey& key) {
   require_float_dtype("randn", dtype);
   return finished(standard_normal(key_or_next(key), shape, dtype));
 }
-Tensor randn_like(const Tensor& x, const OptionalKey& key) { return randn(x.shape(), x.dtype(), key); }
+Tensor randn_like(const Tensor& x, const OptionalKey& key) {
+  return randn(x.shape(), x.dtype(), key);
+}
 
 Tensor normal(double mean, double std, const Shape& shape, DType dtype, const OptionalKey& key) {
   check_shape("normal", shape);
@@ -233,13 +253,15 @@ Tensor normal(double mean, double std, const Shape& shape, DType dtype, const Op
 
 Tensor randint(int64_t low, int64_t high, const Shape& shape, DType dtype, const OptionalKey& key) {
   check_shape("randint", shape);
-  require(is_int(dtype), "randint: {} is not an integer dtype; use uniform for floats", name(dtype));
+  require(is_int(dtype), "randint: {} is not an integer dtype; use uniform for floats",
+          name(dtype));
   require(low < high, "randint: no integer lies in [{}, {})", low, high);
   const uint64_t span = static_cast<uint64_t>(high) - static_cast<uint64_t>(low);
-  const int own = 8 * size_of(dtype), width = std::max(32, own);  // at least 32 bits, so that no number is favoured
+  const int own = 8 * size_of(dtype),
+            width = std::max(32, own);  // at least 32 bits, so that no number is favoured
   const DType bits = unsigned_of(width / 8);
-  require(own == 64 || span <= uint64_t{1} << own, "randint: [{}, {}) holds more numbers than {}", low, high,
-          name(dtype));
+  require(own == 64 || span <= uint64_t{1} << own, "randint: [{}, {}) holds more numbers than {}",
+          low, high, name(dtype));
   const Tensor keys = split_key(key_or_next(key), 2);
   const Tensor lower = threefry_bits(select(keys, 0, 1), shape, bits);
   const auto number = [&](uint64_t v) { return Tensor(constant(from_bits(v, DType::U64), bits)); };
@@ -248,7 +270,8 @@ Tensor randint(int64_t low, int64_t high, const Shape& shape, DType dtype, const
     // Two words make a number of twice the width, whose remainder is all but uniform.
     const Tensor higher = threefry_bits(select(keys, 0, 0), shape, bits);
     const uint64_t mask = width == 64 ? ~uint64_t{0} : (uint64_t{1} << width) - 1;
-    const uint64_t half = (uint64_t{1} << (width / 2)) % span, multiplier = (half * half & mask) % span;
+    const uint64_t half = (uint64_t{1} << (width / 2)) % span,
+                   multiplier = (half * half & mask) % span;
     const Tensor s = number(span);
     offset = fmod(fmod(higher, s) * number(multiplier) + fmod(lower, s), s);
   }
@@ -264,7 +287,8 @@ Tensor randperm(int64_t n, DType dtype, const OptionalKey& key) {
 Tensor bernoulli(const Tensor& x, const OptionalKey& key) {
   require_float("bernoulli", x);
   const DType wide = accumulator(x.dtype());
-  return finished(cast(unit_interval(key_or_next(key), x.shape(), wide) < detach(cast(x, wide)), x.dtype()));
+  return finished(
+      cast(unit_interval(key_or_next(key), x.shape(), wide) < detach(cast(x, wide)), x.dtype()));
 }
 
 Tensor bernoulli(const Tensor& x, double p, const OptionalKey& key) {
@@ -281,14 +305,18 @@ Tensor dropout(const Tensor& x, double p, bool training, const OptionalKey& key)
   return where(kept, x * (1 / (1 - p)), 0.0);
 }
 
-Tensor multinomial(const Tensor& weights, int64_t num_samples, bool replacement, const OptionalKey& key) {
+Tensor multinomial(const Tensor& weights, int64_t num_samples, bool replacement,
+                   const OptionalKey& key) {
   require_float("multinomial", weights);
-  require(weights.dim() == 1 || weights.dim() == 2, "multinomial: the weights have shape {}; one or two axes are needed",
+  require(weights.dim() == 1 || weights.dim() == 2,
+          "multinomial: the weights have shape {}; one or two axes are needed",
           to_string(weights.shape()));
   const int64_t n = weights.size(-1), last = weights.dim() - 1;
-  require(num_samples > 0, "multinomial: the number of samples is {}; it must be positive", num_samples);
+  require(num_samples > 0, "multinomial: the number of samples is {}; it must be positive",
+          num_samples);
   require(n > 0 && (replacement || num_samples <= n),
-          "multinomial: {} different places cannot be drawn from {}; use replacement", num_samples, n);
+          "multinomial: {} different places cannot be drawn from {}; use replacement", num_samples,
+          n);
   const Tensor p = detach(cast(weights, accumulator(weights.dtype())));
   const Tensor k = key_or_next(key);
   if (replacement) {
@@ -299,13 +327,15 @@ Tensor multinomial(const Tensor& weights, int64_t num_samples, bool replacement,
     // The number of running sums that the draw reaches past is its place.
     return finished(sum(unsqueeze(sums, -2) <= unsqueeze(u, -1), -1));
   }
-  const Tensor exponential = maximum(-log1p(-unit_interval(k, p.shape(), p.dtype())), std::numeric_limits<float>::min());
+  const Tensor exponential =
+      maximum(-log1p(-unit_interval(k, p.shape(), p.dtype())), std::numeric_limits<float>::min());
   const Tensor order(argsort((p / exponential).node(), true));
   return finished(narrow(order, last, 0, num_samples));
 }
 
 Tensor glorot_uniform(const Shape& shape, DType dtype, const OptionalKey& key) {
-  const double fan = fan_in("glorot_uniform", shape), bound = std::sqrt(6 / (static_cast<double>(shape[0]) + fan));
+  const double fan = fan_in("glorot_uniform", shape),
+               bound = std::sqrt(6 / (static_cast<double>(shape[0]) + fan));
   return uniform(shape, -bound, bound, dtype, key);
 }
 

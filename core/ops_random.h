@@ -1,6 +1,7 @@
-// Random numbers: Threefry-2x32 (Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", 2011), counter-based, in the
-// graph, with the raw words of jax.random in its partitionable layout. A key is a u32 tensor of shape (2,), always a buffer
-// and never a constant of a kernel. Functions without a key take the next one of the global generator.
+// Random numbers: Threefry-2x32 (Salmon et al., "Parallel random numbers: as easy as 1, 2, 3",
+// 2011), counter-based, in the graph, with the raw words of jax.random in its partitionable layout.
+// A key is a u32 tensor of shape (2,), always a buffer and never a constant of a kernel. Functions
+// without a key take the next one of the global generator.
 #pragma once
 
 #include <cstdint>
@@ -13,8 +14,8 @@ namespace lazuli {
 
 using OptionalKey = std::optional<Tensor>;
 
-/// Restarts the global generator; at start its seed is 0. The key of the n-th call after it is row n of
-/// split_key(random_key(seed), N), whatever N is.
+/// Restarts the global generator; at start its seed is 0. The key of the n-th call after it is row
+/// n of split_key(random_key(seed), N), whatever N is.
 void manual_seed(uint64_t seed);
 /// The global generator's next key.
 Tensor next_key();
@@ -33,7 +34,8 @@ Tensor rand_like(const Tensor& x, const OptionalKey& key = {});
 /// [low, high).
 Tensor uniform(const Shape& shape, double low = 0.0, double high = 1.0, DType dtype = DType::F32,
                const OptionalKey& key = {});
-/// Standard normal, by the inverse error function of a uniform number in (-1, 1), as jax.random.normal.
+/// Standard normal, by the inverse error function of a uniform number in (-1, 1), as
+/// jax.random.normal.
 Tensor randn(const Shape& shape, DType dtype = DType::F32, const OptionalKey& key = {});
 Tensor randn_like(const Tensor& x, const OptionalKey& key = {});
 Tensor normal(double mean, double std, const Shape& shape, DType dtype = DType::F32,
@@ -47,18 +49,23 @@ Tensor randperm(int64_t n, DType dtype = DType::I64, const OptionalKey& key = {}
 Tensor bernoulli(const Tensor& x, const OptionalKey& key = {});
 /// 1 with probability p, else 0, in x's shape and dtype.
 Tensor bernoulli(const Tensor& x, double p, const OptionalKey& key = {});
-/// Each element zeroed with probability p and the rest divided by 1 - p; x itself when not training.
+/// Each element zeroed with probability p and the rest divided by 1 - p; x itself when not
+/// training.
 Tensor dropout(const Tensor& x, double p = 0.5, bool training = true, const OptionalKey& key = {});
-/// Places drawn by the weights in the last axis of a vector or matrix, which need not add up to 1; I64. With replacement by
-/// the running sum; without, the largest of weights over exponential numbers.
+/// Places drawn by the weights in the last axis of a vector or matrix, which need not add up to 1;
+/// I64. With replacement by the running sum; without, the largest of weights over exponential
+/// numbers.
 Tensor multinomial(const Tensor& weights, int64_t num_samples, bool replacement = false,
                    const OptionalKey& key = {});
 
-/// Initial weights of shape (out, in, ...). Glorot and Bengio (2010): uniform within sqrt(6 / (out + in...)).
+/// Initial weights of shape (out, in, ...). Glorot and Bengio (2010): uniform within sqrt(6 / (out
+/// + in...)).
 Tensor glorot_uniform(const Shape& shape, DType dtype = DType::F32, const OptionalKey& key = {});
-/// He et al. (2015), for leaky ReLU of slope `a`: uniform within sqrt(6 / ((1 + a^2) fan_in)), or normal of variance
-/// 2 / ((1 + a^2) fan_in), with fan_in the product of all sizes but the first.
-Tensor kaiming_uniform(const Shape& shape, double a = 0.01, DType dtype = DType::F32, const OptionalKey& key = {});
-Tensor kaiming_normal(const Shape& shape, double a = 0.01, DType dtype = DType::F32, const OptionalKey& key = {});
+/// He et al. (2015), for leaky ReLU of slope `a`: uniform within sqrt(6 / ((1 + a^2) fan_in)), or
+/// normal of variance 2 / ((1 + a^2) fan_in), with fan_in the product of all sizes but the first.
+Tensor kaiming_uniform(const Shape& shape, double a = 0.01, DType dtype = DType::F32,
+                       const OptionalKey& key = {});
+Tensor kaiming_normal(const Shape& shape, double a = 0.01, DType dtype = DType::F32,
+                      const OptionalKey& key = {});
 
 }  // namespace lazuli

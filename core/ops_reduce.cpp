@@ -54,7 +54,8 @@ Tensor place_of_extreme(std::string_view name, Op op, const Tensor& x, int64_t a
   return reduced(Op::ReduceMin, place, {axis}, keepdim);
 }
 
-ValuesIndices extreme_along(std::string_view name, Op op, const Tensor& x, int64_t dim, bool keepdim) {
+ValuesIndices extreme_along(std::string_view name, Op op, const Tensor& x, int64_t dim,
+                            bool keepdim) {
   const int64_t axis = check_axis(name, dim, x.dim());
   if (x.dim() == 0) return {x, Tensor(constant(0, DType::I64))};
   const Tensor index = place_of_extreme(name, op, x, axis, true);
@@ -63,12 +64,15 @@ ValuesIndices extreme_along(std::string_view name, Op op, const Tensor& x, int64
   return {squeeze(value, axis), squeeze(index, axis)};
 }
 
-Tensor arg_extreme(std::string_view name, Op op, const Tensor& x, std::optional<int64_t> dim, bool keepdim) {
+Tensor arg_extreme(std::string_view name, Op op, const Tensor& x, std::optional<int64_t> dim,
+                   bool keepdim) {
   if (dim) {
     const int64_t axis = check_axis(name, *dim, x.dim());
-    return x.dim() == 0 ? Tensor(constant(0, DType::I64)) : place_of_extreme(name, op, x, axis, keepdim);
+    return x.dim() == 0 ? Tensor(constant(0, DType::I64))
+                        : place_of_extreme(name, op, x, axis, keepdim);
   }
-  require(x.numel() > 0, "{}: the input of shape {} is empty and has no such element", name, to_string(x.shape()));
+  require(x.numel() > 0, "{}: the input of shape {} is empty and has no such element", name,
+          to_string(x.shape()));
   const Tensor place = place_of_extreme(name, op, flatten(x), 0, false);
   return keepdim ? Tensor(reshape(place.node(), Shape(x.shape().size(), 1))) : place;
 }
@@ -80,7 +84,8 @@ Tensor truth(std::string_view name, Op op, const Tensor& x, const Dims& dims, bo
 }
 
 // Variance and mean in at least f32, unrounded.
-SpreadMean moments(std::string_view name, const Tensor& x, const Dims& dims, double correction, bool keepdim) {
+SpreadMean moments(std::string_view name, const Tensor& x, const Dims& dims, double correction,
+                   bool keepdim) {
   require_float(name, x);
   const Ints axes = check_axes(name, dims, x.dim());
   const Tensor v = cast(x, accumulator(x.dtype()));
@@ -122,7 +127,8 @@ Tensor prod(const Tensor& x, const Dims& dims, bool keepdim, std::optional<DType
 Tensor mean(const Tensor& x, const Dims& dims, bool keepdim, std::optional<DType> dtype) {
   const DType t = dtype.value_or(x.dtype());
   if (!is_float(t)) {
-    user_error("mean: the mean of {} is not an integer; convert the input first, as in x.to(f32)", name(t));
+    user_error("mean: the mean of {} is not an integer; convert the input first, as in x.to(f32)",
+               name(t));
   }
   const Ints axes = check_axes("mean", dims, x.dim());
   const auto n = static_cast<double>(count(x, axes));
@@ -135,16 +141,24 @@ Tensor amax(const Tensor& x, const Dims& dims, bool keepdim) {
 Tensor amin(const Tensor& x, const Dims& dims, bool keepdim) {
   return extreme("amin", Op::ReduceMin, x, dims, keepdim);
 }
-Tensor max(const Tensor& x) { return extreme("max", Op::ReduceMax, x, {}, false); }
-Tensor min(const Tensor& x) { return extreme("min", Op::ReduceMin, x, {}, false); }
+Tensor max(const Tensor& x) {
+  return extreme("max", Op::ReduceMax, x, {}, false);
+}
+Tensor min(const Tensor& x) {
+  return extreme("min", Op::ReduceMin, x, {}, false);
+}
 ValuesIndices max(const Tensor& x, int64_t dim, bool keepdim) {
   return extreme_along("max", Op::ReduceMax, x, dim, keepdim);
 }
 ValuesIndices min(const Tensor& x, int64_t dim, bool keepdim) {
   return extreme_along("min", Op::ReduceMin, x, dim, keepdim);
 }
-Tensor max(const Tensor& a, const Tensor& b) { return maximum(a, b); }
-Tensor min(const Tensor& a, const Tensor& b) { return minimum(a, b); }
+Tensor max(const Tensor& a, const Tensor& b) {
+  return maximum(a, b);
+}
+Tensor min(const Tensor& a, const Tensor& b) {
+  return minimum(a, b);
+}
 Tensor argmax(const Tensor& x, std::optional<int64_t> dim, bool keepdim) {
   return arg_extreme("argmax", Op::ReduceMax, x, dim, keepdim);
 }
@@ -158,7 +172,9 @@ Tensor any(const Tensor& x, const Dims& dims, bool keepdim) {
 Tensor all(const Tensor& x, const Dims& dims, bool keepdim) {
   return truth("all", Op::ReduceMin, x, dims, keepdim);
 }
-Tensor count_nonzero(const Tensor& x, const Dims& dims) { return sum(x != 0, dims); }
+Tensor count_nonzero(const Tensor& x, const Dims& dims) {
+  return sum(x != 0, dims);
+}
 
 Tensor var(const Tensor& x, const Dims& dims, double correction, bool keepdim) {
   return cast(moments("var", x, dims, correction, keepdim).spread, x.dtype());

@@ -13,20 +13,26 @@ struct ValuesIndices {
   Tensor values, indices;
 };
 
-/// Sum; integers and bools add up in i64 unless a dtype is given, f16 and bf16 in f32 before they are rounded.
-Tensor sum(const Tensor& x, const Dims& dims = {}, bool keepdim = false, std::optional<DType> dtype = {});
+/// Sum; integers and bools add up in i64 unless a dtype is given, f16 and bf16 in f32 before they
+/// are rounded.
+Tensor sum(const Tensor& x, const Dims& dims = {}, bool keepdim = false,
+           std::optional<DType> dtype = {});
 /// Sum with NaN counted as 0.
-Tensor nansum(const Tensor& x, const Dims& dims = {}, bool keepdim = false, std::optional<DType> dtype = {});
-Tensor prod(const Tensor& x, const Dims& dims = {}, bool keepdim = false, std::optional<DType> dtype = {});
+Tensor nansum(const Tensor& x, const Dims& dims = {}, bool keepdim = false,
+              std::optional<DType> dtype = {});
+Tensor prod(const Tensor& x, const Dims& dims = {}, bool keepdim = false,
+            std::optional<DType> dtype = {});
 /// Floats only: convert integers first, or give a dtype.
-Tensor mean(const Tensor& x, const Dims& dims = {}, bool keepdim = false, std::optional<DType> dtype = {});
+Tensor mean(const Tensor& x, const Dims& dims = {}, bool keepdim = false,
+            std::optional<DType> dtype = {});
 
 /// The largest (smallest) element; the gradient is shared evenly among equals.
 Tensor amax(const Tensor& x, const Dims& dims = {}, bool keepdim = false);
 Tensor amin(const Tensor& x, const Dims& dims = {}, bool keepdim = false);
 Tensor max(const Tensor& x);
 Tensor min(const Tensor& x);
-/// Along one axis with the place of the first of equals, which takes the whole gradient. NaN is the largest and smallest.
+/// Along one axis with the place of the first of equals, which takes the whole gradient. NaN is the
+/// largest and smallest.
 ValuesIndices max(const Tensor& x, int64_t dim, bool keepdim = false);
 ValuesIndices min(const Tensor& x, int64_t dim, bool keepdim = false);
 /// max(a, b) and min(a, b) element by element.
@@ -48,7 +54,9 @@ Tensor std(const Tensor& x, const Dims& dims = {}, double correction = 1, bool k
 struct SpreadMean {
   Tensor spread, mean;
 };
-SpreadMean var_mean(const Tensor& x, const Dims& dims = {}, double correction = 1, bool keepdim = false);
-SpreadMean std_mean(const Tensor& x, const Dims& dims = {}, double correction = 1, bool keepdim = false);
+SpreadMean var_mean(const Tensor& x, const Dims& dims = {}, double correction = 1,
+                    bool keepdim = false);
+SpreadMean std_mean(const Tensor& x, const Dims& dims = {}, double correction = 1,
+                    bool keepdim = false);
 
 }  // namespace lazuli

@@ -27,8 +27,10 @@ Decimal parse_scientific(const std::string& text) {
   Decimal d;
   const size_t e = text.find('e');
   for (char c : text.substr(0, e)) {
-    if (c == '-') d.negative = true;
-    else if (c != '.') d.digits += c;
+    if (c == '-')
+      d.negative = true;
+    else if (c != '.')
+      d.digits += c;
   }
   d.exponent = std::stoi(text.substr(e + 1));
   while (d.digits.size() > 1 && d.digits.back() == '0') d.digits.pop_back();
@@ -39,7 +41,8 @@ Decimal parse_scientific(const std::string& text) {
 Decimal shortest(double v, DType dtype) {
   std::array<char, 64> text;
   const auto digits_of = [&](auto number) {
-    const auto end = std::to_chars(text.data(), text.data() + text.size(), number, std::chars_format::scientific);
+    const auto end = std::to_chars(text.data(), text.data() + text.size(), number,
+                                   std::chars_format::scientific);
     return std::string(text.data(), end.ptr);
   };
   if (dtype == DType::F64) return parse_scientific(digits_of(v));
@@ -69,10 +72,12 @@ Positional positional(double v, DType dtype, int precision) {
   const std::string sign = d.negative ? "-" : "";
   if (d.exponent < 0) {
     const bool zero = d.digits == "0";
-    return {sign + "0", zero ? "" : std::string(static_cast<size_t>(-d.exponent - 1), '0') + d.digits};
+    return {sign + "0",
+            zero ? "" : std::string(static_cast<size_t>(-d.exponent - 1), '0') + d.digits};
   }
   const auto whole = static_cast<size_t>(d.exponent) + 1;
-  if (d.digits.size() <= whole) return {sign + d.digits + std::string(whole - d.digits.size(), '0'), ""};
+  if (d.digits.size() <= whole)
+    return {sign + d.digits + std::string(whole - d.digits.size(), '0'), ""};
   return {sign + d.digits.substr(0, whole), d.digits.substr(whole)};
 }
 
@@ -97,7 +102,8 @@ Scientific exact(double v, int digits) {
           fmt::format("{:+03d}", std::stoi(s.substr(e + 1)))};
 }
 
-// Numbers from here on are printed with an exponent: those of which not every digit before the point means something.
+// Numbers from here on are printed with an exponent: those of which not every digit before the
+// point means something.
 double exponent_limit(DType dtype) {
   return size_of(dtype) == 2 ? 1e3 : dtype == DType::F32 ? 1e6 : 1e16;
 }
@@ -124,7 +130,8 @@ class FloatFormat {
       smallest = std::min(smallest, std::fabs(v));
     }
     const double limit = std::min(1e8, exponent_limit(dtype));
-    exponential_ = largest > 0 && (largest >= limit || smallest < 0.0001 || largest / smallest > 1000);
+    exponential_ =
+        largest > 0 && (largest >= limit || smallest < 0.0001 || largest / smallest > 1000);
     for (double v : values) {
       if (std::isfinite(v)) measure(v);
     }
@@ -170,8 +177,9 @@ class FloatFormat {
 
   DType dtype_;
   bool exponential_ = false;
-  size_t left_ = 0, right_ = 0;          // digits before and after the point
-  size_t fraction_ = 0, exponent_ = 0;   // exponential: digits after the point, exponent with its sign
+  size_t left_ = 0, right_ = 0;  // digits before and after the point
+  size_t fraction_ = 0,
+         exponent_ = 0;  // exponential: digits after the point, exponent with its sign
 };
 
 // Which elements are shown, and their words in order.
@@ -195,7 +203,8 @@ class Printer {
     }
     // NumPy aligns bools by giving True a space, whatever else is shown.
     if (dtype == DType::Bool) width = words_.empty() ? 0 : std::max<size_t>(width, 5);
-    for (std::string& w : words_) w = dtype == DType::Bool && w == "True" ? " True" : padded_left(w, width);
+    for (std::string& w : words_)
+      w = dtype == DType::Bool && w == "True" ? " True" : padded_left(w, width);
   }
 
   std::string print() { return block(0, " ", kLineWidth); }
@@ -255,7 +264,8 @@ class Printer {
     } else {
       const std::string gap(shape_.size() - axis - 1, '\n');
       each(axis, [&](int64_t i, bool last) {
-        s += indent + (i < 0 ? "..." : block(axis + 1, indent + " ", width - 1)) + (last ? "" : gap);
+        s +=
+            indent + (i < 0 ? "..." : block(axis + 1, indent + " ", width - 1)) + (last ? "" : gap);
       });
     }
     return "[" + s.substr(indent.size()) + "]";

@@ -1,4 +1,5 @@
-// Arrays as text, in NumPy's layout: columns aligned, 8 digits after the point at most, the middle of long axes left out.
+// Arrays as text, in NumPy's layout: columns aligned, 8 digits after the point at most, the middle
+// of long axes left out.
 #pragma once
 
 #include <string>

@@ -18,9 +18,12 @@ struct ClassType {
 
 DType dtype_of_number(const Scalar& s) {
   switch (s.kind()) {
-    case Kind::Bool: return DType::Bool;
-    case Kind::Int: return DType::I64;
-    case Kind::Float: return DType::F32;
+    case Kind::Bool:
+      return DType::Bool;
+    case Kind::Int:
+      return DType::I64;
+    case Kind::Float:
+      return DType::F32;
   }
   internal_error("a number of no category");
 }
@@ -40,9 +43,12 @@ ClassType combine(const ClassType& higher, const ClassType& lower) {
 DType result_type(std::span<const TensorOrScalar> operands) {
   ClassType with_dims, rank_0, numbers;
   for (const TensorOrScalar& x : operands) {
-    if (!x.is_tensor()) numbers.add(dtype_of_number(x.scalar()));
-    else if (x.tensor().dim() == 0) rank_0.add(x.tensor().dtype());
-    else with_dims.add(x.tensor().dtype());
+    if (!x.is_tensor())
+      numbers.add(dtype_of_number(x.scalar()));
+    else if (x.tensor().dim() == 0)
+      rank_0.add(x.tensor().dtype());
+    else
+      with_dims.add(x.tensor().dtype());
   }
   return combine(combine(with_dims, rank_0), numbers).dtype;
 }

@@ -1,4 +1,5 @@
-// What a mix of operands becomes: PyTorch's type promotion and NumPy's broadcasting, applied to graph nodes.
+// What a mix of operands becomes: PyTorch's type promotion and NumPy's broadcasting, applied to
+// graph nodes.
 #pragma once
 
 #include <initializer_list>
@@ -17,8 +18,7 @@ class TensorOrScalar {
   TensorOrScalar(const Tensor& tensor) : value_(tensor) {}
   TensorOrScalar(const Scalar& number) : value_(number) {}
   template <typename T>
-    requires std::is_arithmetic_v<T>
-  TensorOrScalar(T number) : value_(Scalar(number)) {}
+  requires std::is_arithmetic_v<T> TensorOrScalar(T number) : value_(Scalar(number)) {}
 
   bool is_tensor() const { return std::holds_alternative<Tensor>(value_); }
   const Tensor& tensor() const { return std::get<Tensor>(value_); }
@@ -32,25 +32,29 @@ class TensorOrScalar {
 
 using Operands = std::initializer_list<TensorOrScalar>;
 
-/// The dtype that the operands are converted to, as torch.result_type: tensors with dimensions count first, then rank-0
-/// tensors, then numbers; a lower class matters only if its category (bool, int, float) is higher.
+/// The dtype that the operands are converted to, as torch.result_type: tensors with dimensions
+/// count first, then rank-0 tensors, then numbers; a lower class matters only if its category
+/// (bool, int, float) is higher.
 DType result_type(std::span<const TensorOrScalar> operands);
 DType result_type(const TensorOrScalar& a, const TensorOrScalar& b);
 
-/// The same, but f32 if the operands are all integers or bools: for functions whose results are fractions.
+/// The same, but f32 if the operands are all integers or bools: for functions whose results are
+/// fractions.
 DType float_result_type(const TensorOrScalar& a, const TensorOrScalar& b);
 
 /// The shape that all operands broadcast to; UserError naming `op` if there is none.
 Shape broadcast_shapes(std::string_view op, std::span<const TensorOrScalar> operands);
 
-/// `x` converted to `dtype` and broadcast to `shape`, which it must broadcast to. A number becomes a constant.
+/// `x` converted to `dtype` and broadcast to `shape`, which it must broadcast to. A number becomes
+/// a constant.
 NodeRef operand(const TensorOrScalar& x, DType dtype, const Shape& shape);
 
 /// `x` repeated along new leading axes and axes of size 1; the shapes are known to fit.
 NodeRef broadcast_node(const NodeRef& x, const Shape& shape);
 
 /// The two operands converted to `dtype` and broadcast together, and the op on them.
-Tensor binary(std::string_view name, Op op, const TensorOrScalar& a, const TensorOrScalar& b, DType dtype);
+Tensor binary(std::string_view name, Op op, const TensorOrScalar& a, const TensorOrScalar& b,
+              DType dtype);
 
 /// `x` as floats: integers and bools become f32.
 Tensor to_float(const Tensor& x);
@@ -58,7 +62,8 @@ Tensor to_float(const Tensor& x);
 /// UserError naming `op` unless `x` is of a float dtype.
 void require_float(std::string_view op, const Tensor& x);
 
-/// `body(x)` computed in f32 for a 16-bit float, and rounded once at the end; as it is for the other dtypes.
+/// `body(x)` computed in f32 for a 16-bit float, and rounded once at the end; as it is for the
+/// other dtypes.
 template <typename Body>
 Tensor in_wide(const Tensor& x, Body body);
 

@@ -1,4 +1,5 @@
-// Writing at an index: for every kind of index the elements that reading names change, and no others.
+// Writing at an index: for every kind of index the elements that reading names change, and no
+// others.
 #include <doctest/doctest.h>
 
 #include <algorithm>
@@ -31,12 +32,17 @@ Indices random_index(Random& random, const Shape& shape) {
   const int64_t kinds = between(random, 0, 1) ? 4 : 2;
   for (int64_t n : shape) {
     switch (between(random, 0, kinds)) {
-      case 0: items.push_back(between(random, -n, n - 1)); break;
+      case 0:
+        items.push_back(between(random, -n, n - 1));
+        break;
       case 1:
-      case 2: items.push_back(random_slice(random, n)); break;
+      case 2:
+        items.push_back(random_slice(random, n));
+        break;
       case 3: {
         std::vector<int64_t> places(static_cast<size_t>(n));
-        for (int64_t i = 0; i < n; i++) places[static_cast<size_t>(i)] = between(random, 0, 1) ? i : i - n;
+        for (int64_t i = 0; i < n; i++)
+          places[static_cast<size_t>(i)] = between(random, 0, 1) ? i : i - n;
         std::shuffle(places.begin(), places.end(), random);
         places.resize(1);
         items.push_back(Tensor::from(places, {1}));
@@ -75,7 +81,8 @@ TEST_CASE("writing at an index changes exactly the elements that reading it name
     const Tensor y = setitem(x, index, value);
     std::vector<int64_t> expected = x.to_vector<int64_t>();
     const std::vector<int64_t> at = places.to_vector<int64_t>();
-    for (size_t i = 0; i < at.size(); i++) expected[static_cast<size_t>(at[i])] = -1 - static_cast<int64_t>(i);
+    for (size_t i = 0; i < at.size(); i++)
+      expected[static_cast<size_t>(at[i])] = -1 - static_cast<int64_t>(i);
     CHECK(y.to_vector<int64_t>() == expected);
     written += !at.empty();
   }
@@ -84,7 +91,8 @@ TEST_CASE("writing at an index changes exactly the elements that reading it name
 
 TEST_CASE("of several writes to one element the last wins") {
   const ReferenceScope scope;
-  const Tensor y = setitem(zeros({3}), {std::vector<int64_t>{1, 1, 2}}, Tensor::from({1.0f, 2.0f, 3.0f}, {3}));
+  const Tensor y =
+      setitem(zeros({3}), {std::vector<int64_t>{1, 1, 2}}, Tensor::from({1.0f, 2.0f, 3.0f}, {3}));
   CHECK(y.to_vector() == std::vector<float>{0, 2, 3});
 }
 

@@ -1,4 +1,5 @@
-// Meanings of operations that vectors from other libraries do not pin down: what is documented here alone, and edges.
+// Meanings of operations that vectors from other libraries do not pin down: what is documented here
+// alone, and edges.
 #include <doctest/doctest.h>
 
 #include <cmath>
@@ -18,7 +19,9 @@ constexpr double kInf = std::numeric_limits<double>::infinity();
 
 TEST_SUITE_BEGIN("core");
 
-TEST_CASE("division and remainder by an integer zero give 0, and the lowest number divided by -1 is itself") {
+TEST_CASE(
+    "division and remainder by an integer zero give 0, and the lowest number divided by -1 is "
+    "itself") {
   const ReferenceScope scope;
   const Tensor a = Tensor::from(Ints64{7, -7, INT64_MIN}, {3});
   CHECK(floor_divide(a, 0).to_vector<int64_t>() == Ints64{0, 0, 0});
@@ -35,8 +38,8 @@ TEST_CASE("integer arithmetic wraps") {
   CHECK((a + 1).to_vector<int>() == std::vector<int>{-128, -127});
   CHECK((-a).to_vector<int>() == std::vector<int>{-127, -128});
   CHECK(abs(a).to_vector<int>() == std::vector<int>{127, -128});
-  CHECK(pow(Tensor::from(Ints64{3, 2, -1}, {3}), Tensor::from(Ints64{41, 64, 63}, {3})).to_vector<int64_t>() ==
-        Ints64{-420491770248316829, 0, -1});
+  CHECK(pow(Tensor::from(Ints64{3, 2, -1}, {3}), Tensor::from(Ints64{41, 64, 63}, {3}))
+            .to_vector<int64_t>() == Ints64{-420491770248316829, 0, -1});
 }
 
 TEST_CASE("operations on bools are logical") {
@@ -90,14 +93,16 @@ TEST_CASE("hypot and logaddexp do not overflow on the way") {
   CHECK(hypot(scalar_tensor(3e30), scalar_tensor(4e30)).item() == doctest::Approx(5e30));
   CHECK(hypot(scalar_tensor(0.0), scalar_tensor(0.0)).item() == 0);
   CHECK(hypot(scalar_tensor(kInf), scalar_tensor(std::nan(""))).item() == kInf);
-  CHECK(logaddexp(scalar_tensor(1000.0), scalar_tensor(1000.0)).item() == doctest::Approx(1000.6931));
+  CHECK(logaddexp(scalar_tensor(1000.0), scalar_tensor(1000.0)).item() ==
+        doctest::Approx(1000.6931));
   CHECK(logaddexp(scalar_tensor(-kInf), scalar_tensor(-kInf)).item() == -kInf);
 }
 
 TEST_CASE("gradients of activations stay finite far from zero") {
   const ReferenceScope scope;
   const Tensor x = Tensor::from({-1000.0f, -100.0f, 0.0f, 100.0f, 1000.0f}, {5});
-  for (Tensor (*f)(const Tensor&) : {sigmoid, silu, mish, logsigmoid, selu, softsign, hardswish, tanh, relu}) {
+  for (Tensor (*f)(const Tensor&) :
+       {sigmoid, silu, mish, logsigmoid, selu, softsign, hardswish, tanh, relu}) {
     CHECK(isfinite(grad(sum(f(x)), x)).all().item<int>() == 1);
   }
   CHECK(isfinite(grad(sum(elu(x)), x)).all().item<int>() == 1);
@@ -123,8 +128,10 @@ TEST_CASE("bits are read as a wider and a narrower type, lowest part first") {
   const ReferenceScope scope;
   const Tensor x = Tensor::from({uint32_t{0x04030201}, uint32_t{0x08070605}}, {2});
   CHECK(bitcast(x, DType::U8).to_vector<int>() == std::vector<int>{1, 2, 3, 4, 5, 6, 7, 8});
-  CHECK(bitcast(bitcast(x, DType::U8), DType::U32).to_vector<uint32_t>() == x.to_vector<uint32_t>());
-  CHECK(bitcast(bitcast(ones({2}, DType::F64), DType::I16), DType::F64).to_vector() == Floats{1, 1});
+  CHECK(bitcast(bitcast(x, DType::U8), DType::U32).to_vector<uint32_t>() ==
+        x.to_vector<uint32_t>());
+  CHECK(bitcast(bitcast(ones({2}, DType::F64), DType::I16), DType::F64).to_vector() ==
+        Floats{1, 1});
 }
 
 TEST_CASE("axes are rearranged by a pattern") {
@@ -134,8 +141,8 @@ TEST_CASE("axes are rearranged by a pattern") {
   CHECK(rearrange(x, "a b (c d) -> (a d) b c 1", {{"d", 2}}).shape() == Shape{4, 3, 2, 1});
   CHECK(rearrange(x, "... c -> c ...").shape() == Shape{4, 2, 3});
   CHECK(rearrange(x, "a ... -> (a ...)").to_vector<int>() == flatten(x).to_vector<int>());
-  CHECK(rearrange(rearrange(x, "a b c -> (a b) c"), "(a b) c -> a b c", {{"a", 2}}).to_vector<int>() ==
-        x.to_vector<int>());
+  CHECK(rearrange(rearrange(x, "a b c -> (a b) c"), "(a b) c -> a b c", {{"a", 2}})
+            .to_vector<int>() == x.to_vector<int>());
 }
 
 TEST_CASE("a chain of 300,000 operations is built and freed") {

@@ -1,4 +1,6 @@
 // Arrays as text: what NumPy 2 prints for the same elements.
+#include "core/print.h"
+
 #include <doctest/doctest.h>
 
 #include <cmath>
@@ -7,7 +9,6 @@
 #include <vector>
 
 #include "core/ops.h"
-#include "core/print.h"
 
 using namespace lazuli;
 
@@ -69,7 +70,8 @@ TEST_CASE("long rows wrap and long axes are shortened") {
   CHECK(text<int64_t>(v, {1001}) == "[   0    1    2 ...  998  999 1000]");
   v.resize(30);
   CHECK(text<int64_t>(v, {30}) ==
-        "[ 0  1  2  3  4  5  6  7  8  9 10 11 12 13 14 15 16 17 18 19 20 21 22 23\n 24 25 26 27 28 29]");
+        "[ 0  1  2  3  4  5  6  7  8  9 10 11 12 13 14 15 16 17 18 19 20 21 22 23\n 24 25 26 27 28 "
+        "29]");
 }
 
 TEST_CASE("16-bit floats are printed with the fewest digits that name them") {

@@ -8,13 +8,18 @@
 using namespace lazuli;
 
 namespace {
-Tensor vector(DType t) { return zeros({2}, t); }
-Tensor scalar(DType t) { return zeros({}, t); }
+Tensor vector(DType t) {
+  return zeros({2}, t);
+}
+Tensor scalar(DType t) {
+  return zeros({}, t);
+}
 }  // namespace
 
 TEST_SUITE_BEGIN("core");
 
-TEST_CASE("a tensor with axes wins over a scalar tensor, and both over a number, within a category") {
+TEST_CASE(
+    "a tensor with axes wins over a scalar tensor, and both over a number, within a category") {
   CHECK(result_type(vector(DType::U8), scalar(DType::I64)) == DType::U8);
   CHECK(result_type(vector(DType::F16), scalar(DType::F64)) == DType::F16);
   CHECK(result_type(vector(DType::I32), scalar(DType::F64)) == DType::F64);

@@ -11,12 +11,15 @@ using namespace lazuli;
 
 namespace {
 
-double mean_of(const Tensor& x) { return x.mean({}, false, DType::F64).item(); }
+double mean_of(const Tensor& x) {
+  return x.mean({}, false, DType::F64).item();
+}
 
 bool has_buffer_leaf(const Tensor& x) {
   const NodeRef root = x.node();
   const std::vector<NodeRef> nodes = topological(std::span<const NodeRef>(&root, 1));
-  return std::any_of(nodes.begin(), nodes.end(), [](const NodeRef& n) { return n->op == Op::Buffer; });
+  return std::any_of(nodes.begin(), nodes.end(),
+                     [](const NodeRef& n) { return n->op == Op::Buffer; });
 }
 
 }  // namespace
@@ -31,14 +34,16 @@ TEST_CASE("the same seed gives the same numbers, and each call others") {
   CHECK(rand({8}).to_vector() == first);
   CHECK(rand({8}).to_vector() == second);
   CHECK(first != second);
-  CHECK(rand({8}, DType::F32, random_key(5)).to_vector() == rand({8}, DType::F32, random_key(5)).to_vector());
+  CHECK(rand({8}, DType::F32, random_key(5)).to_vector() ==
+        rand({8}, DType::F32, random_key(5)).to_vector());
 }
 
 TEST_CASE("the keys of the global generator are the rows of a split seed") {
   const ReferenceScope scope;
   manual_seed(0x123456789abcdef0);
   const Tensor rows = split_key(random_key(0x123456789abcdef0), 3);
-  for (int i = 0; i < 3; i++) CHECK(next_key().to_vector<uint32_t>() == rows[i].to_vector<uint32_t>());
+  for (int i = 0; i < 3; i++)
+    CHECK(next_key().to_vector<uint32_t>() == rows[i].to_vector<uint32_t>());
 }
 
 TEST_CASE("words, keys and numbers are those of jax.random 0.10 for the same key") {
@@ -50,16 +55,19 @@ TEST_CASE("words, keys and numbers are those of jax.random 0.10 for the same key
   CHECK(fold_in(key, 7).to_vector<uint32_t>() == Words{2547012911, 1371500959});
   CHECK(rand({4}, DType::F32, key).to_vector() ==
         std::vector<float>{0x1.f47048p-2f, 0x1.5c0e6p-1f, 0x1.3b87fp-1f, 0x1.1f3d8p-1f});
-  CHECK(randint(3, 100, {6}, DType::I32, key).to_vector<int>() == std::vector<int>{38, 79, 89, 54, 28, 39});
+  CHECK(randint(3, 100, {6}, DType::I32, key).to_vector<int>() ==
+        std::vector<int>{38, 79, 89, 54, 28, 39});
   const std::vector<double> normal = randn({4}, DType::F32, key).to_vector<double>();
-  const double expected[] = {-0.02830461598932743, 0.4671318531036377, 0.2957029640674591, 0.15354591608047485};
+  const double expected[] = {-0.02830461598932743, 0.4671318531036377, 0.2957029640674591,
+                             0.15354591608047485};
   for (size_t i = 0; i < 4; i++) CHECK(normal[i] == doctest::Approx(expected[i]).epsilon(1e-6));
 }
 
 TEST_CASE("a seed is an argument of the kernels, never a constant in them") {
   manual_seed(1);
-  for (const Tensor& x : {rand({4}), randn({4}), randint(0, 9, {4}), randperm(4), bernoulli(zeros({4}), 0.5),
-                          dropout(ones({4})), multinomial(ones({4}), 2), kaiming_uniform({4, 4})}) {
+  for (const Tensor& x :
+       {rand({4}), randn({4}), randint(0, 9, {4}), randperm(4), bernoulli(zeros({4}), 0.5),
+        dropout(ones({4})), multinomial(ones({4}), 2), kaiming_uniform({4, 4})}) {
     CHECK(has_buffer_leaf(x));
   }
 }
@@ -67,7 +75,8 @@ TEST_CASE("a seed is an argument of the kernels, never a constant in them") {
 TEST_CASE("numbers lie where they should, with the moments that they should have") {
   const ReferenceScope scope;
   manual_seed(11);
-  const Tensor u = uniform({20000}, -2, 6), n = normal(3, 2, {20000}), b = bernoulli(zeros({20000}), 0.3);
+  const Tensor u = uniform({20000}, -2, 6), n = normal(3, 2, {20000}),
+               b = bernoulli(zeros({20000}), 0.3);
   CHECK(amin(u).item() >= -2);
   CHECK(amax(u).item() < 6);
   CHECK(mean_of(u) == doctest::Approx(2).epsilon(0.05));
@@ -87,7 +96,8 @@ TEST_CASE("numbers lie where they should, with the moments that they should have
 TEST_CASE("integers cover their range, for every width") {
   const ReferenceScope scope;
   manual_seed(12);
-  for (const DType t : {DType::I8, DType::I16, DType::I32, DType::I64, DType::U8, DType::U32, DType::U64}) {
+  for (const DType t :
+       {DType::I8, DType::I16, DType::I32, DType::I64, DType::U8, DType::U32, DType::U64}) {
     const std::vector<int> drawn = randint(3, 8, {400}, t).to_vector<int>();
     for (int v = 3; v < 8; v++) CHECK(std::count(drawn.begin(), drawn.end(), v) > 40);
     CHECK(*std::min_element(drawn.begin(), drawn.end()) == 3);
@@ -113,13 +123,15 @@ TEST_CASE("dropout keeps the mean, and is off outside training") {
   CHECK(amax(dropout(x, 1.0)).item() == 0);
 }
 
-TEST_CASE("multinomial draws by weight, never a weight of zero, and without replacement never twice") {
+TEST_CASE(
+    "multinomial draws by weight, never a weight of zero, and without replacement never twice") {
   const ReferenceScope scope;
   manual_seed(14);
   const Tensor weights = Tensor::from({0.0f, 1.0f, 3.0f, 0.0f}, {4});
   const std::vector<int> drawn = multinomial(weights, 4000, true).to_vector<int>();
   CHECK(std::count(drawn.begin(), drawn.end(), 0) + std::count(drawn.begin(), drawn.end(), 3) == 0);
-  CHECK(static_cast<double>(std::count(drawn.begin(), drawn.end(), 2)) == doctest::Approx(3000).epsilon(0.05));
+  CHECK(static_cast<double>(std::count(drawn.begin(), drawn.end(), 2)) ==
+        doctest::Approx(3000).epsilon(0.05));
   for (int i = 0; i < 20; i++) {
     std::vector<int> two = multinomial(weights, 2).to_vector<int>();
     std::sort(two.begin(), two.end());

@@ -53,7 +53,8 @@ TEST_CASE("an assigned gradient leaf is a leaf again, before and after it is rea
   CHECK(w.grad()->to_vector() == Floats{0.5f, 1.0f});
 }
 
-TEST_CASE("a leaf that is realised between the forward and the backward pass still gets its gradient") {
+TEST_CASE(
+    "a leaf that is realised between the forward and the backward pass still gets its gradient") {
   const ReferenceScope scope;
   Tensor w = ones({2}).requires_grad_();
   w.assign_(w * 3);

@@ -1,5 +1,5 @@
-// Memory that cannot be had, gradients that do not exist, data that does not fit: the exact texts, and that every tensor
-// is as usable afterwards as before.
+// Memory that cannot be had, gradients that do not exist, data that does not fit: the exact texts,
+// and that every tensor is as usable afterwards as before.
 #include <doctest/doctest.h>
 
 #include <vector>
@@ -34,15 +34,18 @@ TEST_SUITE_BEGIN("errors");
 TEST_CASE("memory that cannot be had is refused with its size, the limit and the way out") {
   const SmallMachine machine;
   const Tensor huge = ones({int64_t{5} << 39});
-  CHECK_THROWS_WITH_AS(huge.realize(),
-                       "memory: a value needs 10 TiB (10995116277760 bytes), and the limit is 1 GiB (LAZULI_MEMORY, or what "
-                       "the machine has); use smaller shapes or free other values, which hold 0 bytes",
-                       DeviceError);
+  CHECK_THROWS_WITH_AS(
+      huge.realize(),
+      "memory: a value needs 10 TiB (10995116277760 bytes), and the limit is 1 GiB (LAZULI_MEMORY, "
+      "or what "
+      "the machine has); use smaller shapes or free other values, which hold 0 bytes",
+      DeviceError);
   CHECK(!huge.realised());
   CHECK((ones({3}) + 1).str() == "[2. 2. 2.]");
   CHECK_THROWS_AS(nonzero(huge), DeviceError);
   CHECK_THROWS_AS(tril_indices(int64_t{1} << 20, int64_t{1} << 20), DeviceError);
-  CHECK_THROWS_AS(repeat_interleave(ones({2}), Tensor::from({int64_t{1}, int64_t{1} << 50}, {2})), DeviceError);
+  CHECK_THROWS_AS(repeat_interleave(ones({2}), Tensor::from({int64_t{1}, int64_t{1} << 50}, {2})),
+                  DeviceError);
 }
 
 TEST_CASE("an assignment that fails leaves the tensor as it was") {
@@ -64,10 +67,12 @@ TEST_CASE("a tensor assigned to itself is a new value, not a cycle") {
 }
 
 TEST_CASE("data of another size than its shape is refused") {
-  CHECK_THROWS_WITH_AS(Tensor::from({1.0f, 2.0f}, {3}), "from: shape (3,) of f32 needs 12 bytes, but 8 were given",
+  CHECK_THROWS_WITH_AS(Tensor::from({1.0f, 2.0f}, {3}),
+                       "from: shape (3,) of f32 needs 12 bytes, but 8 were given", UserError);
+  CHECK_THROWS_WITH_AS(Tensor::from({1.0f, 2.0f}, {-3}), "from: negative size -3 in shape (-3,)",
                        UserError);
-  CHECK_THROWS_WITH_AS(Tensor::from({1.0f, 2.0f}, {-3}), "from: negative size -3 in shape (-3,)", UserError);
-  CHECK_THROWS_WITH_AS(zeros({2}).size(1), "size: axis 1 is out of range for rank 1; it must lie in [-1, 0]",
+  CHECK_THROWS_WITH_AS(zeros({2}).size(1),
+                       "size: axis 1 is out of range for rank 1; it must lie in [-1, 0]",
                        UserError);
 }
 
@@ -75,22 +80,28 @@ TEST_CASE("gradients that do not exist are refused") {
   const SmallMachine machine;
   const Tensor x = zeros({2}), i = zeros({2}, DType::I32);
   CHECK_THROWS_WITH_AS(grad(sum(x.to(DType::I32)), x),
-                       "grad: the result has dtype i64; only floating point results have gradients", UserError);
+                       "grad: the result has dtype i64; only floating point results have gradients",
+                       UserError);
   CHECK_THROWS_WITH_AS(grad(sum(i.to(DType::F32)), i),
-                       "grad: input 0 has dtype i32; only floating point tensors have gradients", UserError);
+                       "grad: input 0 has dtype i32; only floating point tensors have gradients",
+                       UserError);
   CHECK_THROWS_WITH_AS(grad(x * 2, x),
-                       "grad: the result has shape (2,), not one element; reduce it to a scalar, or use vjp with a cotangent",
+                       "grad: the result has shape (2,), not one element; reduce it to a scalar, "
+                       "or use vjp with a cotangent",
                        UserError);
   CHECK_THROWS_WITH_AS(backward(x * 2),
-                       "backward: the result has shape (2,), not one element; give a gradient of that shape, or reduce it to "
+                       "backward: the result has shape (2,), not one element; give a gradient of "
+                       "that shape, or reduce it to "
                        "a scalar",
                        UserError);
   CHECK_THROWS_WITH_AS(backward(sum(x)),
-                       "backward: no tensor below the result requires a gradient; call requires_grad_() on the inputs first",
+                       "backward: no tensor below the result requires a gradient; call "
+                       "requires_grad_() on the inputs first",
                        UserError);
   const Tensor realised = sum(x * 2).realize();
   CHECK_THROWS_WITH_AS(grad(realised, x),
-                       "grad: the result is an array whose history was dropped when it was realised; take gradients before "
+                       "grad: the result is an array whose history was dropped when it was "
+                       "realised; take gradients before "
                        "realize(), or call requires_grad_() on the inputs first",
                        UserError);
   CHECK(grad(sum(x * 2), x).str() == "[2. 2.]");
