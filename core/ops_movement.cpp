@@ -254,6 +254,36 @@ Tensor shrink(const Tensor& x, const std::vector<std::pair<int64_t, int64_t>>& r
   return Tensor(shrink(x.node(), std::move(flat)));
 }
 
+Tensor shrink_to(const Tensor& x, const Shape& shape) {
+  require(static_cast<int64_t>(shape.size()) == x.dim(),
+          "shrink_to: {} does not name each axis of {}", to_string(shape), to_string(x.shape()));
+  Ints ranges;
+  for (int64_t i = 0; i < x.dim(); i++) {
+    const int64_t n = shape[at(i)] == -1 ? x.size(i) : shape[at(i)];
+    require(n >= 0 && n <= x.size(i), "shrink_to: shape {} does not lie inside {}",
+            to_string(shape), to_string(x.shape()));
+    ranges.push_back(0);
+    ranges.push_back(n);
+  }
+  return Tensor(shrink(x.node(), std::move(ranges)));
+}
+
+Tensor pad_to(const Tensor& x, const Shape& shape) {
+  require(static_cast<int64_t>(shape.size()) == x.dim(), "pad_to: {} does not name each axis of {}",
+          to_string(shape), to_string(x.shape()));
+  Ints counts;
+  Shape out = shape;
+  for (int64_t i = 0; i < x.dim(); i++) {
+    if (out[at(i)] == -1) out[at(i)] = x.size(i);
+    require(out[at(i)] >= x.size(i), "pad_to: shape {} does not hold {}", to_string(shape),
+            to_string(x.shape()));
+    counts.push_back(0);
+    counts.push_back(out[at(i)] - x.size(i));
+  }
+  check_shape("pad_to", out);
+  return Tensor(pad(x.node(), std::move(counts)));
+}
+
 std::vector<Tensor> split(const Tensor& x, int64_t size, int64_t dim) {
   const int64_t axis = check_axis("split", dim, x.dim());
   require(x.dim() > 0, "split: the input is a scalar; it has no axis to split");

@@ -46,6 +46,10 @@ Tensor narrow(const Tensor& x, int64_t dim, int64_t start, int64_t length);
 Tensor select(const Tensor& x, int64_t dim, int64_t index);
 /// [begin, end) of every axis.
 Tensor shrink(const Tensor& x, const std::vector<std::pair<int64_t, int64_t>>& ranges);
+/// The first shape[i] elements of every axis; -1 keeps an axis.
+Tensor shrink_to(const Tensor& x, const Shape& shape);
+/// Zeros behind every axis up to shape[i] elements; -1 keeps an axis.
+Tensor pad_to(const Tensor& x, const Shape& shape);
 /// Pieces of `size` along `dim`; the last may be smaller.
 std::vector<Tensor> split(const Tensor& x, int64_t size, int64_t dim = 0);
 /// Pieces of the given sizes, which add up to the axis.

@@ -349,4 +349,10 @@ Tensor kaiming_normal(const Shape& shape, double a, DType dtype, const OptionalK
   return normal(0, std, shape, dtype, key);
 }
 
+Tensor scaled_uniform(const Shape& shape, DType dtype, const OptionalKey& key) {
+  check_shape("scaled_uniform", shape);
+  const double bound = 1 / std::sqrt(std::max(1.0, static_cast<double>(numel(shape))));
+  return uniform(shape, -bound, bound, dtype, key);
+}
+
 }  // namespace lazuli

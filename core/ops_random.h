@@ -67,5 +67,7 @@ Tensor kaiming_uniform(const Shape& shape, double a = 0.01, DType dtype = DType:
                        const OptionalKey& key = {});
 Tensor kaiming_normal(const Shape& shape, double a = 0.01, DType dtype = DType::F32,
                       const OptionalKey& key = {});
+/// Uniform within 1 / sqrt(number of elements).
+Tensor scaled_uniform(const Shape& shape, DType dtype = DType::F32, const OptionalKey& key = {});
 
 }  // namespace lazuli

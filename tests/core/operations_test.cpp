@@ -134,6 +134,18 @@ TEST_CASE("bits are read as a wider and a narrower type, lowest part first") {
         Floats{1, 1});
 }
 
+TEST_CASE("a tensor is cut and padded to a shape") {
+  const ReferenceScope scope;
+  const Tensor x = arange(1, 7).reshape({2, 3});
+  CHECK(shrink_to(x, {1, -1}).str() == "[[1 2 3]]");
+  CHECK(pad_to(x, {-1, 4}).str() == "[[1 2 3 0]\n [4 5 6 0]]");
+  CHECK(shrink_to(pad_to(x, {5, 5}), {2, 3}).to_vector<int>() == x.to_vector<int>());
+  CHECK_THROWS_WITH_AS(shrink_to(x, {3, 3}), "shrink_to: shape (3, 3) does not lie inside (2, 3)",
+                       UserError);
+  CHECK_THROWS_WITH_AS(pad_to(x, {1, 3}), "pad_to: shape (1, 3) does not hold (2, 3)", UserError);
+  CHECK(amax(abs(scaled_uniform({10, 10}))).item() <= 0.1);
+}
+
 TEST_CASE("axes are rearranged by a pattern") {
   const ReferenceScope scope;
   const Tensor x = arange(24).reshape({2, 3, 4});
