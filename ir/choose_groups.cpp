@@ -6,6 +6,7 @@
 
 #include "core/error.h"
 #include "ir/index.h"
+#include "ir/math.h"
 #include "ir/schedule.h"
 
 namespace lazuli {
@@ -189,10 +190,9 @@ int expression_cost(const Stage& s) {
   for (const Value& v : s.values) {
     visit(v.expr, [&](const NodeRef& n) {
       if (!seen.insert(n.get()).second || !is_elementwise(n->op)) return;
-      cost +=
-          has(n->op, kCostly) || (has(n->op, kFloatOnly) && n->op != Op::Sqrt && n->op != Op::Fma)
-              ? 8
-              : 1;
+      const bool simple =
+          n->op == Op::Exp || n->op == Op::Exp2 || n->op == Op::Log || n->op == Op::Div;
+      cost += simple ? 8 : is_math(n->op) ? 20 : has(n->op, kCostly) ? 8 : 1;
     });
   }
   return cost;

@@ -33,7 +33,7 @@ bool reduces(const Stage& s);
 bool keeps_in_all(const Stage& s, const Node* axis);
 /// Stages that read a value of `s`.
 std::vector<Stage*> readers_of(const Kernel& kernel, const Stage& s);
-/// Nodes of the stage's expressions that cost something, counting costly ones as 8.
+/// Nodes of the stage's expressions that cost something, polynomials and divisions for more.
 int expression_cost(const Stage& s);
 
 /// How the accesses inside `expr` move when `axis` advances by one.

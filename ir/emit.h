@@ -82,8 +82,9 @@ class Emitter {
   void clear_forwarded() { forwarded_.clear(); }
 
  private:
+  enum Kind : int { kNode, kPointer, kPlaceLoad, kSplat };  // what a key remembers
   struct Key {
-    int kind;  // 0: node, 1: pointer, 2: load of a place, 3: splat
+    int kind;
     int64_t a, b;
     const Node* node;
     const Node* valid;
@@ -130,6 +131,7 @@ class Emitter {
     int64_t size;  // elements of the memory from index 0; 0: not known
   };
 
+  static int level_of(const std::vector<Operand>& args);
   Frame& top() { return frames_.back(); }
   Operand push(Instruction i, int level, DType dtype, int lanes);
   Operand op(Op op, DType dtype, std::vector<Operand> args);

@@ -1,13 +1,17 @@
-// A kernel = an algorithm (stages of values over axes) + a schedule (steps, as data, that only rewrite loop lists, scopes
-// and attachment). The algorithm is written by the scheduler from the tensor graph; the schedule by the chooser's rules,
-// a tuner, or a user; ir/lower.h turns both into a loop program.
+// A kernel = an algorithm (stages of values over axes) + a schedule (steps, as data, that only
+// rewrite loop lists, scopes and attachment). The algorithm is written by the scheduler from the
+// tensor graph; the schedule by the chooser's rules, a tuner, or a user; ir/lower.h turns both into
+// a loop program.
 //
-// Expressions are nodes of core/node.h with shape (). Integers that index are in one canonical form (ir/index.h: Const,
-// Var, Lin, FDiv, FMod of dtype I64), so equal indices are the same pointer and every one knows its interval.
+// Expressions are nodes of core/node.h with shape (). Integers that index are in one canonical form
+// (ir/index.h: Const, Var, Lin, FDiv, FMod of dtype I64), so equal indices are the same pointer and
+// every one knows its interval.
 //   Var                      an axis, value in [0, extent)
-//   Load [slot](flat, valid) element `flat` of kernel argument `slot`; with a second source, zero where it is false,
+//   Load [slot](flat, valid) element `flat` of kernel argument `slot`; with a second source, zero
+//   where it is false,
 //                            and then nothing is read
-//   Read [value](i, j, ...)  a value of another stage (or an earlier value of this one), at coordinates of its `dims`
+//   Read [value](i, j, ...)  a value of another stage (or an earlier value of this one), at
+//   coordinates of its `dims`
 // and every elementwise op of core/op.h. A reduction is a property of a value, never a node.
 #pragma once
 
@@ -32,14 +36,15 @@ enum class Scope : uint8_t {
 /// How a loop runs. Ilp is unrolled with an accumulator of its own for every iteration.
 enum class LoopKind : uint8_t { Serial, Unroll, Ilp, Vector, Parallel, Group, Item };
 
-/// One result of a stage: for every point of `dims`, `expr`, reduced over the stage's other axes by `reduce`.
+/// One result of a stage: for every point of `dims`, `expr`, reduced over the stage's other axes by
+/// `reduce`.
 struct Value {
   int id = -1;
   std::string name;
-  NodeRef expr;                  // over the stage's axes; its dtype is the accumulator's for a reduction
-  Op reduce = Op::Count_;        // ReduceAdd, ReduceMul, ReduceMax, ReduceMin, or Count_: no reduction
-  std::vector<NodeRef> dims;     // the axes kept, in the order of coordinates
-  int slot = -1;                 // the kernel argument it is stored to, row-major over dims; -1: none
+  NodeRef expr;            // over the stage's axes; its dtype is the accumulator's for a reduction
+  Op reduce = Op::Count_;  // ReduceAdd, ReduceMul, ReduceMax, ReduceMin, or Count_: no reduction
+  std::vector<NodeRef> dims;  // the axes kept, in the order of coordinates
+  int slot = -1;              // the kernel argument it is stored to, row-major over dims; -1: none
   // written by the schedule
   Scope scope = Scope::Scratch;
   std::vector<std::string> layout;  // storage order by names of split loops; empty: dims, row-major
@@ -51,22 +56,29 @@ struct Value {
 
 struct Loop {
   std::string name;
-  int axis = 0;         // index into the stage's axes
-  int64_t stride = 1;   // how far one iteration moves along the axis
-  int64_t extent = 1;   // iterations
+  int axis = 0;        // index into the stage's axes
+  int64_t stride = 1;  // how far one iteration moves along the axis
+  int64_t extent = 1;  // iterations
   LoopKind kind = LoopKind::Serial;
+
+  /// Emitted as copies of its body, or as lanes.
+  bool is_unrolled() const {
+    return kind == LoopKind::Unroll || kind == LoopKind::Ilp || kind == LoopKind::Vector;
+  }
 };
 
-/// Values computed together in one loop nest. An axis (a Var) may be shared between stages of a kernel: equal axes then
-/// mean the same iteration.
+/// Values computed together in one loop nest. An axis (a Var) may be shared between stages of a
+/// kernel: equal axes then mean the same iteration.
 struct Stage {
   std::string name;
   std::vector<NodeRef> axes;
   std::vector<Value> values;
-  std::map<int, NodeRef> limit;  // axis -> exclusive upper bound in terms of other axes: a triangular domain
+  std::map<int, NodeRef>
+      limit;  // axis -> exclusive upper bound in terms of other axes: a triangular domain
   // written by the schedule
-  std::vector<Loop> loops;       // starts as one serial loop for each axis
-  Stage* at = nullptr;           // computed inside loop `at_loop` of that stage; null: a root, a phase of its own
+  std::vector<Loop> loops;  // starts as one serial loop for each axis
+  Stage* at =
+      nullptr;  // computed inside loop `at_loop` of that stage; null: a root, a phase of its own
   std::string at_loop;
 
   bool keeps(const Value& v, int axis) const;
@@ -92,9 +104,9 @@ struct Kernel {
   /// Adds a value to `stage` and returns its id, for read().
   int add_value(Stage* stage, std::string value_name, NodeRef expr, std::vector<NodeRef> dims,
                 Op reduce = Op::Count_, int slot = -1);
-  Stage* find_stage(const std::string& stage_name) const;       // UserError if there is none
+  Stage* find_stage(const std::string& stage_name) const;  // UserError if there is none
   std::pair<Stage*, Value*> find_value(int id) const;
-  Value* find_value(const std::string& value_name) const;       // UserError if there is none
+  Value* find_value(const std::string& value_name) const;  // UserError if there is none
 };
 
 /// A fresh axis.
@@ -105,8 +117,9 @@ NodeRef read(int value, DType dtype, std::vector<NodeRef> index);
 /// The algorithm as text, a line a value.
 std::string print_algorithm(const Kernel& kernel);
 
-/// Throws UserError, naming stage, value and rule, unless the algorithm is legal: reads name earlier values with the right number of
-/// coordinates, loads name arguments, expressions use only the stage's own axes, dtypes agree, dims are axes of the stage.
+/// Throws UserError, naming stage, value and rule, unless the algorithm is legal: reads name
+/// earlier values with the right number of coordinates, loads name arguments, expressions use only
+/// the stage's own axes, dtypes agree, dims are axes of the stage.
 void verify_algorithm(const Kernel& kernel);
 
 /// Copies a kernel (stages are owned).

@@ -1,0 +1,189 @@
+// Leaves of a nest: values, and the accumulators of reductions (rules L6, L7 of ir/nest.h).
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "core/error.h"
+#include "core/evaluate.h"
+#include "ir/nest.h"
+
+namespace lazuli {
+
+Op combining_op(Op reduce, DType dtype) {
+  const Op op = combiner(reduce);
+  if (dtype != DType::Bool) return op;
+  return op == Op::Add || op == Op::Max ? Op::Or : Op::And;
+}
+
+namespace {
+
+// Reductions of 16-bit floats are accumulated in f32 and rounded when they are stored; the least or
+// greatest of indices that fit is found in 32 bits.
+DType accumulator_of(const Value& v) {
+  return is_narrow_index(v) ? DType::I32 : accumulator(v.expr->dtype);
+}
+
+}  // namespace
+
+bool is_narrow_index(const Value& v) {
+  const bool extremum = v.reduce == Op::ReduceMin || v.reduce == Op::ReduceMax;
+  return extremum && v.expr->dtype == DType::I64 && v.expr->lo >= INT32_MIN &&
+         v.expr->hi <= INT32_MAX;
+}
+
+size_t Nest::accumulation_position(const Stage* s, const Value& v) const {
+  size_t p = s->loops.size();
+  while (p > 0 && (!s->keeps(v, s->loops[p - 1].axis) || s->loops[p - 1].is_unrolled())) p--;
+  while (p < s->loops.size() && s->keeps(v, s->loops[p].axis)) p++;
+  return p;
+}
+
+void Nest::open_accumulators(const Stage* s, const Value& v, size_t position,
+                             const Environment& e) {
+  Accumulators g;
+  g.frame = emitter_.depth();
+  bool later = false;
+  for (size_t q = 0; q < position; q++) {
+    if (s->keeps(v, s->loops[q].axis) || q >= e.visited.size() || !e.visited[q]) continue;
+    const NodeRef first = index_equal(e.visited[q], index_const(0));
+    if (first->op == Op::Const) {
+      later |= first->lo == 0;
+    } else {
+      g.first = g.first ? logical_and(g.first, first) : first;
+    }
+  }
+  if (later) g.first = scalar_const(Scalar(false), DType::Bool);
+  require(!g.first || v.scope != Scope::Register,
+          "lower {}: {} is kept in registers, but a loop over what it sums stands outside its "
+          "tile; give it a scope with memory",
+          kernel_.name, v.name);
+  accumulators_[v.id] = std::move(g);
+}
+
+// The partial result of outer reduction loops, which lives in the value's own storage; `initial` on
+// the first visit.
+Operand Nest::stored_partial(const Value& v, const Accumulators& g,
+                             const std::vector<NodeRef>& index, const Operand& initial) {
+  const Place& p = emitter_.place(v.id);
+  Operand stored = emitter_.load_place(p, p.flat(index), g.frame);
+  if (stored.dtype != initial.dtype) stored = emitter_.convert(stored, initial.dtype);
+  if (g.first->op == Op::Const) return stored;
+  return emitter_.op_in_frame(g.frame, Op::Where, {emitter_.emit(g.first), initial, stored});
+}
+
+Cell& Nest::accumulator(const Stage* s, const Value& v, const std::vector<NodeRef>& index,
+                        const Environment& e, bool across) {
+  Accumulators& g = accumulators_.at(v.id);
+  std::vector<std::pair<int, int64_t>> ilp;  // of loops over what v sums
+  for (const auto& [axis, q] : e.ilp) {
+    if (!s->keeps(v, axis)) ilp.emplace_back(axis, q);
+  }
+  for (auto& entry : g.entries) {
+    const bool same = entry.ilp == ilp && std::equal(entry.index.begin(), entry.index.end(),
+                                                     index.begin(), index.end(), NodeEqual());
+    if (!same) continue;
+    emitter_.carry(entry.cell.get(), g.frame);
+    return *entry.cell;
+  }
+  auto cell = std::make_unique<Cell>();
+  cell->across_lanes = across;
+  bool vector = across;
+  for (const NodeRef& i : index) vector |= emitter_.lane_of(i) != nullptr;
+  const DType dtype = accumulator_of(v);
+  cell->current = Emitter::constant(dtype, reduce_identity(v.reduce, dtype));
+  cell->current.lanes = vector ? emitter_.lanes() : 1;
+  g.split |= across || !ilp.empty();
+  if (g.first && !g.split) cell->current = stored_partial(v, g, index, cell->current);
+  g.entries.push_back({index, std::move(ilp), std::move(cell)});
+  emitter_.carry(g.entries.back().cell.get(), g.frame);
+  return *g.entries.back().cell;
+}
+
+void Nest::leaf(const Stage* s, Environment& e) {
+  emitter_.clear_forwarded();
+  Substitution at, memo;
+  for (size_t a = 0; a < s->axes.size(); a++) at[s->axes[a]] = e.current[a];
+  for (const Value& v : s->values) {
+    std::vector<NodeRef> index;
+    bool lane_kept = false;
+    for (const NodeRef& d : v.dims) {
+      index.push_back(at.at(d));
+      lane_kept |= e.lane && emitter_.lane_of(index.back());
+    }
+    const NodeRef x = substitute(v.expr, at, memo);
+    if (!v.reduces()) {
+      const Operand r = emitter_.emit(x);
+      emitter_.forward(v.id, index, r);
+      keep(v, index, r);
+      continue;
+    }
+    accumulate(v, x, accumulator(s, v, index, e, e.lane && !lane_kept), e);
+  }
+}
+
+void Nest::accumulate(const Value& v, const NodeRef& x, Cell& c, const Environment& e) {
+  const DType dtype = accumulator_of(v);
+  const bool product = v.reduce == Op::ReduceAdd && x->op == Op::Mul && x->dtype == dtype &&
+                       is_float(dtype) && target_.has_fma;
+  std::vector<Operand> args;
+  if (product) {
+    args = {emitter_.emit(x->src[0]), emitter_.emit(x->src[1])};
+  } else {
+    args = {is_narrow_index(v) ? emitter_.emit_narrow(x) : emitter_.emit(x)};
+    if (args[0].dtype != dtype) args[0] = emitter_.convert(args[0], dtype);
+  }
+  if (c.across_lanes) {
+    Operand neutral = Emitter::constant(dtype, product ? 0 : reduce_identity(v.reduce, dtype));
+    for (Operand& a : args) a = emitter_.only_live(e.lane, a, neutral);
+  }
+  for (Operand& a : args) a = emitter_.widen(a, c.current.lanes);
+  if (product) {
+    c.current = emitter_.op_here(Op::Fma, {args[0], args[1], c.current});
+  } else {
+    c.current = emitter_.op_here(combining_op(v.reduce, dtype), {c.current, args[0]});
+  }
+}
+
+void Nest::finish(const Stage*, const Value& v) {
+  Accumulators g = std::move(accumulators_.at(v.id));
+  accumulators_.erase(v.id);
+  const Op op = combining_op(v.reduce, accumulator_of(v));
+  std::vector<bool> done(g.entries.size());
+  for (size_t i = 0; i < g.entries.size(); i++) {
+    if (done[i]) continue;
+    std::vector<Operand> parts;
+    for (size_t j = i; j < g.entries.size(); j++) {
+      const auto &a = g.entries[i].index, &b = g.entries[j].index;
+      if (!std::equal(a.begin(), a.end(), b.begin(), b.end(), NodeEqual())) continue;
+      done[j] = true;
+      parts.push_back(g.entries[j].cell->current);
+    }
+    while (parts.size() > 1) {
+      std::vector<Operand> next;
+      for (size_t p = 0; p + 1 < parts.size(); p += 2)
+        next.push_back(emitter_.op_here(op, {parts[p], parts[p + 1]}));
+      if (parts.size() % 2) next.push_back(parts.back());
+      parts = std::move(next);
+    }
+    Operand r = parts[0];
+    if (g.entries[i].cell->across_lanes && r.lanes > 1) r = emitter_.lane_reduce(op, r);
+    if (g.first && g.split) {
+      Operand nothing = Emitter::constant(r.dtype, reduce_identity(v.reduce, r.dtype));
+      nothing.lanes = r.lanes;
+      r = emitter_.op_here(op, {stored_partial(v, g, g.entries[i].index, nothing), r});
+    }
+    if (r.dtype != v.expr->dtype) r = emitter_.convert(r, v.expr->dtype);
+    keep(v, g.entries[i].index, r);
+  }
+}
+
+void Nest::keep(const Value& v, const std::vector<NodeRef>& index, const Operand& r) {
+  const Place& p = emitter_.place(v.id);
+  if (v.scope == Scope::Register) {
+    emitter_.keep_in_register(v.id, p.local(index), r);
+  } else {
+    emitter_.store_place(p, index, r, v.stream);
+  }
+}
+
+}  // namespace lazuli

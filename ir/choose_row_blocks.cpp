@@ -1,0 +1,259 @@
+// The rule for row programs around contractions.
+#include <algorithm>
+#include <map>
+
+#include "ir/choose_tiles.h"
+#include "ir/index.h"
+
+namespace lazuli {
+namespace {
+
+bool contains(const std::vector<NodeRef>& list, const Node* n) {
+  return std::any_of(list.begin(), list.end(), [&](const NodeRef& x) { return x.get() == n; });
+}
+
+// One contraction of a row program: where its tile runs, and in which stage.
+struct RowContraction {
+  Stage* stage;
+  Contraction c;
+  Stage* host;  // the stage that its tile loops are in: its one pointwise reader, or itself
+};
+
+// The largest number of rows whose local values stay in a third of L2, with the cheapest tiles.
+int64_t choose_block(const ScheduleWriter& w, const StageGroup& g,
+                     const std::vector<RowContraction>& list, const NodeRef& block) {
+  int64_t bytes = 4;
+  for (const Stage* s : g.members) {
+    for (const Value& v : s->values) {
+      int64_t row = size_of(v.expr->dtype);
+      for (const NodeRef& d : v.dims) {
+        if (!contains(g.grid, d)) row *= extent(d);
+      }
+      if (v.slot < 0) bytes = std::max(bytes, row);
+    }
+  }
+  int64_t outside = 1;
+  for (const NodeRef& a : g.grid) outside *= a.get() == block.get() ? 1 : extent(a);
+  const int64_t n = extent(block);
+  int64_t most = std::clamp<int64_t>(w.target().l2 / 3 / bytes, 8, 128);
+  most = std::min({most, n, std::max<int64_t>(8, n * outside / 16)});
+  double best = 1e300;
+  int64_t chosen = std::min<int64_t>(most, n);
+  for (int64_t q = (most + 1) / 2; q <= most; q++) {
+    double cycles = 0;
+    for (const RowContraction& r : list) {
+      const bool rows = r.c.r.get() == block.get();
+      const int64_t columns = extent(r.c.v);
+      const Tile t = choose_tile(w.target(), static_cast<int>(w.lanes()), rows ? q : extent(r.c.r),
+                                 1, columns, true);
+      cycles += t.cycles / static_cast<double>(rows ? q : 1);
+    }
+    if (n % q) cycles *= 1.06;  // a ragged block is a second copy of the whole body
+    if (cycles <= best * 1.0001) {
+      best = cycles;
+      chosen = q;
+    }
+  }
+  return chosen;
+}
+
+std::vector<RowContraction> find_contractions(const ScheduleWriter& w, const StageGroup& g,
+                                              const std::vector<NodeRef>& fixed) {
+  std::vector<RowContraction> list;
+  std::map<const Stage*, int> hosted;
+  for (Stage* s : g.members) {
+    const Contraction c = contraction_of(*s, fixed);
+    // Lanes along the rows of a block do not form tiles.
+    if (!c.is || c.v.get() == g.grid.back().get()) continue;
+    RowContraction r{s, c, s};
+    const std::vector<Stage*> readers = readers_of(w.kernel(), *s);
+    const bool private_value = s->values[0].slot < 0 && s->values[0].scope != Scope::Shared;
+    if (private_value && readers.size() == 1 && g.has(readers[0]) &&
+        is_epilogue(w.kernel(), *readers[0], *s) && !contraction_of(*readers[0], fixed).is &&
+        hosted[readers[0]]++ == 0) {
+      r.host = readers[0];
+    }
+    list.push_back(r);
+  }
+  return list;
+}
+
+// The tile of one contraction, in its host, inside the row block.
+void schedule_tile(ScheduleWriter& w, const StageGroup& g, const RowContraction& r,
+                   const NodeRef& block, int64_t rows, const std::vector<NodeRef>& fixed,
+                   const std::string& block_loop, const std::string& outer_loop) {
+  Stage* root = g.root();
+  const bool by_rows = r.c.r.get() == block.get();
+  const int64_t n = by_rows ? std::min(rows, extent(r.c.r)) : extent(r.c.r);
+  const Tile tile = choose_tile(w.target(), static_cast<int>(w.lanes()), n, 1, extent(r.c.v), true);
+  Packer packer(w, r.stage, r.c, tile);
+  const bool packs_b = packer.packs_b();
+  // Loops of the stage that are neither fixed nor of the tile.
+  const auto others = [&](const Stage& s) {
+    std::string t;
+    for (const NodeRef& d : r.stage->values[0].dims) {
+      const bool tiled = d.get() == r.c.v.get() || d.get() == r.c.r.get();
+      if (!tiled && !contains(fixed, d)) t += " " + w.loop(s, d);
+    }
+    return t;
+  };
+  const bool in_root = r.host == root;
+  const std::string around = w.loops(*r.host, fixed) + (in_root ? " " + block_loop : "");
+  const std::string rest = others(*r.host);
+  Contraction c = r.c;
+  c.y = {};
+  const TileLoops t = split_tile(w, r.host, c, tile);
+  const std::string two = packs_b ? t.v + " " + t.r : t.r + " " + t.v;
+  const std::string innermost = packs_b ? t.r : t.v;
+  if (r.host == r.stage) {
+    w.step("order {}{}{} {}{}{}", r.host->name, around, rest, two, w.loops(*r.stage, r.c.reduced),
+           t.inner);
+  } else {
+    w.step("order {}{}{} {}{}", r.host->name, around, rest, two, t.inner);
+    const std::string fixed_loops = w.loops(*r.stage, fixed), own_rest = others(*r.stage);
+    const TileLoops u = split_tile(w, r.stage, c, tile);
+    w.step("order {}{}{} {}{}{}", r.stage->name, fixed_loops, own_rest, two,
+           w.loops(*r.stage, r.c.reduced), u.inner);
+    w.step("at {} {} {}; scope {} reg", r.stage->name, r.host->name, innermost,
+           r.stage->values[0].name);
+  }
+  // What this block computes is packed in the block; other operands once for all blocks.
+  bool local = false;
+  const NodeRef& factor = r.stage->values[0].expr->src[static_cast<size_t>(r.c.b)];
+  visit(factor, [&](const NodeRef& n) {
+    local |=
+        n->op == Op::Read && g.has(w.kernel().find_value(static_cast<int>(n->integer())).first);
+  });
+  if (packs_b) packer.pack_b({root, local ? block_loop : outer_loop, ""});
+  if (packer.packs_a()) packer.pack_a({root, "", block_loop});
+}
+
+// An element-wise value of a block takes the place of one that it reads at the same point and that
+// nobody reads later.
+void keep_in_place(ScheduleWriter& w, const StageGroup& g, Stage* s,
+                   const std::string& block_loop) {
+  const Value& v = s->values[0];
+  if (v.slot >= 0 || v.reduces() || v.scope != Scope::Scratch) return;
+  const Reads reads(w.kernel());
+  const auto number = [&](const Stage* x) {
+    return std::find(g.members.begin(), g.members.end(), x) - g.members.begin();
+  };
+  for (const Reads::Read& r : reads.of(s)) {
+    const auto [owner, x] = w.kernel().find_value(r.value);
+    if (owner == s || !g.has(owner) || owner->at_loop.empty()) continue;
+    bool same = x->slot < 0 && x->scope == Scope::Scratch && x->expr->dtype == v.expr->dtype &&
+                x->dims.size() == v.dims.size() && owner->at_loop == block_loop;
+    for (size_t d = 0; same && d < v.dims.size(); d++) {
+      same = r.index[d].get() == v.dims[d].get() && x->dims[d].get() == v.dims[d].get();
+    }
+    const int place = x->alias >= 0 ? x->alias : x->id;
+    // Everything kept in that place so far is read before s, or by s.
+    for (const Stage* m : g.members) {
+      for (const Value& u : m->values) {
+        if (u.id != place && u.alias != place) continue;
+        for (const Stage* reader : readers_of(w.kernel(), *m)) {
+          bool reads_u = false;
+          for (const Reads::Read& q : reads.of(reader)) reads_u |= q.value == u.id;
+          if (reads_u && reader != s && (!g.has(reader) || number(reader) > number(s)))
+            same = false;
+        }
+      }
+    }
+    if (!same) continue;
+    w.step("inplace {} {}", v.name, w.kernel().find_value(place).second->name);
+    return;
+  }
+}
+
+}  // namespace
+
+// Row programs around contractions (attention): the last grid axis is walked in blocks of rows
+// whose values stay in L2; contractions are tiled inside a block, row statistics and exponentials
+// run over its rows.
+bool schedule_row_blocks(ScheduleWriter& w, StageGroup& g) {
+  if (w.lanes() == 1 || g.members.size() < 2 || g.grid.empty()) return false;
+  fuse_siblings(w, g);
+  forward_values(w, g);
+  const NodeRef block = g.grid.back();
+  const std::vector<NodeRef> fixed(g.grid.begin(), g.grid.end() - 1);
+  std::vector<RowContraction> list = find_contractions(w, g, fixed);
+  if (list.empty()) return false;
+  Stage* root = g.root();
+  // Inside a block the root's own axes are walked after the grid.
+  const int64_t rows = choose_block(w, g, list, block);
+  const std::string n = w.loop(*root, block), block_loop = n + ".b";
+  int64_t outside = 1;
+  for (const NodeRef& a : fixed) outside *= extent(a);
+  // Too few outer iterations to share out: operands are packed by a phase, and blocks run in
+  // parallel.
+  const std::string outer_loop = outside < 8 ? "" : w.loop(*root, fixed.back());
+  w.step("split {0} {1} {2} {1} {3}", root->name, n, block_loop, rows);
+  bool root_is_host = false;
+  std::map<const Stage*, bool> tiled;
+  for (const RowContraction& r : list) {
+    // The block loop of the root is known by its name now; its inner part has the axis's name.
+    root_is_host |= r.host == root;
+    tiled[r.stage] = tiled[r.host] = true;
+  }
+  if (!root_is_host) {
+    std::vector<NodeRef> local = ScheduleWriter::axes_without(*root, fixed);
+    const std::string around = w.loops(*root, fixed) + " " + block_loop;
+    std::vector<NodeRef> inner = ScheduleWriter::axes_without(*root, g.grid);
+    const std::vector<NodeRef> among = inner.empty() ? std::vector<NodeRef>{block} : inner;
+    const NodeRef v = vector_axis(w.kernel(), *root, among, static_cast<int>(w.lanes()));
+    // A block of rows holds whole vectors or none.
+    const int64_t unroll = v.get() != block.get()        ? 2
+                           : rows % (2 * w.lanes()) == 0 ? 2
+                           : rows % w.lanes() == 0       ? 1
+                                                         : 0;
+    std::string rest;
+    for (const NodeRef& a : local) {
+      if (unroll == 0 || a.get() != v.get()) rest += " " + w.loop(*root, a);
+    }
+    if (unroll == 0) {
+      w.step("order {}{}{}", root->name, around, rest);
+    } else {
+      const ScheduleWriter::Split sp = w.split_vectors(*root, v, unroll);
+      w.step("order {0}{1}{2}{3}; {4} {0} {5}; vector {0} {6}", root->name, around, rest, sp.all(),
+             keeps_in_all(*root, v) ? "unroll" : "ilp", sp.unrolled, sp.lane);
+    }
+  }
+  for (const RowContraction& r : list)
+    schedule_tile(w, g, r, block, rows, fixed, block_loop, outer_loop);
+  // Everything else, by rows of the block.
+  for (Stage* s : g.members) {
+    if (s == root) continue;
+    const bool is_host = tiled.count(s) > 0;
+    if (is_host) {
+      if (!s->at) w.step("at {} {} {}", s->name, root->name, block_loop);
+      continue;
+    }
+    std::vector<NodeRef> local = ScheduleWriter::axes_without(*s, g.grid);
+    if (local.empty()) {
+      w.vectorize(s, fixed, {block});
+    } else {
+      w.vectorize(s, g.grid, local);
+    }
+    const std::vector<Stage*> readers = readers_of(w.kernel(), *s);
+    Stage* only = readers.size() == 1 ? readers[0] : nullptr;
+    const bool scalar = s->values.size() == 1 && s->values[0].slot < 0 &&
+                        s->values[0].scope != Scope::Shared && !local.empty() &&
+                        std::all_of(s->values[0].dims.begin(), s->values[0].dims.end(),
+                                    [&](const NodeRef& d) { return contains(g.grid, d); });
+    const bool reader_by_rows = only && only != root && g.has(only) && !tiled.count(only) &&
+                                !contraction_of(*only, fixed).is &&
+                                !ScheduleWriter::axes_without(*only, g.grid).empty();
+    if (scalar && reader_by_rows) {
+      w.step("at {} {} {}; scope {} reg", s->name, only->name, w.loop(*only, block),
+             s->values[0].name);
+      continue;
+    }
+    w.step("at {} {} {}", s->name, root->name, block_loop);
+    keep_in_place(w, g, s, block_loop);
+  }
+  w.parallel(root);
+  w.reason(fmt::format("{}: blocks of {} rows of {}", root->name, rows, n));
+  return true;
+}
+
+}  // namespace lazuli

@@ -1,0 +1,160 @@
+#include "ir/choose_tiles.h"
+
+#include <algorithm>
+
+#include "ir/index.h"
+
+namespace lazuli {
+
+TileLoops split_tile(ScheduleWriter& w, Stage* s, const Contraction& c, const Tile& tile) {
+  TileLoops t;
+  const std::string v = w.loop(*s, c.v), r = w.loop(*s, c.r);
+  const ScheduleWriter::Split sp = w.split_vectors(*s, c.v, tile.nv);
+  w.step("split {0} {1} {1}.o {1}.i {2}", s->name, r, tile.mr);
+  t.v = sp.blocks;
+  t.r = r + ".o";
+  std::string unrolled = r + ".i " + sp.unrolled;
+  t.inner = " " + r + ".i";
+  if (c.y) {
+    const std::string y = w.loop(*s, c.y);
+    t.y = y;
+    if (tile.ny > 1) {
+      w.step("split {0} {1} {1}.o {1}.i {2}", s->name, y, tile.ny);
+      t.y = y + ".o";
+      t.inner += " " + y + ".i";
+      unrolled += " " + y + ".i";
+    }
+  }
+  t.inner += sp.inner();
+  w.step("unroll {0} {1}; vector {0} {2}", s->name, unrolled, sp.lane);
+  return t;
+}
+
+namespace {
+
+Factor look_at(const Kernel& kernel, const NodeRef& f, const NodeRef& v, const NodeRef& k) {
+  Factor r;
+  int accesses = 0;
+  visit(f, [&](const NodeRef& n) {
+    r.stored |= n->op == Op::Read;
+    accesses += n->op == Op::Read || n->op == Op::Load;
+    r.plain &= !is_elementwise(n->op) && !(n->op == Op::Load && n->src.size() > 1);
+  });
+  r.plain &= accesses == 1;
+  r.along_v = strides_along(kernel, f, v);
+  r.along_k = strides_along(kernel, f, k);
+  return r;
+}
+
+}  // namespace
+
+Packer::Packer(ScheduleWriter& w, Stage* s, const Contraction& c, const Tile& tile)
+    : w_(w), s_(s), c_(c), tile_(tile) {
+  const NodeRef& product = s->values[0].expr;
+  b_ = look_at(w.kernel(), product->src[static_cast<size_t>(c.b)], c.v, c.reduced.back());
+  a_ = look_at(w.kernel(), product->src[static_cast<size_t>(c.a)], c.r, c.reduced.back());
+  for (const NodeRef& k : c.reduced) depth_ *= extent(k);
+}
+
+int64_t Packer::column_tiles() const {
+  return extent(c_.v) / (tile_.nv * w_.lanes()) * (c_.y ? extent(c_.y) / tile_.ny : 1);
+}
+
+// A panel is worth its copy if the lanes are not neighbours, or its rows lie far apart and many
+// tiles read it again.
+bool Packer::packs_b() const {
+  const bool scattered = b_.along_v.other > 0;
+  const int64_t step = b_.along_k.largest * size_of(s_->values[0].expr->dtype);
+  if (b_.stored && !scattered) return false;
+  if (!b_.plain) return row_tiles() >= 2;
+  return scattered || (step >= 1024 && row_tiles() >= 8);
+}
+
+bool Packer::packs_a() const {
+  if (a_.stored) return false;
+  if (!a_.plain) return column_tiles() >= 2;
+  return depth_ > 64 && column_tiles() >= 4;
+}
+
+void Packer::pack_b(const PackPlace& place) {
+  const std::string p = s_->name + ".b";
+  w_.step("pack {} {} {}", s_->name, c_.b, p);
+  Stage* stage = w_.kernel().find_stage(p);
+  const NodeRef v = twin(*stage, c_.v);
+  const std::string ks = depth(*stage), batch = rest(*stage, c_.v);
+  const ScheduleWriter::Split sp = w_.split_vectors(*stage, v, tile_.nv);
+  w_.step("order {0}{1} {2}{3}{4}; unroll {0} {5}; vector {0} {6}", p, batch, sp.blocks, ks,
+          sp.inner(), sp.unrolled, sp.lane);
+  w_.step("store {0}{1} {2}{3}{4}", p, batch, sp.blocks, ks, sp.inner());
+  finish(p, place.host, place.b_loop);
+}
+
+void Packer::pack_a(const PackPlace& place) {
+  const std::string p = s_->name + ".a";
+  w_.step("pack {} {} {}", s_->name, c_.a, p);
+  Stage* stage = w_.kernel().find_stage(p);
+  const NodeRef r = twin(*stage, c_.r);
+  const std::string ks = depth(*stage), batch = rest(*stage, c_.r), n = w_.loop(*stage, r);
+  w_.step("split {0} {1} {1}.o {1}.i {2}", p, n, tile_.mr);
+  w_.step("order {0}{1} {2}.o{3} {2}.i; unroll {0} {2}.i", p, batch, n, ks);
+  w_.step("store {0}{1} {2}.o{3} {2}.i", p, batch, n, ks);
+  finish(p, place.host, place.a_loop);
+}
+
+// The axis of the packed stage that stands for `axis`: packing keeps names and order.
+NodeRef Packer::twin(const Stage& stage, const NodeRef& axis) const {
+  size_t i = 0;
+  const Value& packed = stage.values[0];
+  const NodeRef& product = s_->values[0].expr;
+  for (const NodeRef& f : product->src) {
+    if (f->op != Op::Read || f->integer() != packed.id) continue;
+    for (; i < f->src.size(); i++) {
+      if (f->src[i].get() == axis.get()) return packed.dims[i];
+    }
+  }
+  return {};
+}
+
+std::string Packer::depth(const Stage& stage) const {
+  std::string r;
+  for (const NodeRef& k : c_.reduced) {
+    if (const NodeRef t = twin(stage, k)) r += " " + w_.loop(stage, t);
+  }
+  return r;
+}
+
+std::string Packer::rest(const Stage& stage, const NodeRef& tiled) const {
+  std::string r;
+  for (const NodeRef& d : s_->values[0].dims) {
+    if (d.get() == tiled.get()) continue;
+    if (const NodeRef t = twin(stage, d)) r += " " + w_.loop(stage, t);
+  }
+  return r;
+}
+
+void Packer::finish(const std::string& p, const Stage* host, const std::string& loop_name) {
+  if (loop_name.empty()) {
+    w_.step("scope {} shared", p);
+    w_.parallel(w_.kernel().find_stage(p));
+  } else {
+    w_.step("at {} {} {}", p, host->name, loop_name);
+  }
+}
+
+// Stages over the contraction's kept axes, reading it at the same point, become its one epilogue.
+bool is_epilogue(const Kernel& kernel, const Stage& e, const Stage& c) {
+  if (reduces(e) || e.axes.size() != c.values[0].dims.size()) return false;
+  for (const NodeRef& d : c.values[0].dims) {
+    if (!is_axis_of(e, d)) return false;
+  }
+  const Reads reads(kernel);
+  for (const Reads::Read& r : reads.of(&e)) {
+    if (r.value != c.values[0].id) continue;
+    for (size_t d = 0; d < r.index.size(); d++) {
+      if (r.index[d].get() != c.values[0].dims[d].get()) return false;
+    }
+  }
+  return true;
+}
+
+}  // namespace lazuli

@@ -1,0 +1,69 @@
+// Register tiles: how a stage is split into one, and how the operands of a contraction are packed
+// for it.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "ir/choose_rules.h"
+
+namespace lazuli {
+
+/// The loops of a register tile: names of the loops that the splits left outside, and the text of
+// those inside.
+struct TileLoops {
+  std::string v, r, y;  // outside; y is empty if there is no such axis
+  std::string inner;
+};
+
+/// Splits the axes of the tile in stage `s`, which may be the contraction or the stage that its
+/// epilogue runs in.
+TileLoops split_tile(ScheduleWriter& w, Stage* s, const Contraction& c, const Tile& tile);
+
+/// How one factor of a product is read.
+struct Factor {
+  bool stored = false;  // reads a value of another stage
+  bool plain = true;    // one load or read, perhaps converted
+  Strides along_v, along_k;
+};
+
+/// Where the panels of a contraction are made.
+struct PackPlace {
+  Stage* host = nullptr;
+  std::string b_loop, a_loop;  // loop of host that makes a panel; empty: a phase of its own
+};
+
+/// Packs the factors of one contraction: a stage over the axes that a factor uses, stored in the
+/// order in which the tile walks it.
+class Packer {
+ public:
+  Packer(ScheduleWriter& w, Stage* s, const Contraction& c, const Tile& tile);
+
+  int64_t row_tiles() const { return extent(c_.r) / tile_.mr; }
+  int64_t column_tiles() const;
+  /// A panel is worth its copy if the lanes are not neighbours, or its rows lie far apart and many
+  /// tiles read it again.
+  bool packs_b() const;
+  bool packs_a() const;
+  void pack_b(const PackPlace& place);
+  void pack_a(const PackPlace& place);
+
+ private:
+  NodeRef twin(const Stage& stage, const NodeRef& axis) const;
+  std::string depth(const Stage& stage) const;
+  std::string rest(const Stage& stage, const NodeRef& tiled) const;
+  void finish(const std::string& p, const Stage* host, const std::string& loop_name);
+
+  ScheduleWriter& w_;
+  Stage* s_;
+  const Contraction& c_;
+  const Tile& tile_;
+  Factor a_, b_;
+  int64_t depth_ = 1;
+};
+
+/// Whether `e` runs over the kept axes of contraction `c` and reads it at its own point: it can
+/// host the tile.
+bool is_epilogue(const Kernel& kernel, const Stage& e, const Stage& c);
+
+}  // namespace lazuli

@@ -1,0 +1,284 @@
+// Emission of loads and stores: see ir/emit.h.
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "core/error.h"
+#include "ir/emit.h"
+
+namespace lazuli {
+namespace {
+
+std::vector<const Node*> pointers(const std::vector<NodeRef>& v) {
+  return {v.begin(), v.end()};
+}
+
+}  // namespace
+
+// ---- memory
+
+Operand Emitter::pointer(int memory, DType dtype, const NodeRef& i) {
+  const Key key{kPointer, memory, static_cast<int64_t>(dtype), i.get(), nullptr};
+  if (const Operand* known = find(key)) return *known;
+  return remember(key, i, {}, pointer_at(memory, dtype, emit(i)));
+}
+
+Operand Emitter::pointer_at(int memory, DType dtype, const Operand& i) {
+  return push({.code = Code::Pointer, .args = {i}, .memory = memory}, i.level, dtype, 1);
+}
+
+Operand Emitter::load(const Access& a) {
+  const NodeRef lane = lane_of(a.index);
+  if (!lane && !(a.valid && lane_of(a.valid))) return load_scalar(a);
+  if (!lane) return gather(a, lane_of(a.valid));
+  LinearForm form = linear_form(a.index);
+  const int64_t step = form.coefficient(lane);
+  const NodeRef rest = index_add(a.index, lane, -step);
+  if (step != 1 || lane_of(rest)) return gather(a, lane);
+  return load_vector(a, lane, linear_form(rest));
+}
+
+Operand Emitter::load_scalar(const Access& a) {
+  LinearForm form = linear_form(a.index);
+  if (!a.valid) {
+    const int64_t offset = form.constant;
+    form.constant = 0;
+    const Operand p = pointer(a.memory, a.dtype, from_linear(form));
+    return push({.code = Code::Load, .args = {p}, .imm = offset}, std::max(p.level, a.level),
+                a.dtype, 1);
+  }
+  // Element 0 is read in place of one that is not there.
+  const Operand valid = emit(a.valid);
+  const Operand at = op(Op::Where, DType::I64, {valid, emit(a.index), index(0)});
+  const Operand p = pointer_at(a.memory, a.dtype, at);
+  const Operand x = push({.code = Code::Load, .args = {p}}, std::max(p.level, a.level), a.dtype, 1);
+  return op(Op::Where, a.dtype, {valid, x, constant(a.dtype, 0)});
+}
+
+Operand Emitter::load_vector(const Access& a, const NodeRef& lane, const LinearForm& scalar_part) {
+  LinearForm form = scalar_part;
+  const int64_t live = live_lanes(lane);
+  Instruction i{.code = Code::Load};
+  if (!a.padded && live < lanes_) i.mask = static_cast<int>(live);
+  const bool same_for_all = a.valid && !lane_of(a.valid);
+  if (same_for_all && a.size >= live) {
+    const Operand valid = emit(a.valid);
+    const Operand at = op(Op::Where, DType::I64, {valid, emit(from_linear(form)), index(0)});
+    const Operand p = pointer_at(a.memory, a.dtype, at);
+    i.args = {p};
+    const Operand x = push(std::move(i), std::max(p.level, a.level), a.dtype, lanes_);
+    return op(Op::Where, a.dtype, {valid, x, constant(a.dtype, 0)});
+  }
+  i.imm = form.constant;
+  form.constant = 0;
+  const Operand p = pointer(a.memory, a.dtype, from_linear(form));
+  i.args = {p};
+  int level = std::max(p.level, a.level);
+  if (a.valid) {
+    Operand mask = widen(emit(a.valid), lanes_);
+    if (i.mask > 0) {
+      Operand lanes;
+      lanes.kind = Operand::Kind::Iota;
+      lanes.dtype = DType::Bool;
+      lanes.lanes = lanes_;
+      lanes.bits = static_cast<uint64_t>(live);
+      mask = op(Op::And, DType::Bool, {mask, lanes});
+      i.mask = 0;
+    }
+    level = std::max(level, mask.level);
+    i.args.push_back(mask);
+  }
+  return push(std::move(i), level, a.dtype, lanes_);
+}
+
+// One scalar load for each live lane.
+Operand Emitter::gather(const Access& a, const NodeRef& lane) {
+  Operand r = constant(a.dtype, 0);
+  r.lanes = lanes_;
+  for (int64_t q = 0; q < live_lanes(lane); q++) {
+    const Substitution at{{lane, index_const(q)}};
+    Access one = a;
+    one.index = substitute(a.index, at);
+    if (a.valid) {
+      one.valid = substitute(a.valid, at);
+      if (one.valid->op == Op::Const) {
+        if (one.valid->hi == 0) continue;  // the lane stays zero
+        one.valid = {};
+      }
+    }
+    const Operand x = load_scalar(one);
+    r = push({.code = Code::Insert, .args = {r, x}, .imm = q}, std::max(r.level, x.level), a.dtype,
+             lanes_);
+  }
+  return r;
+}
+
+void Emitter::store(int memory, DType dtype, const NodeRef& at, const Operand& v, bool padded,
+                    bool stream) {
+  const NodeRef lane = lane_of(at);
+  LinearForm form = linear_form(at);
+  if (lane) {
+    const int64_t step = form.coefficient(lane);
+    const NodeRef rest = index_add(at, lane, -step);
+    if (step != 1 || lane_of(rest)) {
+      const Operand wide = widen(v, lanes_);
+      for (int64_t q = 0; q < live_lanes(lane); q++) {
+        const Operand x =
+            push({.code = Code::Extract, .args = {wide}, .imm = q}, depth(), v.dtype, 1);
+        store(memory, dtype, substitute(at, {{lane, index_const(q)}}), x, padded, false);
+      }
+      return;
+    }
+    form = linear_form(rest);
+  }
+  ensure(lane || v.lanes == 1, "a vector is stored to one element");
+  // Only whole, aligned vectors bypass the cache.
+  bool aligned = lane && live_lanes(lane) == lanes_ && form.constant % lanes_ == 0;
+  for (const auto& [atom, c] : form.terms) aligned &= c % lanes_ == 0;
+  Instruction i{.code = Code::Store};
+  i.imm = form.constant;
+  form.constant = 0;
+  i.args = {pointer(memory, dtype, from_linear(form)), lane ? widen(v, lanes_) : v};
+  i.flag = stream && aligned;
+  if (lane && !padded && live_lanes(lane) < lanes_) i.mask = static_cast<int>(live_lanes(lane));
+  top().code.push_back(std::move(i));
+}
+
+// ---- places
+
+void Emitter::new_version(Place& p) {
+  p.version = ++versions_;
+  version_level_[p.version] = depth();
+}
+
+void Emitter::completed(Place& p) {
+  version_level_[p.version] = depth();
+}
+
+Operand Emitter::load_place(const Place& p, const NodeRef& flat, int level) {
+  return load({p.memory, p.dtype, flat, {}, level, p.padded, 0});
+}
+
+void Emitter::store_place(const Place& p, const std::vector<NodeRef>& index, const Operand& v,
+                          bool stream) {
+  store(p.memory, p.dtype, p.flat(index), v, p.padded, stream);
+}
+
+void Emitter::keep_in_register(int value, const std::vector<NodeRef>& local, const Operand& v) {
+  const Coordinates key{value, pointers(local)};
+  registers_[key] = {v, local};
+  top().registers.push_back(key);
+}
+
+void Emitter::forget_registers(int value) {
+  auto it = registers_.lower_bound({value, {}});
+  while (it != registers_.end() && it->first.first == value) it = registers_.erase(it);
+}
+
+void Emitter::forward(int value, const std::vector<NodeRef>& index, const Operand& v) {
+  forwarded_[{value, pointers(index)}] = {v, index};
+}
+
+const Operand* Emitter::find_register(int value, const std::vector<NodeRef>& local) const {
+  const auto it = registers_.find({value, pointers(local)});
+  return it == registers_.end() ? nullptr : &it->second.value;
+}
+
+// A stored value: from registers, where the reader's tile has the same constants and the same lane
+// variable as the writer's (rule L8), else from its place.
+Operand Emitter::emit_read(const NodeRef& n) {
+  const int id = static_cast<int>(n->integer());
+  const std::vector<NodeRef> at(n->src.begin(), n->src.end());
+  if (const auto it = forwarded_.find({id, pointers(at)}); it != forwarded_.end())
+    return it->second.value;
+  const auto [stage, value] = kernel_.find_value(id);
+  const Place& p = place(id);
+  require(p.version > 0,
+          "lower {}: {} is read before stage {} has computed it; attach {} to a loop that encloses "
+          "the reader",
+          kernel_.name, value->name, stage->name, stage->name);
+  if (value->scope == Scope::Register) {
+    const std::vector<NodeRef> local = p.local(at);
+    const Operand* r = find_register(id, local);
+    if (!r && exchange_lanes(id, local)) r = find_register(id, local);
+    if (!r) {
+      std::string where;
+      for (const NodeRef& l : local) where += fmt::format("[{}]", index_text(l));
+      user_error(
+          "lower {}: {}{} is not in registers; give {} the tile of its reader or the scope scratch",
+          kernel_.name, value->name, where, value->name);
+    }
+    return *r;
+  }
+  const NodeRef flat = p.flat(at);
+  const Key key{kPlaceLoad, p.memory, p.version, flat.get(), nullptr};
+  if (const Operand* known = find(key)) return *known;
+  const int level = std::min(version_level_[p.version], depth());
+  return remember(key, flat, {}, load_place(p, flat, level));
+}
+
+// The reader's lanes run along another axis than the registers': lanes x lanes registers are
+// exchanged in log2(lanes) rounds of shuffles, after which the wanted ones exist. At an edge some
+// of either are dead; zeros stand in for them.
+bool Emitter::exchange_lanes(int value, const std::vector<NodeRef>& local) {
+  size_t along = local.size();
+  for (size_t d = 0; d < local.size(); d++) {
+    if (lane_of(local[d])) along = d;
+  }
+  if (along == local.size()) return false;
+  const NodeRef reader = lane_of(local[along]);
+  const NodeRef first = index_add(local[along], reader, -1);
+  if (first->op != Op::Const) return false;
+  for (size_t other = 0; other < local.size(); other++) {
+    if (other == along || local[other]->op != Op::Const) continue;
+    for (int64_t live = lanes_; live > 0; live--) {
+      if (exchange_square(value, local, along, other, first->lo, live)) return true;
+    }
+  }
+  return false;
+}
+
+// Turns the registers with `live` lanes along dimension `other` around, into ones with lanes along
+// dimension `along`.
+bool Emitter::exchange_square(int value, const std::vector<NodeRef>& local, size_t along,
+                              size_t other, int64_t first, int64_t live) {
+  const auto count = static_cast<size_t>(lanes_);
+  const NodeRef reader = lane_of(local[along]), writer = lane_variable(live);
+  const NodeRef block = index_const(local[other]->lo / lanes_ * lanes_);
+  std::vector<NodeRef> key = local;
+  key[other] = index_add(block, writer);
+  std::vector<Operand> rows;
+  for (size_t q = 0; q < count; q++) {
+    key[along] = index_const(first + static_cast<int64_t>(q));
+    const Operand* r = find_register(value, key);
+    if (!r && static_cast<int64_t>(q) < live_lanes(reader)) return false;
+    if (!r) {
+      Operand zero = constant(rows[0].dtype, 0);
+      zero.lanes = lanes_;
+      rows.push_back(zero);
+    } else {
+      rows.push_back(widen(*r, lanes_));
+    }
+  }
+  for (size_t half = count / 2; half > 0; half /= 2) {
+    std::vector<Operand> next = rows;
+    for (size_t q = 0; q < count; q++) {
+      if (q & half) continue;
+      for (const bool high : {false, true}) {
+        const std::vector<Operand> pair{rows[q], rows[q + half]};
+        Instruction i{
+            .code = Code::Shuffle, .args = pair, .imm = static_cast<int64_t>(half), .flag = high};
+        next[q + (high ? half : 0)] = push(std::move(i), level_of(pair), rows[q].dtype, lanes_);
+      }
+    }
+    rows = next;
+  }
+  key[along] = index_add(index_const(first), reader);
+  for (int64_t q = 0; q < live; q++) {
+    key[other] = index_add(block, index_const(q));
+    keep_in_register(value, key, rows[static_cast<size_t>(q)]);
+  }
+  return true;
+}
+
+}  // namespace lazuli
