@@ -41,8 +41,13 @@ struct Kern {
 
 class Partitioner {
  public:
-  Partitioner(Partition& p, const Target& target)
-      : p_(p), target_(target), facts_(prepare(p)), at_(p.nodes.size(), -1) {}
+  Partitioner(Partition& p, const Target& target, const Recomputed& copies)
+      : p_(p), target_(target), facts_(prepare(p)), at_(p.nodes.size(), -1) {
+    for (const auto& [copy, original] : copies.originals) {
+      const auto c = p.number.find(copy.get()), o = p.number.find(original.get());
+      if (c != p.number.end() && o != p.number.end()) original_[c->second] = o->second;
+    }
+  }
 
   void run() {
     for (int n : facts_.order) place(n);
@@ -67,6 +72,19 @@ class Partitioner {
   int kern_of(int n) {
     int& k = at_[static_cast<size_t>(n)];
     return k = k < 0 ? -1 : find(k);
+  }
+
+  // Is a copy of n, or what n is a copy of, in kernel k?
+  bool is_original_in(int n, int k) {
+    const auto it = original_.find(n);
+    return it != original_.end() && at_[static_cast<size_t>(it->second)] >= 0 && kern_of(it->second) == k;
+  }
+  bool copies_meet(int a, int b) {
+    if (original_.empty()) return false;
+    const auto meets = [&](int x, int y) {
+      return std::any_of(kern(x).main.begin(), kern(x).main.end(), [&](int n) { return is_original_in(n, y); });
+    };
+    return meets(a, b) || meets(b, a);
   }
 
   // ---- labels
@@ -436,6 +454,7 @@ class Partitioner {
     const Node& v = node(n);
     bool from_finish = false;
     for (int s : members(n)) from_finish |= kern_of(s) == k && in_finish(s);
+    if (is_original_in(n, k)) return "it is computed again on purpose, for another kernel";
     if (from_finish) return join_finish(n, k);
     if (auto why = too_early(n, k, false)) return why;
     if (is_contraction(v) && reads_windows(n, k)) {
@@ -587,6 +606,7 @@ class Partitioner {
 
   bool merge(int a, int b, int n) {
     if (kern(a).closed || kern(b).closed || is_library(n)) return false;
+    if (copies_meet(a, b) || is_original_in(n, a) || is_original_in(n, b)) return false;
     const auto order = common_order(a, b);
     if (!order) return false;
     if (kern(a).main.size() + kern(a).finish.size() + kern(b).main.size() + kern(b).finish.size() >
@@ -676,7 +696,7 @@ class Partitioner {
   // A reduction over the same space and axes as the first node of a kernel that reads the same operand.
   bool sibling(int n) {
     const Node& v = node(n);
-    if (!is_reduce(v.op)) return false;
+    if (!is_reduce(v.op) || original_.count(n)) return false;
     for (const auto* list : {&members(n), &buffers(n)}) {
       for (int b : *list) {
         const auto it = siblings_.find(b);
@@ -702,7 +722,7 @@ class Partitioner {
   // A member that reads an array which a kernel already reads in the same iterations.
   bool ride(int n) {
     const Node& v = node(n);
-    if (is_contraction(v)) return false;
+    if (is_contraction(v) || original_.count(n)) return false;
     for (const auto* list : {&members(n), &buffers(n)}) {
       for (int b : *list) {
         const auto found = reads_.find(b);
@@ -862,16 +882,23 @@ class Partitioner {
   std::vector<Kern> kerns_;
   std::unordered_map<int, int> siblings_;   // array or member -> kernel whose first node reduces over it
   std::unordered_map<int, std::vector<int>> reads_;  // array or member -> the last kernels that read it
+  std::unordered_map<int, int> original_;   // of a copy
   int64_t last_ = 0;
 };
 
 }  // namespace
 
 Partition partition(std::vector<NodeRef> roots, const Target& target) {
-  Partition p;
-  p.roots = std::move(roots);
-  Partitioner(p, target).run();
-  return p;
+  const auto divide = [&](std::vector<NodeRef> from, const Recomputed& copies) {
+    Partition p;
+    p.roots = std::move(from);
+    Partitioner(p, target, copies).run();
+    return p;
+  };
+  Partition p = divide(std::move(roots), {});
+  Recomputed again = recompute(p, target);
+  if (again.roots.empty()) return p;
+  return divide(again.roots, again);
 }
 
 }  // namespace lazuli

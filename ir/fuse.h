@@ -60,6 +60,13 @@ struct GraphFacts {
 /// reductions sum.
 GraphFacts prepare(Partition& p);
 
+/// The graph with copies of values that each reading kernel computes for itself, and which node each copy is one of. No roots: nothing pays.
+struct Recomputed {
+  std::vector<NodeRef> roots;
+  std::unordered_map<NodeRef, NodeRef, NodeHash, NodeEqual> originals;
+};
+Recomputed recompute(const Partition& p, const Target& target);
+
 /// Decides which nodes share a kernel. `roots` are simplified. Linear in the nodes.
 Partition partition(std::vector<NodeRef> roots, const Target& target);
 

@@ -217,6 +217,32 @@ TEST_CASE("attention stores no score outside its kernels") {
   }
 }
 
+TEST_CASE("the scores of attention are computed again for its gradients where that costs less than memory") {
+  Target fast = named_target("x86-64-v3");
+  fast.fma_per_second = 1e18;
+  Values values;
+  std::vector<NodeRef> roots;
+  for (const Tensor& t : attention(values, 12, 1024, 64, true)) roots.push_back(t.node());
+  for (const PlanSlot& s : make_plan(roots, fast).slots) CHECK(numel(s.shape) <= 12 * 1024 * 64);
+
+  // The same decisions at a size that can be evaluated.
+  Target tiny = fast;
+  tiny.l2 = 2048;
+  tiny.l3 = 1024;
+  Values small;
+  std::vector<NodeRef> few;
+  for (const Tensor& t : attention(small, 2, 64, 4, true)) few.push_back(t.node());
+  const Plan plan = make_plan(few, tiny);
+  size_t again = 0;
+  for (const NodeRef& n : topological(plan.roots, true)) again += n->op == Op::Checkpoint;
+  CHECK(again > 0);
+  const auto got = test::run_plan(plan);
+  realize_reference(few);
+  for (size_t i = 0; i < few.size(); i++) {
+    CHECK(test::difference(few[i]->dtype, got[i], test::elements(*few[i]), 0.1) < 1e-3);
+  }
+}
+
 TEST_CASE("equal graphs become equal kernels, whatever was planned before") {
   std::string first;
   for (int turn = 0; turn < 3; turn++) {

@@ -1,0 +1,179 @@
+// Values that are computed again in each kernel that reads them: much larger than all they are made of, cheap next to the memory they would go
+// through, or too large to be kept at all. Attention's scores over long sequences are the case: their size is the product of two lengths.
+#include <algorithm>
+#include <map>
+#include <set>
+
+#include "core/error.h"
+#include "ir/fuse.h"
+
+namespace lazuli {
+namespace {
+
+constexpr int64_t kTooLarge = int64_t{256} << 20;  // bytes that are never stored if they can be computed again
+constexpr size_t kConeNodes = 16;
+constexpr int kConeContractions = 2;
+constexpr int64_t kConeDepth = 128;                // elements of a contraction that is computed again
+
+// What is computed again for one value: members, and how many multiplications that takes.
+struct Cone {
+  std::set<int> members;
+  double products = 0;
+};
+
+class Recompute {
+ public:
+  Recompute(const Partition& p, const Target& target) : p_(p), target_(target) {}
+
+  Recomputed run() {
+    find_readers();
+    for (size_t i = 0; i < p_.nodes.size(); i++) {
+      const int n = static_cast<int>(i);
+      if (p_.role[i] != Role::Member || readers_[i].empty()) continue;
+      if (auto cone = cone_of(n); !cone.members.empty() && pays(n, cone)) cones_[n] = std::move(cone);
+    }
+    if (cones_.empty()) return {};
+    for (size_t i = 0; i < p_.nodes.size(); i++) {
+      const Role r = p_.role[i];
+      if (r == Role::Member || r == Role::Library) plain_[static_cast<int>(i)] = rebuilt(static_cast<int>(i));
+    }
+    for (const NodeRef& root : p_.roots) result_.roots.push_back(version(p_.of(root), -1));
+    return std::move(result_);
+  }
+
+ private:
+  const Node& node(int n) const { return *p_.nodes[static_cast<size_t>(n)]; }
+  const SmallVector<int, 3>& sources(int n) const { return p_.sources[static_cast<size_t>(n)]; }
+  Role role(int n) const { return p_.role[static_cast<size_t>(n)]; }
+  int group(int n) const { return p_.group[static_cast<size_t>(n)]; }
+  bool is_member(int n) const { return role(n) == Role::Member || role(n) == Role::Library; }
+  bool passes(int n) const { return role(n) == Role::Move || role(n) == Role::Inline; }
+
+  // Kernels that read a member of another.
+  void find_readers() {
+    readers_.resize(p_.nodes.size());
+    std::vector<int> stack, seen(p_.nodes.size(), -1);
+    for (size_t i = 0; i < p_.nodes.size(); i++) {
+      if (!is_member(static_cast<int>(i))) continue;
+      stack.assign(p_.sources[i].begin(), p_.sources[i].end());
+      while (!stack.empty()) {
+        const int x = stack.back();
+        stack.pop_back();
+        const auto k = static_cast<size_t>(x);
+        if (seen[k] == static_cast<int>(i)) continue;
+        seen[k] = static_cast<int>(i);
+        if (is_member(x)) {
+          if (p_.group[k] != p_.group[i]) readers_[k].insert(p_.group[i]);
+        } else if (passes(x)) {
+          stack.insert(stack.end(), p_.sources[k].begin(), p_.sources[k].end());
+        }
+      }
+    }
+  }
+
+  // Members above values a quarter of the size of n; none if n does not qualify.
+  Cone cone_of(int n) const {
+    const Node& v = node(n);
+    const int64_t size = v.numel();
+    if (size * size_of(v.dtype) < target_.l3 / 2 || has_array(n)) return {};
+    if (!is_elementwise(v.op) && !is_contraction(v)) return {};
+    Cone cone;
+    std::set<int> edges, passed;
+    std::vector<int> stack{n};
+    int contractions = 0;
+    while (!stack.empty()) {
+      const int x = stack.back();
+      stack.pop_back();
+      if (cone.members.count(x) || edges.count(x) || !passed.insert(x).second) continue;
+      const Node& y = node(x);
+      if (!passes(x)) {
+        if (role(x) == Role::Leaf || y.numel() * 4 <= size) {
+          if (y.op != Op::Const && y.op != Op::Iota) edges.insert(x);
+          continue;
+        }
+        if (is_contraction(y)) {
+          const int64_t depth = y.src[0]->numel() / std::max<int64_t>(y.numel(), 1);
+          if (depth > kConeDepth || ++contractions > kConeContractions) return {};
+          cone.products += static_cast<double>(y.src[0]->numel());
+        } else if (!is_elementwise(y.op)) {
+          return {};
+        }
+        cone.members.insert(x);
+        if (cone.members.size() > kConeNodes) return {};
+      }
+      stack.insert(stack.end(), sources(x).begin(), sources(x).end());
+    }
+    int64_t inputs = 0;
+    for (int e : edges) inputs += node(e).numel();
+    return contractions > 0 && 2 * inputs <= size ? cone : Cone{};
+  }
+
+  bool has_array(int n) const {
+    if (node(n).op == Op::Contiguous) return true;
+    return std::any_of(p_.roots.begin(), p_.roots.end(), [&](const NodeRef& r) {
+      const Node* x = r;
+      while (x->op == Op::Reshape && !x->realised()) x = x->src[0];
+      return x == p_.nodes[static_cast<size_t>(n)].get();
+    });
+  }
+
+  // One more contraction in each reading kernel, against a store and a load for each.
+  bool pays(int n, const Cone& cone) const {
+    const double bytes = static_cast<double>(node(n).numel() * size_of(node(n).dtype));
+    const double kernels = static_cast<double>(readers_[static_cast<size_t>(n)].size());
+    const double again = kernels * cone.products / target_.fma_per_second;
+    return bytes >= kTooLarge || again < (1 + kernels) * bytes / target_.bandwidth;
+  }
+
+  NodeRef rebuilt(int n) {
+    Sources src;
+    for (int s : sources(n)) src.push_back(version(s, group(n)));
+    return with_src(p_.nodes[static_cast<size_t>(n)], std::move(src));
+  }
+
+  // Node x as kernel g reads it. Chains of movement and inlined nodes are short.
+  NodeRef version(int x, int g) {
+    if (is_member(x)) {
+      const bool again = g >= 0 && cones_.count(x) && group(x) != g;
+      return again ? copy(x, g, cones_.at(x).members) : plain_.at(x);
+    }
+    if (!passes(x)) return p_.nodes[static_cast<size_t>(x)];
+    if (const auto it = versions_.find({x, g}); it != versions_.end()) return it->second;
+    Sources src;
+    for (int s : sources(x)) src.push_back(version(s, g));
+    return versions_[{x, g}] = with_src(p_.nodes[static_cast<size_t>(x)], std::move(src));
+  }
+
+  // Node x for kernel g, computed from marked copies of what lies below the cone: the mark keeps it apart from the original.
+  NodeRef copy(int x, int g, const std::set<int>& cone) {
+    if (const auto it = copies_.find({x, g}); it != copies_.end()) return it->second;
+    const NodeRef& n = p_.nodes[static_cast<size_t>(x)];
+    NodeRef r;
+    if (n->op == Op::Const || n->op == Op::Iota) {
+      r = n;
+    } else if (passes(x) || cone.count(x)) {
+      Sources src;
+      for (int s : sources(x)) src.push_back(copy(s, g, cone));
+      r = with_src(n, std::move(src));
+      if (is_member(x)) result_.originals[r] = plain_.at(x);
+    } else {
+      const NodeRef below = is_member(x) ? plain_.at(x) : n;
+      r = make({.op = Op::Checkpoint, .dtype = n->dtype, .shape = n->shape, .arg = next_serial(), .src = {below}});
+    }
+    return copies_[{x, g}] = r;
+  }
+
+  const Partition& p_;
+  const Target& target_;
+  std::vector<std::set<int>> readers_;  // kernels
+  std::map<int, Cone> cones_;
+  std::map<int, NodeRef> plain_;
+  std::map<std::pair<int, int>, NodeRef> versions_, copies_;  // by node and kernel
+  Recomputed result_;
+};
+
+}  // namespace
+
+Recomputed recompute(const Partition& p, const Target& target) { return Recompute(p, target).run(); }
+
+}  // namespace lazuli
