@@ -42,7 +42,7 @@ double seconds_of_children() {
   return of(use.ru_utime) + of(use.ru_stime);
 }
 
-double compile_seconds(const std::string& source) {
+[[maybe_unused]] double compile_seconds(const std::string& source) {
   const double before = seconds_of_children();
   output_of(compiler("-fsyntax-only", source));
   return seconds_of_children() - before;

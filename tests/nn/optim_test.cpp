@@ -216,10 +216,11 @@ TEST_SUITE("nn") {
         loss = problem.loss();
         adam.step(loss);
       }
-      return live_nodes();
+      return std::pair(live_nodes(), Runtime::current().memory.stats().live);
     };
-    const size_t few = train(2);
-    CHECK(train(3000) == few);
+    const auto few = train(2), many = train(3000);
+    CHECK(many.first == few.first);
+    CHECK(many.second == few.second);  // bytes
   }
 
   TEST_CASE("what cannot be optimized is refused") {
