@@ -43,6 +43,8 @@ std::vector<Function> movement() {
       {"moveaxis(input, source, destination)", wrap(&movedim)},
       {"expand(input, *size)", wrap<Tensor(T, const Shape&)>(&expand)},
       {"broadcast_to(input, *size)", wrap(&broadcast_to)},
+      {"pad_to(input, *shape)", wrap(&pad_to)},
+      {"shrink_to(input, *shape)", wrap(&shrink_to)},
       {"expand_as(input, other)", wrap(&expand_as)},
       {"broadcast_tensors(*tensors)", wrap(&broadcast_tensors)},
       {"narrow(input, dim, start, length)", wrap(&narrow)},

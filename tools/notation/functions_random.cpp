@@ -41,6 +41,7 @@ std::vector<Function> random_functions() {
       {"dropout(input, p=0.5, training=true, key=None)", wrap(&dropout)},
       {"multinomial(input, num_samples, replacement=false, key=None)", wrap(&multinomial)},
       {"glorot_uniform(*size, dtype=f32, key=None)", wrap(&glorot_uniform)},
+      {"scaled_uniform(*size, dtype=f32, key=None)", wrap(&scaled_uniform)},
       {"kaiming_uniform(*size, a=0.01, dtype=f32, key=None)", wrap(&kaiming_uniform)},
       {"kaiming_normal(*size, a=0.01, dtype=f32, key=None)", wrap(&kaiming_normal)},
   };
