@@ -51,7 +51,8 @@ struct StepCost {
 /// Compiles the plan of `roots` for the current device and times each step (median of `repeats`).
 std::vector<StepCost> measure_steps(std::span<const Tensor> roots, int repeats = 11);
 
-/// What lazuli does to compute `roots` and why: each kernel with its operations, why it ends there, its schedule, operations,
+/// What lazuli does to compute `roots`, or did to compute those that are computed already (as long as the device remembers
+/// the plan; it is timed on zeros), and why: each kernel with its operations, why it ends there, its schedule, operations,
 /// bytes, predicted and measured time, percent of the roofline measured in the same run, and what bounds it.
 std::string explain(std::span<const Tensor> roots);
 std::string explain(const Tensor& root);

@@ -8,6 +8,8 @@
 
 namespace lazuli {
 
+struct Origin;
+
 /// Host memory of one array.
 class HostStorage final : public Storage {
  public:
@@ -15,6 +17,9 @@ class HostStorage final : public Storage {
       : block_(allocator.allocate(bytes ? bytes : 1)), bytes_(bytes) {}
   void* data() override { return block_.data(); }
   size_t bytes() const override { return bytes_; }
+
+  /// The plan that wrote it (runtime/origin.h); nothing if no plan did, or it is forgotten.
+  std::weak_ptr<const Origin> origin;
 
  private:
   Block block_;

@@ -11,6 +11,7 @@
 #include "runtime/cpu/executable.h"
 #include "runtime/cpu/target.h"
 #include "runtime/device.h"
+#include "runtime/origin.h"
 #include "runtime/plan_key.h"
 #include "runtime/storage.h"
 
@@ -19,7 +20,8 @@ namespace {
 
 // A compiled structure and how a graph of that structure is bound to it.
 struct CachedPlan {
-  std::unique_ptr<CpuExecutable> executable;
+  std::shared_ptr<CpuExecutable> executable;
+  std::shared_ptr<const Origin> origin;  // of what it computes
   std::vector<size_t> inputs;  // for each input slot, which leaf of the key
   std::vector<int> outputs;    // slot of each root
 };
@@ -84,8 +86,10 @@ class CpuDevice final : public Device {
       cached->inputs.push_back(it->second);
     }
     cached->outputs = plan.outputs;
-    cached->executable = std::make_unique<CpuExecutable>(runtime_, kernels_, std::move(plan));
+    std::vector<StepNote> notes = step_notes(plan, target_);
+    cached->executable = std::make_shared<CpuExecutable>(runtime_, kernels_, std::move(plan));
     cached->executable->forget_graph();
+    cached->origin = std::make_shared<Origin>(Origin{std::move(notes), cached->executable});
     return cached;
   }
 
@@ -99,8 +103,10 @@ class CpuDevice final : public Device {
       if (slots[i].role == PlanSlot::Role::Input) of_slot[i] = inputs[in++];
       if (slots[i].role != PlanSlot::Role::Output) continue;
       const auto bytes = static_cast<size_t>(numel(slots[i].shape)) * static_cast<size_t>(size_of(slots[i].dtype));
-      of_slot[i] = std::make_shared<HostStorage>(runtime_.memory, bytes);
-      outputs.push_back(of_slot[i]);
+      const auto storage = std::make_shared<HostStorage>(runtime_.memory, bytes);
+      storage->origin = plan.origin;
+      of_slot[i] = storage;
+      outputs.push_back(storage);
     }
     plan.executable->run(inputs, outputs);
     // Values are attached only now: a failure before leaves every tensor as it was.

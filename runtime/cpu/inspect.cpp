@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
+#include <cstring>
 #include <filesystem>
 #include <unordered_map>
 
@@ -18,6 +19,7 @@
 #include "runtime/cpu/compiler.h"
 #include "runtime/cpu/kernel_store.h"
 #include "runtime/device.h"
+#include "runtime/origin.h"
 #include "runtime/probe.h"
 #include "runtime/runtime.h"
 #include "runtime/storage.h"
@@ -159,37 +161,56 @@ std::string graph_svg(std::span<const Tensor> roots) {
   return out;
 }
 
-std::vector<StepCost> measure_steps(std::span<const Tensor> roots, int repeats) {
-  Runtime& runtime = Runtime::current();
-  Device& device = runtime.device();
-  Plan plan = make_plan(nodes_of(roots), device.target());
-  std::vector<std::shared_ptr<Storage>> inputs, outputs;
-  for (const PlanSlot& s : plan.slots) {
-    if (s.role == PlanSlot::Role::Input) inputs.push_back(s.node->storage());
+std::vector<StepNote> step_notes(const Plan& plan, const Target& target) {
+  std::vector<StepNote> notes;
+  for (size_t i = 0; i < plan.steps.size(); i++) {
+    const PlanStep& step = plan.steps[i];
+    StepNote n;
+    n.name = step_name(step, i);
+    n.operations = operation_names(step);
+    n.is_kernel = step.kernel != nullptr;
+    for (const Decision& d : plan.decisions) {
+      if (d.step == static_cast<int>(i)) n.decisions.push_back(fmt::format("%{} {}", d.node, d.text));
+    }
+    const auto add_bytes = [&](const NodeRef& x) { n.library_bytes += static_cast<double>(x->numel()) * size_of(x->dtype); };
+    if (n.is_kernel) {
+      n.predicted_seconds = predict_seconds(*step.kernel, target);
+    } else {
+      for (const NodeRef& s : step.node->src) add_bytes(s);
+      add_bytes(step.node);
+    }
+    notes.push_back(std::move(n));
+  }
+  return notes;
+}
+
+namespace {
+
+using Arrays = std::vector<std::shared_ptr<Storage>>;
+
+std::vector<StepCost> measure(const std::vector<StepNote>& notes, Executable& executable, const Arrays& inputs, int repeats) {
+  Arrays outputs;
+  for (const PlanSlot& s : executable.plan().slots) {
     if (s.role == PlanSlot::Role::Output) outputs.push_back(host_storage(s));
   }
-  const std::vector<PlanStep> steps = plan.steps;
-  const std::unique_ptr<Executable> executable = device.prepare(std::move(plan));
-  const std::vector<double> seconds = executable->time_steps(inputs, outputs, repeats);
-  const std::vector<KernelReport> reports = executable->report(false);
-  const Roofline roof = measure_roofline(runtime.pool);
+  const std::vector<double> seconds = executable.time_steps(inputs, outputs, repeats);
+  const std::vector<KernelReport> reports = executable.report(false);
+  const Roofline roof = measure_roofline(Runtime::current().pool);
   std::vector<StepCost> costs;
   size_t next_report = 0;
-  for (size_t i = 0; i < steps.size(); i++) {
+  for (size_t i = 0; i < notes.size(); i++) {
     StepCost c;
-    c.name = step_name(steps[i], i);
-    c.operations = operation_names(steps[i]);
+    c.name = notes[i].name;
+    c.operations = notes[i].operations;
     c.seconds = seconds[i];
-    if (steps[i].kernel) {
+    c.bytes = notes[i].library_bytes;
+    c.predicted_seconds = notes[i].predicted_seconds;
+    if (notes[i].is_kernel) {
       const KernelReport& r = reports[next_report++];
       c.flops = r.flops;
       c.bytes = r.bytes;
       c.schedule = r.schedule;
       c.reasons = r.reasons;
-      c.predicted_seconds = predict_seconds(*steps[i].kernel, device.target());
-    } else {
-      for (const NodeRef& s : steps[i].node->src) c.bytes += static_cast<double>(s->numel()) * size_of(s->dtype);
-      c.bytes += static_cast<double>(steps[i].node->numel()) * size_of(steps[i].node->dtype);
     }
     const double compute = c.flops / (roof.peak_gflops * 1e9), memory = c.bytes / (roof.bandwidth_gbps * 1e9);
     c.floor_seconds = std::max(compute, memory);
@@ -199,17 +220,12 @@ std::vector<StepCost> measure_steps(std::span<const Tensor> roots, int repeats) 
   return costs;
 }
 
-std::string explain(std::span<const Tensor> roots) {
-  const std::vector<NodeRef> nodes = nodes_of(roots);
-  const Plan plan = make_plan(nodes, Runtime::current().device().target());
+std::string told(const std::vector<StepNote>& notes, const std::vector<StepCost>& costs) {
   std::string out;
-  const std::vector<StepCost> costs = measure_steps(roots);
   for (size_t i = 0; i < costs.size(); i++) {
     const StepCost& c = costs[i];
     out += fmt::format("{}: {}\n", c.name, joined(c.operations));
-    for (const Decision& d : plan.decisions) {
-      if (d.step == static_cast<int>(i)) out += fmt::format("  why: %{} {}\n", d.node, d.text);
-    }
+    for (const std::string& d : notes[i].decisions) out += "  why: " + d + "\n";
     for (const std::string& r : c.reasons) out += "  schedule: " + r + "\n";
     if (!c.schedule.empty()) out += indented(c.schedule);
     out += fmt::format("  {:.4g} operations, {:.4g} bytes; predicted {:.1f} us, measured {:.1f} us, {:.0f} % of the floor, bound by {}\n",
@@ -217,6 +233,66 @@ std::string explain(std::span<const Tensor> roots) {
                        c.seconds > 0 ? 100 * c.floor_seconds / c.seconds : 0, c.bound);
   }
   return out;
+}
+
+// A plan that waits to be run, and what it reads.
+struct Prepared {
+  std::vector<StepNote> notes;
+  std::unique_ptr<Executable> executable;
+  Arrays inputs;
+};
+
+Prepared prepare(std::span<const Tensor> roots) {
+  Device& device = Runtime::current().device();
+  Plan plan = make_plan(nodes_of(roots), device.target());
+  Prepared p;
+  for (const PlanSlot& s : plan.slots) {
+    if (s.role == PlanSlot::Role::Input) p.inputs.push_back(s.node->storage());
+  }
+  p.notes = step_notes(plan, device.target());
+  p.executable = device.prepare(std::move(plan));
+  return p;
+}
+
+// What a plan read when it ran is gone; zeros take its place.
+std::string explain_origin(const Origin& origin) {
+  Arrays inputs;
+  for (const PlanSlot& s : origin.executable->plan().slots) {
+    if (s.role != PlanSlot::Role::Input) continue;
+    inputs.push_back(host_storage(s));
+    std::memset(inputs.back()->data(), 0, inputs.back()->bytes());
+  }
+  return told(origin.notes, measure(origin.notes, *origin.executable, inputs, 11));
+}
+
+std::shared_ptr<const Origin> origin_of(const Tensor& t) {
+  const NodeRef n = t.node();
+  const auto storage = n->realised() ? std::dynamic_pointer_cast<HostStorage>(n->storage()) : nullptr;
+  return storage ? storage->origin.lock() : nullptr;
+}
+
+}  // namespace
+
+std::vector<StepCost> measure_steps(std::span<const Tensor> roots, int repeats) {
+  const Prepared p = prepare(roots);
+  return measure(p.notes, *p.executable, p.inputs, repeats);
+}
+
+std::string explain(std::span<const Tensor> roots) {
+  std::vector<std::shared_ptr<const Origin>> origins;
+  std::vector<Tensor> waiting;
+  for (const Tensor& t : roots) {
+    if (!t.realised()) {
+      waiting.push_back(t);
+    } else if (auto o = origin_of(t); o && std::find(origins.begin(), origins.end(), o) == origins.end()) {
+      origins.push_back(std::move(o));
+    }
+  }
+  std::string out;
+  for (const auto& o : origins) out += explain_origin(*o);
+  if (waiting.empty()) return out;
+  const Prepared p = prepare(waiting);
+  return out + told(p.notes, measure(p.notes, *p.executable, p.inputs, 11));
 }
 
 std::string explain(const Tensor& root) { return explain(std::span<const Tensor>(&root, 1)); }

@@ -76,6 +76,22 @@ TEST_SUITE("nn") {
     CHECK(text.find("predicted") != std::string::npos);
     CHECK(text.find("measured") != std::string::npos);
   }
+
+  TEST_CASE("explain tells of what has been computed too") {
+    const lz::Tensor x = lz::randn({64, 32}).realize();
+    const lz::Tensor y = lz::relu(x * 2.0 - 1.0);
+    const std::string before = lz::explain(y);
+    CHECK(!y.realised());
+    const lz::Tensor z = lz::sum(lz::exp(x), 0);
+    lz::realize(y, z);
+    const std::string after = lz::explain(y);
+    INFO(before, after);
+    CHECK(before.find("operations, ") != std::string::npos);
+    CHECK(after.find("exp") != std::string::npos);  // the whole plan: z was computed with y
+    CHECK(after.find("measured") != std::string::npos);
+    CHECK(y.to_vector()[0] == std::max(0.0f, x.to_vector()[0] * 2 - 1));
+    CHECK(lz::explain(lz::Tensor::from<float>({1}, {1})).empty());
+  }
 #endif
 
 #if defined(__OPTIMIZE__) && !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
