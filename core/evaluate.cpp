@@ -19,19 +19,27 @@ constexpr uint64_t low_bytes(uint64_t v, int bytes) {
 
 double float_from(uint64_t bits, DType t) {
   switch (t) {
-    case DType::F16: return f16_to_f32(static_cast<uint16_t>(bits));
-    case DType::BF16: return bf16_to_f32(static_cast<uint16_t>(bits));
-    case DType::F32: return std::bit_cast<float>(static_cast<uint32_t>(bits));
-    default: return std::bit_cast<double>(bits);
+    case DType::F16:
+      return f16_to_f32(static_cast<uint16_t>(bits));
+    case DType::BF16:
+      return bf16_to_f32(static_cast<uint16_t>(bits));
+    case DType::F32:
+      return std::bit_cast<float>(static_cast<uint32_t>(bits));
+    default:
+      return std::bit_cast<double>(bits);
   }
 }
 
 uint64_t float_bits(double v, DType t) {
   switch (t) {
-    case DType::F16: return f32_to_f16(static_cast<float>(v));
-    case DType::BF16: return f32_to_bf16(static_cast<float>(v));
-    case DType::F32: return std::bit_cast<uint32_t>(static_cast<float>(v));
-    default: return std::bit_cast<uint64_t>(v);
+    case DType::F16:
+      return f32_to_f16(static_cast<float>(v));
+    case DType::BF16:
+      return f32_to_bf16(static_cast<float>(v));
+    case DType::F32:
+      return std::bit_cast<uint32_t>(static_cast<float>(v));
+    default:
+      return std::bit_cast<uint64_t>(v);
   }
 }
 
@@ -54,7 +62,8 @@ double digamma(double x) {
   if (x == 0) return std::copysign(std::numeric_limits<double>::infinity(), -x);
   if (x < 0) {
     if (x == std::floor(x)) return std::numeric_limits<double>::quiet_NaN();
-    // Reflection: psi(x) = psi(1 - x) - pi / tan(pi x); the fraction keeps the tangent exact for large x.
+    // Reflection: psi(x) = psi(1 - x) - pi / tan(pi x); the fraction keeps the tangent exact for
+    // large x.
     const double fraction = x - std::trunc(x);
     return digamma(1 - x) - std::numbers::pi / std::tan(std::numbers::pi * fraction);
   }
@@ -63,7 +72,9 @@ double digamma(double x) {
   // Asymptotic series with the Bernoulli numbers (DLMF 5.11.2).
   const double r = 1 / (x * x);
   const double series =
-      r * (1.0 / 12 - r * (1.0 / 120 - r * (1.0 / 252 - r * (1.0 / 240 - r * (1.0 / 132 - r * (691.0 / 32760))))));
+      r *
+      (1.0 / 12 -
+       r * (1.0 / 120 - r * (1.0 / 252 - r * (1.0 / 240 - r * (1.0 / 132 - r * (691.0 / 32760))))));
   return shift + std::log(x) - 0.5 / x - series;
 }
 
@@ -74,60 +85,108 @@ double log_gamma(double x) {
 
 double unary(Op op, double x) {
   switch (op) {
-    case Op::Neg: return -x;
-    case Op::Abs: return std::fabs(x);
-    case Op::Sign: return std::isnan(x) ? x : static_cast<double>((x > 0) - (x < 0));
-    case Op::Recip: return 1 / x;
-    case Op::Sqrt: return std::sqrt(x);
-    case Op::Rsqrt: return 1 / std::sqrt(x);
-    case Op::Exp: return std::exp(x);
-    case Op::Exp2: return std::exp2(x);
-    case Op::Expm1: return std::expm1(x);
-    case Op::Log: return std::log(x);
-    case Op::Log2: return std::log2(x);
-    case Op::Log10: return std::log10(x);
-    case Op::Log1p: return std::log1p(x);
-    case Op::Sin: return std::sin(x);
-    case Op::Cos: return std::cos(x);
-    case Op::Tan: return std::tan(x);
-    case Op::Asin: return std::asin(x);
-    case Op::Acos: return std::acos(x);
-    case Op::Atan: return std::atan(x);
-    case Op::Sinh: return std::sinh(x);
-    case Op::Cosh: return std::cosh(x);
-    case Op::Tanh: return std::tanh(x);
-    case Op::Asinh: return std::asinh(x);
-    case Op::Acosh: return std::acosh(x);
-    case Op::Atanh: return std::atanh(x);
-    case Op::Erf: return std::erf(x);
-    case Op::Erfc: return std::erfc(x);
-    case Op::Lgamma: return log_gamma(x);
-    case Op::Digamma: return digamma(x);
-    case Op::Trunc: return std::trunc(x);
-    case Op::Floor: return std::floor(x);
-    case Op::Ceil: return std::ceil(x);
-    case Op::Round: return std::nearbyint(x);
-    default: internal_error("evaluate: no such op of one float");
+    case Op::Neg:
+      return -x;
+    case Op::Abs:
+      return std::fabs(x);
+    case Op::Sign:
+      return std::isnan(x) ? x : static_cast<double>((x > 0) - (x < 0));
+    case Op::Recip:
+      return 1 / x;
+    case Op::Sqrt:
+      return std::sqrt(x);
+    case Op::Rsqrt:
+      return 1 / std::sqrt(x);
+    case Op::Exp:
+      return std::exp(x);
+    case Op::Exp2:
+      return std::exp2(x);
+    case Op::Expm1:
+      return std::expm1(x);
+    case Op::Log:
+      return std::log(x);
+    case Op::Log2:
+      return std::log2(x);
+    case Op::Log10:
+      return std::log10(x);
+    case Op::Log1p:
+      return std::log1p(x);
+    case Op::Sin:
+      return std::sin(x);
+    case Op::Cos:
+      return std::cos(x);
+    case Op::Tan:
+      return std::tan(x);
+    case Op::Asin:
+      return std::asin(x);
+    case Op::Acos:
+      return std::acos(x);
+    case Op::Atan:
+      return std::atan(x);
+    case Op::Sinh:
+      return std::sinh(x);
+    case Op::Cosh:
+      return std::cosh(x);
+    case Op::Tanh:
+      return std::tanh(x);
+    case Op::Asinh:
+      return std::asinh(x);
+    case Op::Acosh:
+      return std::acosh(x);
+    case Op::Atanh:
+      return std::atanh(x);
+    case Op::Erf:
+      return std::erf(x);
+    case Op::Erfc:
+      return std::erfc(x);
+    case Op::Lgamma:
+      return log_gamma(x);
+    case Op::Digamma:
+      return digamma(x);
+    case Op::Trunc:
+      return std::trunc(x);
+    case Op::Floor:
+      return std::floor(x);
+    case Op::Ceil:
+      return std::ceil(x);
+    case Op::Round:
+      return std::nearbyint(x);
+    default:
+      internal_error("evaluate: no such op of one float");
   }
 }
 
-double maximum(double a, double b) { return std::isnan(a) || a > b ? a : b; }
-double minimum(double a, double b) { return std::isnan(a) || a < b ? a : b; }
+double maximum(double a, double b) {
+  return std::isnan(a) || a > b ? a : b;
+}
+double minimum(double a, double b) {
+  return std::isnan(a) || a < b ? a : b;
+}
 
-// The sum, product and quotient of two f32 in f64, rounded once more to f32, are those of f32: 53 bits are at least
-// twice 24 and two (Figueroa, "When is double rounding innocuous?").
+// The sum, product and quotient of two f32 in f64, rounded once more to f32, are those of f32: 53
+// bits are at least twice 24 and two (Figueroa, "When is double rounding innocuous?").
 double binary(Op op, double a, double b) {
   switch (op) {
-    case Op::Add: return a + b;
-    case Op::Sub: return a - b;
-    case Op::Mul: return a * b;
-    case Op::Div: return a / b;
-    case Op::Rem: return std::fmod(a, b);
-    case Op::Pow: return std::pow(a, b);
-    case Op::Max: return maximum(a, b);
-    case Op::Min: return minimum(a, b);
-    case Op::Atan2: return std::atan2(a, b);
-    default: internal_error("evaluate: no such op of two floats");
+    case Op::Add:
+      return a + b;
+    case Op::Sub:
+      return a - b;
+    case Op::Mul:
+      return a * b;
+    case Op::Div:
+      return a / b;
+    case Op::Rem:
+      return std::fmod(a, b);
+    case Op::Pow:
+      return std::pow(a, b);
+    case Op::Max:
+      return maximum(a, b);
+    case Op::Min:
+      return minimum(a, b);
+    case Op::Atan2:
+      return std::atan2(a, b);
+    default:
+      internal_error("evaluate: no such op of two floats");
   }
 }
 
@@ -135,12 +194,16 @@ double binary(Op op, double a, double b) {
 
 int64_t unary(Op op, int64_t x, DType t) {
   switch (op) {
-    case Op::Neg: return static_cast<int64_t>(-static_cast<uint64_t>(x));
-    case Op::Not: return t == DType::Bool ? !x : ~x;
+    case Op::Neg:
+      return static_cast<int64_t>(-static_cast<uint64_t>(x));
+    case Op::Not:
+      return t == DType::Bool ? !x : ~x;
     case Op::Abs:
       return is_signed(t) && x < 0 ? static_cast<int64_t>(-static_cast<uint64_t>(x)) : x;
-    case Op::Sign: return is_signed(t) ? (x > 0) - (x < 0) : x != 0;
-    default: internal_error("evaluate: no such op of one integer");
+    case Op::Sign:
+      return is_signed(t) ? (x > 0) - (x < 0) : x != 0;
+    default:
+      internal_error("evaluate: no such op of one integer");
   }
 }
 
@@ -150,47 +213,68 @@ bool less(int64_t a, int64_t b, DType t) {
 
 int64_t divide(int64_t a, int64_t b, DType t) {
   if (b == 0) return 0;
-  if (!is_signed(t)) return static_cast<int64_t>(static_cast<uint64_t>(a) / static_cast<uint64_t>(b));
+  if (!is_signed(t))
+    return static_cast<int64_t>(static_cast<uint64_t>(a) / static_cast<uint64_t>(b));
   return b == -1 ? static_cast<int64_t>(-static_cast<uint64_t>(a)) : a / b;
 }
 
 int64_t remainder(int64_t a, int64_t b, DType t) {
   if (b == 0) return 0;
-  if (!is_signed(t)) return static_cast<int64_t>(static_cast<uint64_t>(a) % static_cast<uint64_t>(b));
+  if (!is_signed(t))
+    return static_cast<int64_t>(static_cast<uint64_t>(a) % static_cast<uint64_t>(b));
   return b == -1 ? 0 : a % b;
 }
 
-bool in_width(int64_t count, DType t) { return count >= 0 && count < 8 * size_of(t); }
+bool in_width(int64_t count, DType t) {
+  return count >= 0 && count < 8 * size_of(t);
+}
 
 int64_t binary(Op op, int64_t a, int64_t b, DType t) {
   const auto x = static_cast<uint64_t>(a), y = static_cast<uint64_t>(b);
   switch (op) {
-    case Op::Add: return static_cast<int64_t>(x + y);
-    case Op::Sub: return static_cast<int64_t>(x - y);
-    case Op::Mul: return static_cast<int64_t>(x * y);
-    case Op::IDiv: return divide(a, b, t);
-    case Op::Rem: return remainder(a, b, t);
-    case Op::Max: return less(a, b, t) ? b : a;
-    case Op::Min: return less(b, a, t) ? b : a;
-    case Op::And: return a & b;
-    case Op::Or: return a | b;
-    case Op::Xor: return a ^ b;
-    case Op::Shl: return in_width(b, t) ? static_cast<int64_t>(x << b) : 0;
+    case Op::Add:
+      return static_cast<int64_t>(x + y);
+    case Op::Sub:
+      return static_cast<int64_t>(x - y);
+    case Op::Mul:
+      return static_cast<int64_t>(x * y);
+    case Op::IDiv:
+      return divide(a, b, t);
+    case Op::Rem:
+      return remainder(a, b, t);
+    case Op::Max:
+      return less(a, b, t) ? b : a;
+    case Op::Min:
+      return less(b, a, t) ? b : a;
+    case Op::And:
+      return a & b;
+    case Op::Or:
+      return a | b;
+    case Op::Xor:
+      return a ^ b;
+    case Op::Shl:
+      return in_width(b, t) ? static_cast<int64_t>(x << b) : 0;
     case Op::Shr:
       if (in_width(b, t)) return is_signed(t) ? a >> b : static_cast<int64_t>(x >> b);
       return is_signed(t) && a < 0 ? -1 : 0;
-    default: internal_error("evaluate: no such op of two integers");
+    default:
+      internal_error("evaluate: no such op of two integers");
   }
 }
 
 template <typename T, typename Less>
 bool compare(Op op, T a, T b, Less is_less) {
   switch (op) {
-    case Op::Lt: return is_less(a, b);
-    case Op::Le: return is_less(a, b) || a == b;
-    case Op::Eq: return a == b;
-    case Op::Ne: return !(a == b);
-    default: internal_error("evaluate: no such comparison");
+    case Op::Lt:
+      return is_less(a, b);
+    case Op::Le:
+      return is_less(a, b) || a == b;
+    case Op::Eq:
+      return a == b;
+    case Op::Ne:
+      return !(a == b);
+    default:
+      internal_error("evaluate: no such comparison");
   }
 }
 
@@ -205,10 +289,12 @@ uint64_t convert(uint64_t bits, DType from, DType to) {
   if (!is_float(to)) return int_bits(v, to);
   const bool wide = from == DType::U64;
   if (to == DType::F64) {
-    return float_bits(wide ? static_cast<double>(static_cast<uint64_t>(v)) : static_cast<double>(v), to);
+    return float_bits(wide ? static_cast<double>(static_cast<uint64_t>(v)) : static_cast<double>(v),
+                      to);
   }
   // Rounded to f32 from the integer itself, not from its f64.
-  return float_bits(wide ? static_cast<float>(static_cast<uint64_t>(v)) : static_cast<float>(v), to);
+  return float_bits(wide ? static_cast<float>(static_cast<uint64_t>(v)) : static_cast<float>(v),
+                    to);
 }
 
 uint64_t evaluate_float(Op op, DType dtype, std::span<const uint64_t> bits) {
@@ -219,7 +305,8 @@ uint64_t evaluate_float(Op op, DType dtype, std::span<const uint64_t> bits) {
   const double c = float_from(bits[2], dtype);
   ensure(op == Op::Fma, "evaluate: no such op of three floats");
   if (dtype == DType::F64) return float_bits(std::fma(a, b, c), dtype);
-  return float_bits(std::fma(static_cast<float>(a), static_cast<float>(b), static_cast<float>(c)), dtype);
+  return float_bits(std::fma(static_cast<float>(a), static_cast<float>(b), static_cast<float>(c)),
+                    dtype);
 }
 
 }  // namespace
@@ -244,18 +331,25 @@ uint64_t evaluate(Op op, DType dtype, std::span<const uint64_t> bits, DType src)
 
 Op combiner(Op reduce) {
   switch (reduce) {
-    case Op::ReduceAdd: return Op::Add;
-    case Op::ReduceMul: return Op::Mul;
-    case Op::ReduceMax: return Op::Max;
-    case Op::ReduceMin: return Op::Min;
-    default: internal_error("combiner: not a reduction");
+    case Op::ReduceAdd:
+      return Op::Add;
+    case Op::ReduceMul:
+      return Op::Mul;
+    case Op::ReduceMax:
+      return Op::Max;
+    case Op::ReduceMin:
+      return Op::Min;
+    default:
+      internal_error("combiner: not a reduction");
   }
 }
 
 uint64_t reduce_identity(Op reduce, DType t) {
   switch (reduce) {
-    case Op::ReduceAdd: return 0;
-    case Op::ReduceMul: return to_bits(Scalar(1), t);
+    case Op::ReduceAdd:
+      return 0;
+    case Op::ReduceMul:
+      return to_bits(Scalar(1), t);
     case Op::ReduceMax:
     case Op::ReduceMin: {
       const bool lowest = reduce == Op::ReduceMax;
@@ -263,7 +357,8 @@ uint64_t reduce_identity(Op reduce, DType t) {
       const double infinity = std::numeric_limits<double>::infinity();
       return to_bits(Scalar(lowest ? -infinity : infinity), t);  // integers saturate
     }
-    default: internal_error("reduce_identity: not a reduction");
+    default:
+      internal_error("reduce_identity: not a reduction");
   }
 }
 

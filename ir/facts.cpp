@@ -1,5 +1,5 @@
-// What fusion knows of every node before it places any: which are inlined, which members and arrays a member reads, and the order in which
-// members are placed.
+// What fusion knows of every node before it places any: which are inlined, which members and arrays
+// a member reads, and the order in which members are placed.
 #include <algorithm>
 #include <queue>
 
@@ -9,7 +9,9 @@
 
 namespace lazuli {
 
-const Shape& space(const Node& n) { return is_reduce(n.op) ? n.src[0]->shape : n.shape; }
+const Shape& space(const Node& n) {
+  return is_reduce(n.op) ? n.src[0]->shape : n.shape;
+}
 
 bool is_move(const Node& n) {
   return is_movement(n.op) || (has(n.op, kIdentity) && n.op != Op::Contiguous);
@@ -67,7 +69,8 @@ std::vector<bool> varying_axes(const Node& x) {
         out[static_cast<size_t>(n.ints()[0])] = true;
         out.back() = true;
         break;
-      default: out = v;
+      default:
+        out = v;
     }
     v = std::move(out);
   }
@@ -83,7 +86,8 @@ bool is_contraction(const Node& n) {
   bool only_a = false, only_b = false;
   for (size_t i = 0; i < a.size(); i++) {
     const Ints& reduced = n.ints();
-    if (std::find(reduced.begin(), reduced.end(), static_cast<int64_t>(i)) != reduced.end()) continue;
+    if (std::find(reduced.begin(), reduced.end(), static_cast<int64_t>(i)) != reduced.end())
+      continue;
     only_a |= a[i] && !b[i];
     only_b |= b[i] && !a[i];
   }
@@ -128,7 +132,8 @@ Labels gathered_labels(const Node& gather, const Labels& array) {
 
 namespace {
 
-// Labels of node x, seen through `chain` (outermost first) at an axis of `space`; empty if no axis arrives whole.
+// Labels of node x, seen through `chain` (outermost first) at an axis of `space`; empty if no axis
+// arrives whole.
 Labels labels_through(Partition& p, int x, const std::vector<int>& chain, const Labels& space) {
   const Shape& shape = p.nodes[static_cast<size_t>(x)]->shape;
   Labels tags = anonymous(shape);
@@ -189,9 +194,11 @@ std::vector<std::pair<int, Labels>> input_labels(Partition& p, int n, const Labe
 namespace {
 
 constexpr int64_t kSmallSum = 1 << 14;  // elements of a sum that is computed wherever it is read
-constexpr int kInlineNodes = 64;  // in the whole tree below an inlined or movement node
+constexpr int kInlineNodes = 64;        // in the whole tree below an inlined or movement node
 
-bool is_library(Op op) { return op == Op::Scatter || op == Op::Scan || op == Op::ArgSort; }
+bool is_library(Op op) {
+  return op == Op::Scatter || op == Op::Scan || op == Op::ArgSort;
+}
 
 class Preparation {
  public:
@@ -251,8 +258,8 @@ class Preparation {
     }
   }
 
-  // Cheap pointwise nodes over existing arrays, constants and counts; short sums of those to one element, which every kernel that
-  // needs one computes for itself; and the index maps.
+  // Cheap pointwise nodes over existing arrays, constants and counts; short sums of those to one
+  // element, which every kernel that needs one computes for itself; and the index maps.
   void find_floats() {
     constexpr int kFloatCost = 7, kFloatLoads = 3, kCostlyWork = 8;
     const size_t count = p_.nodes.size();
@@ -300,8 +307,8 @@ class Preparation {
         loads_[i] = 1;
       } else if (is_elementwise(n.op) && floats) {
         const bool one = n.numel() == 1;
-        const bool cheap = loads == 0 ? cost <= 2 * kFloatCost
-                                      : cost <= kFloatCost && loads <= kFloatLoads;
+        const bool cheap =
+            loads == 0 ? cost <= 2 * kFloatCost : cost <= kFloatCost && loads <= kFloatLoads;
         if (!one && !cheap) continue;
         p_.role[i] = Role::Inline;
         weight_[i] = weight;
@@ -311,8 +318,8 @@ class Preparation {
     }
   }
 
-  // Pointwise nodes that only reductions read, by one reader or larger than all they are made of. What an expansion below would repeat
-  // is not one of them, unless it is larger than its sources.
+  // Pointwise nodes that only reductions read, by one reader or larger than all they are made of.
+  // What an expansion below would repeat is not one of them, unless it is larger than its sources.
   void find_bodies() {
     const size_t count = p_.nodes.size();
     struct Ends {
@@ -342,9 +349,8 @@ class Preparation {
       const Node& n = *p_.nodes[i];
       if (p_.role[i] != Role::Member || array_[i] || !is_elementwise(n.op) || e.one < 0) continue;
       if (!e.reductions) continue;
-      const bool larger = std::all_of(n.src.begin(), n.src.end(), [&](const NodeRef& s) {
-        return base_size(*s) < n.numel();
-      });
+      const bool larger = std::all_of(n.src.begin(), n.src.end(),
+                                      [&](const NodeRef& s) { return base_size(*s) < n.numel(); });
       if (e.repeated && !larger) continue;
       if (!larger && e.many) continue;
       int weight = 1;
@@ -400,8 +406,8 @@ class Preparation {
     }
   }
 
-  // Topological, smallest number first; reductions of existing arrays wait until nothing else is ready, so that they may join a kernel which
-  // reads the same arrays.
+  // Topological, smallest number first; reductions of existing arrays wait until nothing else is
+  // ready, so that they may join a kernel which reads the same arrays.
   void find_order() {
     const size_t count = p_.nodes.size();
     std::vector<int> open(count, 0);
@@ -439,6 +445,8 @@ class Preparation {
 
 }  // namespace
 
-GraphFacts prepare(Partition& p) { return Preparation(p).run(); }
+GraphFacts prepare(Partition& p) {
+  return Preparation(p).run();
+}
 
 }  // namespace lazuli

@@ -1,6 +1,7 @@
-// The partition: one pass over the members in topological order. A member joins the kernel of one of its sources if the grid axes that all
-// members still share, seen through the index maps, leave enough parallel iterations and little enough on-chip storage per
-// iteration. There are no pattern names: epilogues, row programs, attention and siblings are outcomes of this one test.
+// The partition: one pass over the members in topological order. A member joins the kernel of one
+// of its sources if the grid axes that all members still share, seen through the index maps, leave
+// enough parallel iterations and little enough on-chip storage per iteration. There are no pattern
+// names: epilogues, row programs, attention and siblings are outcomes of this one test.
 #include "ir/fuse.h"
 
 #include <algorithm>
@@ -14,13 +15,13 @@
 namespace lazuli {
 namespace {
 
-constexpr int64_t kFewestIterations = 8;   // of a kernel that has more work than kSmallWork
-constexpr int64_t kSmallWork = 1 << 15;    // elements
+constexpr int64_t kFewestIterations = 8;  // of a kernel that has more work than kSmallWork
+constexpr int64_t kSmallWork = 1 << 15;   // elements
 constexpr int kMostNodes = 256;
-constexpr int kMostInlined = 1024;         // movement and inlined nodes that its members evaluate
+constexpr int kMostInlined = 1024;  // movement and inlined nodes that its members evaluate
 constexpr size_t kMostArrays = 48;
-constexpr int kAgainCost = 8;              // operations that may be evaluated again instead of kept
-constexpr int kMostPaths = 4;              // kernels a member tries to join
+constexpr int kAgainCost = 8;  // operations that may be evaluated again instead of kept
+constexpr int kMostPaths = 4;  // kernels a member tries to join
 
 // A kernel in the making.
 struct Kern {
@@ -77,12 +78,14 @@ class Partitioner {
   // Is a copy of n, or what n is a copy of, in kernel k?
   bool is_original_in(int n, int k) {
     const auto it = original_.find(n);
-    return it != original_.end() && at_[static_cast<size_t>(it->second)] >= 0 && kern_of(it->second) == k;
+    return it != original_.end() && at_[static_cast<size_t>(it->second)] >= 0 &&
+           kern_of(it->second) == k;
   }
   bool copies_meet(int a, int b) {
     if (original_.empty()) return false;
     const auto meets = [&](int x, int y) {
-      return std::any_of(kern(x).main.begin(), kern(x).main.end(), [&](int n) { return is_original_in(n, y); });
+      return std::any_of(kern(x).main.begin(), kern(x).main.end(),
+                         [&](int n) { return is_original_in(n, y); });
     };
     return meets(a, b) || meets(b, a);
   }
@@ -121,7 +124,8 @@ class Partitioner {
 
   using Memo = std::map<int, std::optional<Labels>>;
 
-  // Labels of node x from all paths to main members of kernel k (or, for a rider, to arrays that it reads): what the paths agree on.
+  // Labels of node x from all paths to main members of kernel k (or, for a rider, to arrays that it
+  // reads): what the paths agree on.
   std::optional<Labels> labels_at(int x, int k, bool rider, Memo& memo) {
     if (const auto it = memo.find(x); it != memo.end()) return it->second;
     std::optional<Labels> r;
@@ -179,7 +183,8 @@ class Partitioner {
     return l > 1 ? l * size_of(v.dtype) : 0;
   }
 
-  // Operations to evaluate n again from arrays and row scalars; large if a long reduction or a costly operation is in the way.
+  // Operations to evaluate n again from arrays and row scalars; large if a long reduction or a
+  // costly operation is in the way.
   int again(int n, const std::set<int>& alive, int depth) {
     constexpr int kTooMuch = 99;
     const Node& v = node(n);
@@ -205,7 +210,8 @@ class Partitioner {
     return cost;
   }
 
-  // Bytes of the larger operand that one iteration of contraction n walks because a kept axis is not in the grid; 0 if all are.
+  // Bytes of the larger operand that one iteration of contraction n walks because a kept axis is
+  // not in the grid; 0 if all are.
   int64_t walk(int n, const Labels& lab, const std::set<int>& alive) {
     const Node* product = node(n).src[0];
     if (product->op == Op::Cast) product = product->src[0];
@@ -231,7 +237,8 @@ class Partitioner {
           }
         }
       }
-      most = std::max(most, std::min(std::max<int64_t>(elements, 1), walked) * size_of(base->dtype));
+      most =
+          std::max(most, std::min(std::max<int64_t>(elements, 1), walked) * size_of(base->dtype));
     }
     return most;
   }
@@ -255,7 +262,8 @@ class Partitioner {
     return r;
   }
 
-  // Why member n with these labels cannot join kernel k when its grid loses `drop`; nothing if it can.
+  // Why member n with these labels cannot join kernel k when its grid loses `drop`; nothing if it
+  // can.
   std::optional<std::string> misfit(int n, int k, const Labels& lab, const std::set<int>& drop) {
     Kern& kn = kern(k);
     const std::set<int> alive = without(grid(kn), drop);
@@ -401,7 +409,8 @@ class Partitioner {
     std::vector<int> candidates;
     for (int s : members(n)) {
       const int k = kern_of(s);
-      if (!kern(k).closed && std::find(candidates.begin(), candidates.end(), k) == candidates.end()) {
+      if (!kern(k).closed &&
+          std::find(candidates.begin(), candidates.end(), k) == candidates.end()) {
         candidates.push_back(k);
       }
     }
@@ -429,9 +438,11 @@ class Partitioner {
     const Shape& shape = space(v);
     const int k = new_kernel();
     const int64_t work = numel(shape);
-    if (is_reduce(v.op) && !is_contraction(v) && v.numel() < kFewestIterations && work > kSmallWork) {
-      put(n, k, true, {}, fmt::format("{} results of {} elements: summed by chunks, then finished",
-                                      v.numel(), work));
+    if (is_reduce(v.op) && !is_contraction(v) && v.numel() < kFewestIterations &&
+        work > kSmallWork) {
+      put(n, k, true, {},
+          fmt::format("{} results of {} elements: summed by chunks, then finished", v.numel(),
+                      work));
       return;
     }
     Labels lab = anonymous(shape);
@@ -512,7 +523,8 @@ class Partitioner {
     return pieces && size < kSmallPiece;
   }
 
-  // An axis made of an atom and something inside it: the nest of the contraction would run in steps.
+  // An axis made of an atom and something inside it: the nest of the contraction would run in
+  // steps.
   bool interleaves(const Labels& lab) {
     for (const Pieces& pieces : p_.atoms.resolve(lab)) {
       for (size_t i = 1; i < pieces.size(); i++) {
@@ -544,7 +556,8 @@ class Partitioner {
 
   std::optional<std::string> join_finish(int n, int k) {
     const Node& v = node(n);
-    if (is_reduce(v.op) || v.op == Op::Gather) return "reads a finished sum other than point by point";
+    if (is_reduce(v.op) || v.op == Op::Gather)
+      return "reads a finished sum other than point by point";
     if (auto why = too_early(n, k, true)) return why;
     int64_t most = 0;
     bool mixed = false;
@@ -593,7 +606,8 @@ class Partitioner {
     return pairs;
   }
 
-  // May the earlier of two kernels move up to the later one, or the later down to the earlier? Returns the common order.
+  // May the earlier of two kernels move up to the later one, or the later down to the earlier?
+  // Returns the common order.
   std::optional<int64_t> common_order(int a, int b) {
     const int lo = kern(a).order < kern(b).order ? a : b, hi = lo == a ? b : a;
     if (!kern(lo).first || *kern(lo).first > kern(hi).order) return kern(hi).order;
@@ -656,14 +670,16 @@ class Partitioner {
     drop_atoms(b, drop_b);
     for (const auto& [x, y] : pairs) p_.atoms.unite(x, y);
     absorb(a, b, *order, std::move(arrays));
-    kern(a).reasons.emplace_back(n, "two kernels meet here and become one over " + grid_text(a) +
-                                        " iterations");
+    kern(a).reasons.emplace_back(
+        n, "two kernels meet here and become one over " + grid_text(a) + " iterations");
     return true;
   }
 
   void absorb(int a, int b, int64_t order, std::set<int> arrays) {
     Kern &x = kern(a), &y = kern(b);
-    const auto append = [](auto& to, const auto& from) { to.insert(to.end(), from.begin(), from.end()); };
+    const auto append = [](auto& to, const auto& from) {
+      to.insert(to.end(), from.begin(), from.end());
+    };
     append(x.main, y.main);
     append(x.finish, y.finish);
     append(x.reasons, y.reasons);
@@ -693,7 +709,8 @@ class Partitioner {
     }
   }
 
-  // A reduction over the same space and axes as the first node of a kernel that reads the same operand.
+  // A reduction over the same space and axes as the first node of a kernel that reads the same
+  // operand.
   bool sibling(int n) {
     const Node& v = node(n);
     if (!is_reduce(v.op) || original_.count(n)) return false;
@@ -704,8 +721,7 @@ class Partitioner {
         const int k = find(it->second);
         if (kern(k).closed || kern(k).main.empty() || too_early(n, k, false)) continue;
         const int first = kern(k).main[0];
-        if (node(first).op != v.op || space(node(first)) != space(v) ||
-            node(first).arg != v.arg) {
+        if (node(first).op != v.op || space(node(first)) != space(v) || node(first).arg != v.arg) {
           continue;
         }
         bool reads = false;
@@ -770,7 +786,8 @@ class Partitioner {
 
   // ---- the end
 
-  // Pointwise kernels without readers (an optimizer's updates) become one kernel: a launch each saves nothing.
+  // Pointwise kernels without readers (an optimizer's updates) become one kernel: a launch each
+  // saves nothing.
   void gather_updates() {
     int into = -1;
     const auto count = static_cast<int>(kerns_.size());
@@ -800,7 +817,8 @@ class Partitioner {
     }
   }
 
-  // A value is stored if it is an output or another kernel reads it; but a cheap one of one or two stored arrays is evaluated by its readers.
+  // A value is stored if it is an output or another kernel reads it; but a cheap one of one or two
+  // stored arrays is evaluated by its readers.
   void find_stored() {
     std::vector<uint8_t> array(p_.nodes.size(), 0);
     for (const NodeRef& r : p_.roots) mark(r, array);
@@ -821,12 +839,11 @@ class Partitioner {
       const auto i = static_cast<size_t>(n);
       if (!stored[i] || array[i] || in_finish(n) || !is_elementwise(node(n).op)) continue;
       if (has(node(n).op, kCostly) || members(n).size() + buffers(n).size() > 2) continue;
-      const bool from_stored =
-          std::all_of(members(n).begin(), members(n).end(),
-                      [&](int s) { return stored[static_cast<size_t>(s)] != 0; });
-      const bool full = std::any_of(members(n).begin(), members(n).end(), [&](int s) {
-        return node(s).numel() >= node(n).numel();
+      const bool from_stored = std::all_of(members(n).begin(), members(n).end(), [&](int s) {
+        return stored[static_cast<size_t>(s)] != 0;
       });
+      const bool full = std::any_of(members(n).begin(), members(n).end(),
+                                    [&](int s) { return node(s).numel() >= node(n).numel(); });
       if (!from_stored || !full) continue;
       stored[i] = 0;
       kern(kern_of(n)).reasons.emplace_back(n, "not stored: its readers evaluate it again");
@@ -856,7 +873,8 @@ class Partitioner {
     for (size_t k = 0; k < kerns_.size(); k++) {
       if (kerns_[k].into < 0) live.push_back(static_cast<int>(k));
     }
-    std::sort(live.begin(), live.end(), [&](int a, int b) { return kern(a).order < kern(b).order; });
+    std::sort(live.begin(), live.end(),
+              [&](int a, int b) { return kern(a).order < kern(b).order; });
     for (int n : facts_.order) check_order(n);
     for (int k : live) {
       Group g;
@@ -878,11 +896,13 @@ class Partitioner {
   Partition& p_;
   const Target& target_;
   GraphFacts facts_;
-  std::vector<int> at_;                     // node -> kernel
+  std::vector<int> at_;  // node -> kernel
   std::vector<Kern> kerns_;
-  std::unordered_map<int, int> siblings_;   // array or member -> kernel whose first node reduces over it
-  std::unordered_map<int, std::vector<int>> reads_;  // array or member -> the last kernels that read it
-  std::unordered_map<int, int> original_;   // of a copy
+  std::unordered_map<int, int>
+      siblings_;  // array or member -> kernel whose first node reduces over it
+  std::unordered_map<int, std::vector<int>>
+      reads_;                              // array or member -> the last kernels that read it
+  std::unordered_map<int, int> original_;  // of a copy
   int64_t last_ = 0;
 };
 

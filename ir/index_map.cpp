@@ -10,8 +10,8 @@ bool is_true(const NodeRef& c) {
   return c->op == Op::Const && std::get<ScalarBits>(c->arg).bits != 0;
 }
 
-// Runs of axes whose products agree are converted by themselves, so that axes which a reshape leaves alone stay as they
-// are and no quotient of a long sum is made for them.
+// Runs of axes whose products agree are converted by themselves, so that axes which a reshape
+// leaves alone stay as they are and no quotient of a long sum is made for them.
 std::vector<NodeRef> reshape_index(const Shape& from, const Shape& to,
                                    std::span<const NodeRef> index) {
   std::vector<NodeRef> out(to.size());
@@ -111,15 +111,21 @@ Access source_access(const Node& n, const Access& at) {
   const Shape& from = n.src[0]->shape;
   Access out{{}, at.valid};
   switch (n.op) {
-    case Op::Reshape: out.index = reshape_index(n.shape, from, at.index); break;
+    case Op::Reshape:
+      out.index = reshape_index(n.shape, from, at.index);
+      break;
     case Op::Permute:
       out.index.resize(from.size());
       for (size_t i = 0; i < from.size(); i++) {
         out.index[static_cast<size_t>(n.ints()[i])] = at.index[i];
       }
       break;
-    case Op::Expand: out.index = at.index; break;
-    case Op::Pad: out = pad_access(n, at); break;
+    case Op::Expand:
+      out.index = at.index;
+      break;
+    case Op::Pad:
+      out = pad_access(n, at);
+      break;
     case Op::Shrink:
       for (size_t i = 0; i < from.size(); i++) {
         out.index.push_back(index_add(at.index[i], index_const(n.ints()[2 * i])));
@@ -132,8 +138,12 @@ Access source_access(const Node& n, const Access& at) {
         out.index[i] = index_add(index_const(from[i] - 1), at.index[i], -1);
       }
       break;
-    case Op::Window: out = window_access(n, at); break;
-    case Op::Unwindow: out = unwindow_access(n, at); break;
+    case Op::Window:
+      out = window_access(n, at);
+      break;
+    case Op::Unwindow:
+      out = unwindow_access(n, at);
+      break;
     default:
       ensure(has(n.op, kIdentity), "source_access: not a movement op");
       out.index = at.index;

@@ -1,5 +1,6 @@
-// Movement ops as substitutions on index expressions: which element of the source an index of the result means, and
-// under which condition there is one. No strided view exists anywhere; integer algebra undoes chains of these.
+// Movement ops as substitutions on index expressions: which element of the source an index of the
+// result means, and under which condition there is one. No strided view exists anywhere; integer
+// algebra undoes chains of these.
 #pragma once
 
 #include <vector>
@@ -8,14 +9,16 @@
 
 namespace lazuli {
 
-/// Coordinates of one element, an I64 expression for each axis, and the condition under which they are inside the array (null: always).
+/// Coordinates of one element, an I64 expression for each axis, and the condition under which they
+/// are inside the array (null: always).
 struct Access {
   std::vector<NodeRef> index;
   NodeRef valid;
 };
 
-/// The element of `n`'s source that element `at` of the movement node `n` is a copy of. Where the result's condition is false although that
-/// of `at` is true, `n` is zero. Coordinates along axes of size 1 become the constant 0.
+/// The element of `n`'s source that element `at` of the movement node `n` is a copy of. Where the
+/// result's condition is false although that of `at` is true, `n` is zero. Coordinates along axes
+/// of size 1 become the constant 0.
 Access source_access(const Node& n, const Access& at);
 
 /// Row-major position of `index` in an array of `shape`.

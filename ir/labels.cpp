@@ -103,7 +103,8 @@ std::pair<Piece, Piece> Atoms::split(const Piece& piece, int64_t low) {
   return {{h, high}, {l, low}};
 }
 
-// The row-major sequence of all pieces, cut anew at the sizes of `shape`; false if a cut does not divide.
+// The row-major sequence of all pieces, cut anew at the sizes of `shape`; false if a cut does not
+// divide.
 bool Atoms::reshape(const Labels& source, const Shape& shape, Labels& out) {
   Pieces flat;
   for (const Pieces& p : resolve(source)) flat.append(p.begin(), p.end());
@@ -170,7 +171,8 @@ Labels Atoms::forward(const Node& n, const Labels& source) {
       out[static_cast<size_t>(n.ints()[0])] = whole(n.shape[static_cast<size_t>(n.ints()[0])]);
       out.back() = whole(n.shape.back());
       return out;
-    default: return source;
+    default:
+      return source;
   }
 }
 

@@ -1,6 +1,8 @@
-// Where the axes of an array come from, as far as fusion needs to know. Each axis is a row-major list of pieces, and a piece is an
-// atom (an axis of a kernel, followed by identity through movement ops) or anonymous. A reshape may cut an atom in two, for all who
-// hold it. This is the subset of index algebra that decides which loops nodes can share; lowering uses the exact index maps.
+// Where the axes of an array come from, as far as fusion needs to know. Each axis is a row-major
+// list of pieces, and a piece is an atom (an axis of a kernel, followed by identity through
+// movement ops) or anonymous. A reshape may cut an atom in two, for all who hold it. This is the
+// subset of index algebra that decides which loops nodes can share; lowering uses the exact index
+// maps.
 #pragma once
 
 #include <vector>
@@ -52,8 +54,8 @@ class Atoms {
  private:
   struct Atom {
     int64_t extent = 1;
-    int other = -1;            // united with this one
-    int high = -1, low = -1;   // split into these
+    int other = -1;           // united with this one
+    int high = -1, low = -1;  // split into these
     bool live = true;
     bool part = false;
   };

@@ -20,7 +20,7 @@ const Node* array_of(const Partition& p, const Node* n) {
 
 class Planner {
  public:
-  Planner(Partition& p, const Target& target) : p_(p), target_(target) {}
+  explicit Planner(Partition& p) : p_(p) {}
 
   Plan run() {
     std::vector<int> step_of(p_.groups.size(), -1);
@@ -67,7 +67,7 @@ class Planner {
       for (const NodeRef& x : s.node->src) s.arguments.push_back(slot(array_of(p_, x)));
       s.arguments.push_back(slot(s.node));
     } else {
-      BuiltKernel built = build_kernel(p_, group, target_);
+      BuiltKernel built = build_kernel(p_, group);
       built.kernel->name = "kernel";
       verify_algorithm(*built.kernel);
       s.kernel = std::move(built.kernel);
@@ -87,7 +87,6 @@ class Planner {
   }
 
   Partition& p_;
-  const Target& target_;
   Plan plan_;
   std::unordered_map<const Node*, int> slots_;
 };
@@ -96,7 +95,7 @@ class Planner {
 
 Plan make_plan(std::span<const NodeRef> roots, const Target& target) {
   Partition p = partition(simplify(roots), target);
-  return Planner(p, target).run();
+  return Planner(p).run();
 }
 
 std::string print_plan(const Plan& plan) {
@@ -105,7 +104,8 @@ std::string print_plan(const Plan& plan) {
   for (const NodeRef& n : topological(plan.roots, true)) number.try_emplace(n, number.size());
   for (size_t i = 0; i < plan.steps.size(); i++) {
     const PlanStep& s = plan.steps[i];
-    out += s.kernel ? fmt::format("kernel {}:", i) : fmt::format("step {}: {}", i, name(s.node->op));
+    out +=
+        s.kernel ? fmt::format("kernel {}:", i) : fmt::format("step {}: {}", i, name(s.node->op));
     for (const NodeRef& m : s.members) out += fmt::format(" %{} {}", number.at(m), name(m->op));
     out += "\n";
     for (const Decision& d : plan.decisions) {

@@ -1,5 +1,6 @@
-// Values that are computed again in each kernel that reads them: much larger than all they are made of, cheap next to the memory they would go
-// through, or too large to be kept at all. Attention's scores over long sequences are the case: their size is the product of two lengths.
+// Values that are computed again in each kernel that reads them: much larger than all they are made
+// of, cheap next to the memory they would go through, or too large to be kept at all. Attention's
+// scores over long sequences are the case: their size is the product of two lengths.
 #include <algorithm>
 #include <map>
 #include <set>
@@ -10,10 +11,11 @@
 namespace lazuli {
 namespace {
 
-constexpr int64_t kTooLarge = int64_t{256} << 20;  // bytes that are never stored if they can be computed again
+constexpr int64_t kTooLarge = int64_t{256}
+                              << 20;  // bytes that are never stored if they can be computed again
 constexpr size_t kConeNodes = 16;
 constexpr int kConeContractions = 2;
-constexpr int64_t kConeDepth = 128;                // elements of a contraction that is computed again
+constexpr int64_t kConeDepth = 128;  // elements of a contraction that is computed again
 
 // What is computed again for one value: members, and how many multiplications that takes.
 struct Cone {
@@ -30,12 +32,14 @@ class Recompute {
     for (size_t i = 0; i < p_.nodes.size(); i++) {
       const int n = static_cast<int>(i);
       if (p_.role[i] != Role::Member || readers_[i].empty()) continue;
-      if (auto cone = cone_of(n); !cone.members.empty() && pays(n, cone)) cones_[n] = std::move(cone);
+      if (auto cone = cone_of(n); !cone.members.empty() && pays(n, cone))
+        cones_[n] = std::move(cone);
     }
     if (cones_.empty()) return {};
     for (size_t i = 0; i < p_.nodes.size(); i++) {
       const Role r = p_.role[i];
-      if (r == Role::Member || r == Role::Library) plain_[static_cast<int>(i)] = rebuilt(static_cast<int>(i));
+      if (r == Role::Member || r == Role::Library)
+        plain_[static_cast<int>(i)] = rebuilt(static_cast<int>(i));
     }
     for (const NodeRef& root : p_.roots) result_.roots.push_back(version(p_.of(root), -1));
     return std::move(result_);
@@ -144,7 +148,8 @@ class Recompute {
     return versions_[{x, g}] = with_src(p_.nodes[static_cast<size_t>(x)], std::move(src));
   }
 
-  // Node x for kernel g, computed from marked copies of what lies below the cone: the mark keeps it apart from the original.
+  // Node x for kernel g, computed from marked copies of what lies below the cone: the mark keeps it
+  // apart from the original.
   NodeRef copy(int x, int g, const std::set<int>& cone) {
     if (const auto it = copies_.find({x, g}); it != copies_.end()) return it->second;
     const NodeRef& n = p_.nodes[static_cast<size_t>(x)];
@@ -158,7 +163,11 @@ class Recompute {
       if (is_member(x)) result_.originals[r] = plain_.at(x);
     } else {
       const NodeRef below = is_member(x) ? plain_.at(x) : n;
-      r = make({.op = Op::Checkpoint, .dtype = n->dtype, .shape = n->shape, .arg = next_serial(), .src = {below}});
+      r = make({.op = Op::Checkpoint,
+                .dtype = n->dtype,
+                .shape = n->shape,
+                .arg = next_serial(),
+                .src = {below}});
     }
     return copies_[{x, g}] = r;
   }
@@ -174,6 +183,8 @@ class Recompute {
 
 }  // namespace
 
-Recomputed recompute(const Partition& p, const Target& target) { return Recompute(p, target).run(); }
+Recomputed recompute(const Partition& p, const Target& target) {
+  return Recompute(p, target).run();
+}
 
 }  // namespace lazuli

@@ -10,8 +10,12 @@
 namespace lazuli {
 namespace {
 
-uint64_t bits_of(const NodeRef& constant) { return std::get<ScalarBits>(constant->arg).bits; }
-NodeRef zero(const Node& n) { return constant(Scalar(0), n.dtype, n.shape); }
+uint64_t bits_of(const NodeRef& constant) {
+  return std::get<ScalarBits>(constant->arg).bits;
+}
+NodeRef zero(const Node& n) {
+  return constant(Scalar(0), n.dtype, n.shape);
+}
 
 // ---- rules
 
@@ -50,11 +54,11 @@ struct Neutral {
   bool left, floats, integers;
 };
 constexpr Neutral kNeutral[] = {
-    {Op::Mul, 1, true, true, true},    {Op::Div, 1, false, true, false},
-    {Op::IDiv, 1, false, false, true}, {Op::Sub, 0, false, true, true},
+    {Op::Mul, 1, true, true, true},     {Op::Div, 1, false, true, false},
+    {Op::IDiv, 1, false, false, true},  {Op::Sub, 0, false, true, true},
     {Op::Add, -0.0, true, true, false}, {Op::Add, 0, true, false, true},
-    {Op::Or, 0, true, false, true},    {Op::Xor, 0, true, false, true},
-    {Op::Shl, 0, false, false, true},  {Op::Shr, 0, false, false, true},
+    {Op::Or, 0, true, false, true},     {Op::Xor, 0, true, false, true},
+    {Op::Shl, 0, false, false, true},   {Op::Shr, 0, false, false, true},
 };
 
 NodeRef neutral_operand(const NodeRef& n, Simplifier&) {
@@ -87,8 +91,10 @@ NodeRef equal_operands(const NodeRef& n, Simplifier&) {
     case Op::Min:
     case Op::And:
     case Op::Or:
-    case Op::Where: return n->src.back();
-    default: return {};
+    case Op::Where:
+      return n->src.back();
+    default:
+      return {};
   }
 }
 
@@ -172,10 +178,13 @@ constexpr Rule kAlgebra[] = {
 
 }  // namespace
 
-std::span<const Rule> algebra_rules() { return kAlgebra; }
+std::span<const Rule> algebra_rules() {
+  return kAlgebra;
+}
 
 NodeRef constant_of_bits(uint64_t bits, DType dtype, Shape shape) {
-  return make({.op = Op::Const, .dtype = dtype, .shape = std::move(shape), .arg = ScalarBits{bits}});
+  return make(
+      {.op = Op::Const, .dtype = dtype, .shape = std::move(shape), .arg = ScalarBits{bits}});
 }
 
 bool Simplifier::read_once(const NodeRef& n) const {
@@ -195,7 +204,8 @@ NodeRef Simplifier::operator()(NodeRef n) {
     }
     return {};
   };
-  // A rule that moves an op towards the leaves calls back for every node on the way: far enough is far enough.
+  // A rule that moves an op towards the leaves calls back for every node on the way: far enough is
+  // far enough.
   constexpr int kDeepest = 48;
   if (depth_ >= kDeepest) return n;
   depth_++;
@@ -210,7 +220,8 @@ NodeRef Simplifier::operator()(NodeRef n) {
 
 namespace {
 
-std::vector<NodeRef> simplify_once(std::span<const NodeRef> roots, std::vector<std::string>* trace) {
+std::vector<NodeRef> simplify_once(std::span<const NodeRef> roots,
+                                   std::vector<std::string>* trace) {
   Simplifier simplifier(trace);
   const std::vector<NodeRef> order = topological(roots, true);
   std::unordered_map<const Node*, int> uses;
@@ -243,7 +254,8 @@ std::vector<NodeRef> simplify_once(std::span<const NodeRef> roots, std::vector<s
 
 }  // namespace
 
-// A rule that waits for a node to have one reader may find it so only after others have been applied.
+// A rule that waits for a node to have one reader may find it so only after others have been
+// applied.
 std::vector<NodeRef> simplify(std::span<const NodeRef> roots, std::vector<std::string>* trace) {
   constexpr int kMostPasses = 4;
   std::vector<NodeRef> now(roots.begin(), roots.end());

@@ -1,6 +1,6 @@
-// Exact rewriting of the tensor graph before it is partitioned: what only the graph needs is stripped, constants are folded, movement is
-// composed, and algebra that hides contractions is undone. Every value keeps its bits, except that sums may be reassociated
-// where the rule says so.
+// Exact rewriting of the tensor graph before it is partitioned: what only the graph needs is
+// stripped, constants are folded, movement is composed, and algebra that hides contractions is
+// undone. Every value keeps its bits, except that sums may be reassociated where the rule says so.
 #pragma once
 
 #include <string>
@@ -10,8 +10,8 @@
 
 namespace lazuli {
 
-/// The simplified roots, in the same order, with shapes and dtypes unchanged. Realised nodes are leaves. `trace`, if given, receives one line
-/// for each rule applied. Linear in the nodes.
+/// The simplified roots, in the same order, with shapes and dtypes unchanged. Realised nodes are
+/// leaves. `trace`, if given, receives one line for each rule applied. Linear in the nodes.
 std::vector<NodeRef> simplify(std::span<const NodeRef> roots,
                               std::vector<std::string>* trace = nullptr);
 

@@ -1,5 +1,5 @@
-// Rules on movement: chains are composed, constants do not move, and what would be computed on repeated values is computed before they
-// are repeated.
+// Rules on movement: chains are composed, constants do not move, and what would be computed on
+// repeated values is computed before they are repeated.
 #include <algorithm>
 
 #include "core/error.h"
@@ -10,15 +10,24 @@ namespace lazuli {
 
 NodeRef move_like(const NodeRef& m, const NodeRef& x) {
   switch (m->op) {
-    case Op::Reshape: return reshape(x, m->shape);
-    case Op::Permute: return permute(x, m->ints());
-    case Op::Expand: return expand(x, m->shape);
-    case Op::Pad: return pad(x, m->ints());
-    case Op::Shrink: return shrink(x, m->ints());
-    case Op::Flip: return flip(x, m->ints());
-    case Op::Window: return window(x, m->ints()[0], m->ints()[1], m->ints()[2], m->ints()[3]);
-    case Op::Unwindow: return unwindow(x, m->ints()[0], m->ints()[1], m->ints()[2], m->ints()[3]);
-    default: internal_error("move_like: not a movement op");
+    case Op::Reshape:
+      return reshape(x, m->shape);
+    case Op::Permute:
+      return permute(x, m->ints());
+    case Op::Expand:
+      return expand(x, m->shape);
+    case Op::Pad:
+      return pad(x, m->ints());
+    case Op::Shrink:
+      return shrink(x, m->ints());
+    case Op::Flip:
+      return flip(x, m->ints());
+    case Op::Window:
+      return window(x, m->ints()[0], m->ints()[1], m->ints()[2], m->ints()[3]);
+    case Op::Unwindow:
+      return unwindow(x, m->ints()[0], m->ints()[1], m->ints()[2], m->ints()[3]);
+    default:
+      internal_error("move_like: not a movement op");
   }
 }
 
@@ -36,8 +45,10 @@ NodeRef same_again(const NodeRef& n, Simplifier&) {
   const NodeRef &s = n->src[0], &x = s->src[0];
   const auto rank = static_cast<size_t>(x->rank());
   switch (n->op) {
-    case Op::Reshape: return reshape(x, n->shape);
-    case Op::Expand: return expand(x, n->shape);
+    case Op::Reshape:
+      return reshape(x, n->shape);
+    case Op::Expand:
+      return expand(x, n->shape);
     case Op::Permute: {
       Ints order;
       for (int64_t a : n->ints()) order.push_back(s->ints()[static_cast<size_t>(a)]);
@@ -62,7 +73,8 @@ NodeRef same_again(const NodeRef& n, Simplifier&) {
                                     s->ints().end(), std::back_inserter(axes));
       return flip(x, axes);
     }
-    default: return {};
+    default:
+      return {};
   }
 }
 
@@ -83,7 +95,8 @@ NodeRef shrink_of_pad(const NodeRef& n, Simplifier& s) {
   return pad(s(shrink(x, range)), around);
 }
 
-// Padding of other axes than a source's movement touches comes first, so that padding meets padding.
+// Padding of other axes than a source's movement touches comes first, so that padding meets
+// padding.
 NodeRef pad_first(const NodeRef& n, Simplifier& s) {
   if (n->op != Op::Pad) return {};
   const NodeRef &m = n->src[0], &around = n;
@@ -207,7 +220,8 @@ NodeRef windows_side_by_side(const NodeRef& n, Simplifier& s) {
   return permute(s(reshape(whole, shape)), order);
 }
 
-// Repetition is kept outermost: permute(repeat(x)) = repeat(permute(x)), and for a reshape that leaves the repeated axes alone too.
+// Repetition is kept outermost: permute(repeat(x)) = repeat(permute(x)), and for a reshape that
+// leaves the repeated axes alone too.
 NodeRef move_before_repeating(const NodeRef& n, Simplifier& s) {
   if ((n->op != Op::Permute && n->op != Op::Reshape) || !is_op(n->src[0], Op::Expand)) return {};
   const NodeRef &e = n->src[0], &x = e->src[0];
@@ -235,10 +249,14 @@ NodeRef move_inside_repeating(const NodeRef& n, Simplifier& s) {
   const NodeRef &e = n->src[0], &x = e->src[0];
   const auto touches = [&](size_t a) {
     switch (n->op) {
-      case Op::Pad: return n->ints()[2 * a] != 0 || n->ints()[2 * a + 1] != 0;
-      case Op::Window: return n->ints()[0] == static_cast<int64_t>(a);
-      case Op::Unwindow: return n->ints()[0] == static_cast<int64_t>(a) || a + 1 == e->shape.size();
-      default: return false;
+      case Op::Pad:
+        return n->ints()[2 * a] != 0 || n->ints()[2 * a + 1] != 0;
+      case Op::Window:
+        return n->ints()[0] == static_cast<int64_t>(a);
+      case Op::Unwindow:
+        return n->ints()[0] == static_cast<int64_t>(a) || a + 1 == e->shape.size();
+      default:
+        return false;
     }
   };
   Shape small = e->shape;
@@ -301,8 +319,8 @@ NodeRef repeat_last(const NodeRef& n, Simplifier& s) {
   bool any = false, all_constant = true;
   for (size_t i = 0; i < small.size(); i++) {
     if (small[i] == 1) continue;
-    const bool common = std::all_of(n->src.begin(), n->src.end(),
-                                    [&](const NodeRef& x) { return repeats(x, i); });
+    const bool common =
+        std::all_of(n->src.begin(), n->src.end(), [&](const NodeRef& x) { return repeats(x, i); });
     if (common) small[i] = 1;
     any |= common;
   }
@@ -318,8 +336,9 @@ NodeRef repeat_last(const NodeRef& n, Simplifier& s) {
   return expand(s(std::move(inner)), n->shape);
 }
 
-// An unwindow of what does not depend on the place in a window: out[i, k] = x[(i - k*dilation) / step]. Spread by the step, padded and
-// windowed from the end, it is the same without a division, and a contraction may read it as it reads a convolution's input.
+// An unwindow of what does not depend on the place in a window: out[i, k] = x[(i - k*dilation) /
+// step]. Spread by the step, padded and windowed from the end, it is the same without a division,
+// and a contraction may read it as it reads a convolution's input.
 NodeRef unwindow_of_repeated(const NodeRef& n, Simplifier& s) {
   if (n->op != Op::Unwindow) return {};
   const NodeRef& x = n->src[0];
@@ -376,6 +395,8 @@ constexpr Rule kMovementRules[] = {
 
 }  // namespace
 
-std::span<const Rule> movement_rules() { return kMovementRules; }
+std::span<const Rule> movement_rules() {
+  return kMovementRules;
+}
 
 }  // namespace lazuli

@@ -1,5 +1,5 @@
-// Rules on reductions. Sums may be reassociated: the sum of sums is one sum, and the sum of a sum of products is a sum for each product, because
-// each of them alone is a contraction.
+// Rules on reductions. Sums may be reassociated: the sum of sums is one sum, and the sum of a sum
+// of products is a sum for each product, because each of them alone is a contraction.
 #include <algorithm>
 
 #include "core/error.h"
@@ -25,7 +25,8 @@ const Node* base_of(const NodeRef& n) {
   return x;
 }
 
-// A product of factors that are both smaller than it: worth nothing by itself, a contraction once summed.
+// A product of factors that are both smaller than it: worth nothing by itself, a contraction once
+// summed.
 bool is_outer_product(const NodeRef& n) {
   return is_op(n, Op::Mul) && base_of(n->src[0])->numel() < n->numel() &&
          base_of(n->src[1])->numel() < n->numel();
@@ -126,9 +127,12 @@ NodeRef move_leading(const NodeRef& move, NodeRef y, size_t extra, Simplifier& s
     return shape;
   };
   switch (move->op) {
-    case Op::Reshape: return s(reshape(y, with_extra(move->shape)));
-    case Op::Expand: return s(expand(y, with_extra(move->shape)));
-    case Op::Flip: return s(flip(y, move->ints()));
+    case Op::Reshape:
+      return s(reshape(y, with_extra(move->shape)));
+    case Op::Expand:
+      return s(expand(y, with_extra(move->shape)));
+    case Op::Flip:
+      return s(flip(y, move->ints()));
     case Op::Permute: {
       Ints order = move->ints();
       for (size_t i = 0; i < extra; i++) order.push_back(static_cast<int64_t>(lead + i));
@@ -157,7 +161,8 @@ NodeRef move_leading(const NodeRef& move, NodeRef y, size_t extra, Simplifier& s
       y = s(unwindow(s(permute(y, order)), arg[0], arg[1], arg[2], arg[3]));
       return s(permute(y, back));
     }
-    default: internal_error("move_leading: such a node does not move");
+    default:
+      internal_error("move_leading: such a node does not move");
   }
 }
 
@@ -176,7 +181,8 @@ bool repeats(const NodeRef& factor, size_t axis) {
   return is_op(factor, Op::Expand) && factor->src[0]->shape[axis] == 1;
 }
 
-// An unwindow of a product: a factor that only repeats along the windows stays whole, since the other one is zero where there is no window.
+// An unwindow of a product: a factor that only repeats along the windows stays whole, since the
+// other one is zero where there is no window.
 bool unwindow_factors(const NodeRef& move, NodeRef& a, NodeRef& b, size_t extra, Simplifier& s) {
   const auto axis = static_cast<size_t>(move->ints()[0]);
   if (repeats(a, axis) && repeats(b, axis)) return false;
@@ -192,8 +198,9 @@ bool unwindow_factors(const NodeRef& move, NodeRef& a, NodeRef& b, size_t extra,
   return true;
 }
 
-// sum{A} M(sum{B} f) = sum{A, B} M(f): a sum behind movement goes on as one sum. With an unwindow in M this is the gradient of a convolution by
-// its input, which is a contraction again; f must then be a product, into whose factors M is moved.
+// sum{A} M(sum{B} f) = sum{A, B} M(f): a sum behind movement goes on as one sum. With an unwindow
+// in M this is the gradient of a convolution by its input, which is a contraction again; f must
+// then be a product, into whose factors M is moved.
 NodeRef sum_of_moved_sum(const NodeRef& n, Simplifier& s) {
   if (n->op != Op::ReduceAdd) return {};
   NodeRef inner;
@@ -236,7 +243,8 @@ NodeRef sum_of_moved_sum(const NodeRef& n, Simplifier& s) {
   return reduce(Op::ReduceAdd, product, axes);
 }
 
-// A product behind movement: the factors are moved instead, so that the sum is seen to be a contraction.
+// A product behind movement: the factors are moved instead, so that the sum is seen to be a
+// contraction.
 NodeRef sum_of_moved_product(const NodeRef& n, Simplifier& s) {
   if (n->op != Op::ReduceAdd || !is_movement(n->src[0]->op)) return {};
   NodeRef product;
@@ -251,7 +259,8 @@ NodeRef sum_of_moved_product(const NodeRef& n, Simplifier& s) {
   return reduce(Op::ReduceAdd, s(elementwise(Op::Mul, {a, b})), n->ints());
 }
 
-// The sum of the windows of each element where no two windows overlap: one of them, or none. out[i] = x[i / step, i % step].
+// The sum of the windows of each element where no two windows overlap: one of them, or none. out[i]
+// = x[i / step, i % step].
 NodeRef sum_of_disjoint_windows(const NodeRef& n, Simplifier& s) {
   if (n->op != Op::ReduceAdd || !is_op(n->src[0], Op::Unwindow)) return {};
   const NodeRef &u = n->src[0], &x = u->src[0];
@@ -314,6 +323,8 @@ constexpr Rule kReductions[] = {
 
 }  // namespace
 
-std::span<const Rule> reduction_rules() { return kReductions; }
+std::span<const Rule> reduction_rules() {
+  return kReductions;
+}
 
 }  // namespace lazuli

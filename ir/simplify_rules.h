@@ -1,5 +1,6 @@
-// The rules of the simplifier, as tables. A rule looks at one node whose sources are simplified already, and gives the node that takes its place, or
-// null. What a rule builds it passes through Simplifier::operator(), so results are in normal form too.
+// The rules of the simplifier, as tables. A rule looks at one node whose sources are simplified
+// already, and gives the node that takes its place, or null. What a rule builds it passes through
+// Simplifier::operator(), so results are in normal form too.
 #pragma once
 
 #include <span>
@@ -39,8 +40,12 @@ class Simplifier {
 };
 
 /// Is `n` such an op and not realised: rules must not look below a realised node.
-inline bool is_op(const NodeRef& n, Op op) { return n->op == op && !n->realised(); }
-inline bool is_constant(const NodeRef& n) { return is_op(n, Op::Const); }
+inline bool is_op(const NodeRef& n, Op op) {
+  return n->op == op && !n->realised();
+}
+inline bool is_constant(const NodeRef& n) {
+  return is_op(n, Op::Const);
+}
 /// The movement node `move` with another source, of the same shape as its own.
 NodeRef move_like(const NodeRef& move, const NodeRef& source);
 NodeRef constant_of_bits(uint64_t bits, DType dtype, Shape shape);

@@ -1,5 +1,6 @@
-// From a group to the algorithm of its kernel. Axes are found by following the pieces of every member's space back to the members it reads, so that
-// stages share an axis where the graph says that they iterate over the same thing; the expressions themselves use the exact index maps.
+// From a group to the algorithm of its kernel. Axes are found by following the pieces of every
+// member's space back to the members it reads, so that stages share an axis where the graph says
+// that they iterate over the same thing; the expressions themselves use the exact index maps.
 #include <algorithm>
 #include <map>
 #include <optional>
@@ -21,18 +22,22 @@ std::string axis_name(size_t i) {
 
 std::string value_name(Op op) {
   switch (op) {
-    case Op::ReduceAdd: return "sum";
-    case Op::ReduceMul: return "prod";
-    case Op::ReduceMax: return "max";
-    case Op::ReduceMin: return "min";
-    default: return std::string(name(op));
+    case Op::ReduceAdd:
+      return "sum";
+    case Op::ReduceMul:
+      return "prod";
+    case Op::ReduceMax:
+      return "max";
+    case Op::ReduceMin:
+      return "min";
+    default:
+      return std::string(name(op));
   }
 }
 
 class KernelBuilder {
  public:
-  KernelBuilder(Partition& p, const Group& group, const Target& target)
-      : p_(p), group_(group), target_(target) {
+  KernelBuilder(Partition& p, const Group& group) : p_(p), group_(group) {
     for (int n : group.main) made_[n];
     for (int n : group.finish) made_[n].finish = true;
   }
@@ -55,14 +60,14 @@ class KernelBuilder {
 
   // What the kernel makes of a member.
   struct Made {
-    Labels space;            // axes of its space
-    int value = -1;          // -1: not yet, or inlined
+    Labels space;    // axes of its space
+    int value = -1;  // -1: not yet, or inlined
     std::vector<NodeRef> dims;
-    bool inlined = false;    // evaluated by its readers
-    bool dead = false;       // nobody needs it here
+    bool inlined = false;  // evaluated by its readers
+    bool dead = false;     // nobody needs it here
     bool finish = false;
-    int level = 0;           // reductions on the way to it
-    int layout = -1;         // the member in whose order it is stored
+    int level = 0;    // reductions on the way to it
+    int layout = -1;  // the member in whose order it is stored
     // a sum in parts: the value of the parts, the axes it keeps, and the pieces of its chunks
     int part = -1;
     Labels part_space;
@@ -88,7 +93,8 @@ class KernelBuilder {
     return it != reads_.end() ? it->second : reads_.emplace(n, find_reads(n)).first->second;
   }
 
-  // Members read by member n, with the way they are reached. Nodes are visited from users to sources.
+  // Members read by member n, with the way they are reached. Nodes are visited from users to
+  // sources.
   std::map<int, Reach> find_reads(int n) const {
     std::map<int, Reach> found;
     std::map<int, Reach, std::greater<>> open;
@@ -123,7 +129,8 @@ class KernelBuilder {
 
   bool is_stored(int n) const { return p_.stored[static_cast<size_t>(n)]; }
 
-  // Where a member is computed: a reduction by itself, a pointwise one in the stage of its shape and level.
+  // Where a member is computed: a reduction by itself, a pointwise one in the stage of its shape
+  // and level.
   struct Home {
     int reduction = -1;
     bool finish = false;
@@ -156,7 +163,8 @@ class KernelBuilder {
     }
   }
 
-  // Is pointwise member m evaluated where it is read: once, or by several readers of one stage, or because that is cheap.
+  // Is pointwise member m evaluated where it is read: once, or by several readers of one stage, or
+  // because that is cheap.
   bool inlines(int m, const std::vector<std::pair<int, Reach>>& readers,
                const std::map<int, Home>& home) {
     // The parts of a long sum are computed in the main part.
@@ -176,7 +184,8 @@ class KernelBuilder {
     return !repeats && is_cheap(m);
   }
 
-  // A few operations on array elements and on values much smaller than the result, such as a row's mean.
+  // A few operations on array elements and on values much smaller than the result, such as a row's
+  // mean.
   bool is_cheap(int m) const {
     constexpr int kCheapNodes = 6, kCheapLoads = 2;
     const int64_t size = node(m).numel();
@@ -301,7 +310,8 @@ class KernelBuilder {
     return labels;
   }
 
-  // The same pieces under other axes: the finish part walks what the main part wrote in a nest of its own.
+  // The same pieces under other axes: the finish part walks what the main part wrote in a nest of
+  // its own.
   Labels renamed(const Labels& labels) {
     Labels out;
     for (const Pieces& l : labels) {
@@ -327,7 +337,8 @@ class KernelBuilder {
     }
     const bool main_part = !finish || is_reduce(v.op);
     if (main_part && !is_contraction(v)) {
-      if (const auto s = array_labels(n, shape)) l = p_.atoms.unify(l, *s, shape, Atoms::Join::First);
+      if (const auto s = array_labels(n, shape))
+        l = p_.atoms.unify(l, *s, shape, Atoms::Join::First);
     }
     if (finish && is_reduce(v.op)) {
       made.part_space = complete(l);
@@ -342,8 +353,8 @@ class KernelBuilder {
     if (!finish && !is_contraction(v)) note_arrays(n, made.space);
   }
 
-  // Stages that walk the same array in the same way share axes, so that they may share storage. Contractions do not: one's
-  // row is another's column.
+  // Stages that walk the same array in the same way share axes, so that they may share storage.
+  // Contractions do not: one's row is another's column.
   void note_arrays(int n, const Labels& space_labels) {
     const auto fresh = [&](int x) { return is_stored(x) && !arrays_.count(x); };
     for (auto& [x, l] : input_labels(p_, n, space_labels, fresh)) arrays_.emplace(x, std::move(l));
@@ -380,20 +391,21 @@ class KernelBuilder {
     return r;
   }
 
-  // Pieces of the reduced axes that count the parts of a long sum: their number follows from the shape alone. Rows of
-  // contractions stay in blocks that can be tiled.
+  // Pieces of the reduced axes that count the parts of a long sum: their number follows from the
+  // shape alone. Rows of contractions stay in blocks that can be tiled.
   Pieces chunks_of(int n, const Labels& labels) {
-    constexpr int64_t kSmall = 1 << 15, kWork = 1 << 17, kTiled = 1 << 18, kFewest = 16, kMost = 256,
-                      kTileRows = 64;
+    constexpr int64_t kSmall = 1 << 15, kWork = 1 << 17, kTiled = 1 << 18, kFewest = 16,
+                      kMost = 256, kTileRows = 64;
     const Node& v = node(n);
     const int64_t work = numel(space(v));
-    const bool beside_contraction =
-        std::any_of(group_.main.begin(), group_.main.end(), [&](int m) { return is_contraction(node(m)); });
-    if (work <= (beside_contraction ? kTiled : kSmall) && (beside_contraction || reads(n).empty())) {
+    const bool beside_contraction = std::any_of(group_.main.begin(), group_.main.end(),
+                                                [&](int m) { return is_contraction(node(m)); });
+    if (work <= (beside_contraction ? kTiled : kSmall) &&
+        (beside_contraction || reads(n).empty())) {
       return {};
     }
-    const int64_t wanted =
-        std::min(std::clamp(work / kWork, kFewest, kMost), work / (4 * std::max<int64_t>(v.numel(), 1)));
+    const int64_t wanted = std::min(std::clamp(work / kWork, kFewest, kMost),
+                                    work / (4 * std::max<int64_t>(v.numel(), 1)));
     Pieces chunks;
     int64_t count = 1;
     for (size_t i = 0; i < labels.size(); i++) {
@@ -424,7 +436,8 @@ class KernelBuilder {
     return a;
   }
 
-  // Atoms that were cut apart for the sake of a label, but follow each other wherever they occur here, stay one axis.
+  // Atoms that were cut apart for the sake of a label, but follow each other wherever they occur
+  // here, stay one axis.
   void find_runs() {
     constexpr int kNone = -1, kMany = -2;
     std::map<int, int> next, before;
@@ -503,7 +516,8 @@ class KernelBuilder {
     return it->second;
   }
 
-  // Coordinates of a value's dims from those of its node's axes. Where the element is not inside, any element may be read.
+  // Coordinates of a value's dims from those of its node's axes. Where the element is not inside,
+  // any element may be read.
   NodeRef read_value(int n, const Access& at) {
     return read_at(made_.at(n), node(n), output_labels(n), at);
   }
@@ -537,7 +551,8 @@ class KernelBuilder {
     auto operator<=>(const Key&) const = default;
   };
 
-  // The element of node n at `at`; any number where at.valid is false, and then nothing outside an array is read.
+  // The element of node n at `at`; any number where at.valid is false, and then nothing outside an
+  // array is read.
   NodeRef element(int n, const Access& at) {
     Key key{n, {at.valid.get()}};
     for (const NodeRef& i : at.index) key.at.push_back(i.get());
@@ -588,7 +603,8 @@ class KernelBuilder {
     return scalar_op(v.op, v.dtype, std::move(src));
   }
 
-  // A padded operand of a contraction is a value of its own, so that the inner loops need no condition.
+  // A padded operand of a contraction is a value of its own, so that the inner loops need no
+  // condition.
   NodeRef padded(int n, const Access& at) {
     Made& made = pads_[n];
     if (made.value < 0) {
@@ -641,7 +657,8 @@ class KernelBuilder {
     reduce_to(n, std::move(e), s.kept, s.reduced);
   }
 
-  // The value of reduction n; a sum of a 16-bit float is accumulated in f32 and rounded by a value of its own.
+  // The value of reduction n; a sum of a 16-bit float is accumulated in f32 and rounded by a value
+  // of its own.
   void reduce_to(int n, NodeRef e, const std::vector<NodeRef>& kept,
                  const std::vector<NodeRef>& reduced) {
     const Node& v = node(n);
@@ -745,9 +762,9 @@ class KernelBuilder {
     internal_error("a stage of another kernel");
   }
 
-  // The last stage that can take a value: its axes are the same, everything the value reads is made before it or at
-  // the same point of it. Sums of products, which are tiled, stay alone; reductions go beside reductions, and parts of
-  // a sum over rows beside what the rows store.
+  // The last stage that can take a value: its axes are the same, everything the value reads is made
+  // before it or at the same point of it. Sums of products, which are tiled, stay alone; reductions
+  // go beside reductions, and parts of a sum over rows beside what the rows store.
   Stage* host(const NodeRef& e, const std::vector<NodeRef>& axes, Op reduce, bool part) {
     if (reduce == Op::ReduceAdd && tiled(e, axes)) return nullptr;
     size_t first = 0;  // stages before this one are too early
@@ -802,15 +819,14 @@ class KernelBuilder {
 
   Partition& p_;
   const Group& group_;
-  const Target& target_;
   Kernel kernel_;
   std::vector<int> arguments_;
   std::map<int, Made> made_;
   std::map<int, std::map<int, Reach>> reads_;  // of members
   std::map<int, std::optional<Labels>> label_memo_[2];
-  std::map<int, NodeRef> axes_;   // atom -> axis
-  std::map<int, int> follows_;    // atoms that are one axis with the next
-  std::map<int, int> slots_;      // node -> argument
+  std::map<int, NodeRef> axes_;     // atom -> axis
+  std::map<int, int> follows_;      // atoms that are one axis with the next
+  std::map<int, int> slots_;        // node -> argument
   std::map<int, size_t> stage_of_;  // value -> stage
   std::map<int, Labels> arrays_;    // array -> axes along which main members read it
   std::map<int, Made> pads_;        // padded operands
@@ -821,9 +837,8 @@ class KernelBuilder {
 
 }  // namespace
 
-BuiltKernel build_kernel(Partition& p, const Group& group, const Target& target) {
-  BuiltKernel r = KernelBuilder(p, group, target).build();
-  return r;
+BuiltKernel build_kernel(Partition& p, const Group& group) {
+  return KernelBuilder(p, group).build();
 }
 
 }  // namespace lazuli

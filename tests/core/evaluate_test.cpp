@@ -71,11 +71,14 @@ TEST_CASE("rounding goes to the even neighbour and the sign of NaN is NaN") {
 }
 
 TEST_CASE("digamma and lgamma are right at known points") {
-  CHECK(apply(Op::Digamma, DType::F64, {1}) == doctest::Approx(-0.57721566490153286).epsilon(1e-15));
-  CHECK(apply(Op::Digamma, DType::F64, {-0.5}) == doctest::Approx(0.036489973978576521).epsilon(1e-13));
+  CHECK(apply(Op::Digamma, DType::F64, {1}) ==
+        doctest::Approx(-0.57721566490153286).epsilon(1e-15));
+  CHECK(apply(Op::Digamma, DType::F64, {-0.5}) ==
+        doctest::Approx(0.036489973978576521).epsilon(1e-13));
   CHECK(apply(Op::Digamma, DType::F64, {0.0}) == -kInfinity);
   CHECK(std::isnan(apply(Op::Digamma, DType::F64, {-3})));
-  CHECK(apply(Op::Lgamma, DType::F64, {0.5}) == doctest::Approx(0.57236494292470009).epsilon(1e-15));
+  CHECK(apply(Op::Lgamma, DType::F64, {0.5}) ==
+        doctest::Approx(0.57236494292470009).epsilon(1e-15));
   CHECK(apply(Op::Lgamma, DType::F32, {-2}) == kInfinity);
 }
 

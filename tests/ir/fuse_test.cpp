@@ -34,7 +34,9 @@ NodeRef numbers(Shape shape) {
   }
   return test::buffer_of(DType::F32, std::move(shape), v);
 }
-NodeRef ew(Op op, Sources src) { return elementwise(op, std::move(src)); }
+NodeRef ew(Op op, Sources src) {
+  return elementwise(op, std::move(src));
+}
 
 NodeRef matmul(const NodeRef& a, const NodeRef& b) {
   const int64_t m = a->shape[0], k = a->shape[1], n = b->shape[1];
@@ -99,21 +101,26 @@ TEST_CASE("decisions give their reasons with numbers") {
   const NodeRef x = numbers({64, 96}), w = numbers({96, 80});
   const NodeRef y = ew(Op::Tanh, {matmul(x, w)});
   CHECK(has_reason(reasons({y}, target), "shares 64x80 iterations"));
-  CHECK(has_reason(reasons({reduce(Op::ReduceAdd, ew(Op::Exp, {x}), {0})}, target), "starts a kernel"));
+  CHECK(has_reason(reasons({reduce(Op::ReduceAdd, ew(Op::Exp, {x}), {0})}, target),
+                   "starts a kernel"));
   const NodeRef e = ew(Op::Exp, {x});
   CHECK(has_reason(reasons({e, reduce(Op::ReduceAdd, e, {0})}, target), "sum over the grid"));
   const NodeRef scalar = reduce(Op::ReduceMax, e, {0, 1});
-  CHECK(has_reason(reasons({ew(Op::Sub, {e, expand(reshape(scalar, {1, 1}), {64, 96})})}, target), "needs a barrier"));
+  CHECK(has_reason(reasons({ew(Op::Sub, {e, expand(reshape(scalar, {1, 1}), {64, 96})})}, target),
+                   "needs a barrier"));
   Target tiny = target;
   tiny.l2 = 4096;
   const NodeRef second = matmul(ew(Op::Tanh, {matmul(x, w)}), numbers({80, 40}));
   CHECK(has_reason(reasons({second}, tiny), "would walk"));
 }
 
-TEST_CASE("a chain of pointwise nodes becomes kernels of at most 256 nodes, equal where they do the same") {
+TEST_CASE(
+    "a chain of pointwise nodes becomes kernels of at most 256 nodes, equal where they do the "
+    "same") {
   const NodeRef x = numbers({64});
   NodeRef y = x;
-  for (int i = 0; i < 20000; i++) y = i % 4 == 0 ? ew(Op::Tanh, {y}) : ew(i % 2 ? Op::Add : Op::Mul, {y, x});
+  for (int i = 0; i < 20000; i++)
+    y = i % 4 == 0 ? ew(Op::Tanh, {y}) : ew(i % 2 ? Op::Add : Op::Mul, {y, x});
   const Plan plan = make_plan({&y, 1}, named_target("x86-64-v3"));
   CHECK(plan.steps.size() >= 20000 / 256);
   CHECK(plan.steps.size() <= 20000 / 200);
@@ -124,7 +131,8 @@ TEST_CASE("a chain of pointwise nodes becomes kernels of at most 256 nodes, equa
 
 TEST_CASE("long chains of movement are cut before they grow too deep to evaluate") {
   NodeRef y = numbers({8, 8});
-  for (int i = 0; i < 5000; i++) y = i % 2 ? permute(y, {1, 0}) : reshape(flip(reshape(y, {64}), {0}), {8, 8});
+  for (int i = 0; i < 5000; i++)
+    y = i % 2 ? permute(y, {1, 0}) : reshape(flip(reshape(y, {64}), {0}), {8, 8});
   const Plan plan = make_plan({&y, 1}, named_target("x86-64-v3"));
   const auto got = test::run_plan(plan);
   realize_reference({&y, 1});

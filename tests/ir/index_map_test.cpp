@@ -35,7 +35,8 @@ Elements through_map(const NodeRef& n) {
   const NodeRef flat = flat_index(at.index, n->src[0]->shape);
   kernel.add_value(s, "out", load(in, DType::I64, flat, at.valid), axes, Op::Count_, out);
   verify_algorithm(kernel);
-  std::vector<Elements> arguments{test::elements(*n->src[0]), Elements(static_cast<size_t>(n->numel()))};
+  std::vector<Elements> arguments{test::elements(*n->src[0]),
+                                  Elements(static_cast<size_t>(n->numel()))};
   test::run_kernel(kernel, arguments);
   return arguments[1];
 }
@@ -89,7 +90,8 @@ TEST_CASE("a reshape and its inverse cancel") {
   const NodeRef x = source({8, 6, 5});
   const NodeRef flat = reshape(contiguous(permute(x, {1, 0, 2})), {240});
   const std::vector<NodeRef> axes{axis("i", 6), axis("j", 8), axis("k", 5)};
-  const NodeRef back = make({.op = Op::Reshape, .dtype = x->dtype, .shape = {6, 8, 5}, .src = {flat}});
+  const NodeRef back =
+      make({.op = Op::Reshape, .dtype = x->dtype, .shape = {6, 8, 5}, .src = {flat}});
   const Access once = source_access(*back, {axes, {}});
   const Access twice = source_access(*flat, once);
   for (size_t a = 0; a < axes.size(); a++) CHECK(twice.index[a].get() == axes[a].get());

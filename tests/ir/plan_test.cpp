@@ -50,7 +50,9 @@ struct Budget {
   bool run = true;  // small enough to be evaluated element by element
 };
 
-Tensors gradients(const Tensor& y, const Tensor& dy, const Tensors& xs) { return grad(sum(mul(y, dy)), xs); }
+Tensors gradients(const Tensor& y, const Tensor& dy, const Tensors& xs) {
+  return grad(sum(mul(y, dy)), xs);
+}
 
 Tensors chain(Values& v) {
   const Tensor x = exp(mul(add(v.normal({16, 24}), v.normal({24})), 0.5));
@@ -70,7 +72,8 @@ Tensors attention(Values& v, int64_t heads, int64_t length, int64_t size, bool b
 
 Tensors mlp_step(Values& v, int64_t batch, int64_t in, int64_t hidden, bool adam) {
   const Tensor x = v.normal({batch, in}), label = v.classes({batch}, 10), rate = v.positive({});
-  const Tensors p{v.normal({hidden, in}, 0.1), v.normal({hidden}, 0.1), v.normal({10, hidden}, 0.1), v.normal({10}, 0.1)};
+  const Tensors p{v.normal({hidden, in}, 0.1), v.normal({hidden}, 0.1), v.normal({10, hidden}, 0.1),
+                  v.normal({10}, 0.1)};
   const Tensor loss = cross_entropy(linear(relu(linear(x, p[0], p[1])), p[2], p[3]), label);
   const Tensors g = grad(loss, p);
   Tensors out{loss};
@@ -105,7 +108,8 @@ Tensors gpt_block(Values& v, int64_t batch, int64_t length, int64_t size, int64_
   const Tensor qkv = permute(reshape(linear(a, weight({3 * size, size}), weight({3 * size})),
                                      Shape{batch, length, 3, heads, size / heads}),
                              Ints{2, 0, 3, 1, 4});
-  const Tensor o = scaled_dot_product_attention(select(qkv, 0, 0), select(qkv, 0, 1), select(qkv, 0, 2), {}, 0.0, true);
+  const Tensor o = scaled_dot_product_attention(select(qkv, 0, 0), select(qkv, 0, 1),
+                                                select(qkv, 0, 2), {}, 0.0, true);
   const Tensor merged = reshape(permute(o, Ints{0, 2, 1, 3}), Shape{batch, length, size});
   const Tensor y = add(x, linear(merged, weight({size, size}), weight({size})));
   const Tensor b = layer_norm(y, Shape{size}, weight({size}), weight({size}));
@@ -130,10 +134,18 @@ Tensors of_rows(Values& v, F f, bool backward) {
   }
   return all;
 }
-Tensor row_softmax(const Tensor& x, const Tensor&, const Tensor&) { return softmax(x, -1); }
-Tensor row_log_softmax(const Tensor& x, const Tensor&, const Tensor&) { return log_softmax(x, -1); }
-Tensor row_layer_norm(const Tensor& x, const Tensor& w, const Tensor& b) { return layer_norm(x, Shape{80}, w, b); }
-Tensor row_rms_norm(const Tensor& x, const Tensor& w, const Tensor&) { return rms_norm(x, Shape{80}, w); }
+Tensor row_softmax(const Tensor& x, const Tensor&, const Tensor&) {
+  return softmax(x, -1);
+}
+Tensor row_log_softmax(const Tensor& x, const Tensor&, const Tensor&) {
+  return log_softmax(x, -1);
+}
+Tensor row_layer_norm(const Tensor& x, const Tensor& w, const Tensor& b) {
+  return layer_norm(x, Shape{80}, w, b);
+}
+Tensor row_rms_norm(const Tensor& x, const Tensor& w, const Tensor&) {
+  return rms_norm(x, Shape{80}, w);
+}
 
 const Budget kBudgets[] = {
     {"a chain with broadcasts, casts and four outputs", 1, chain},
@@ -142,7 +154,8 @@ const Budget kBudgets[] = {
     {"log-softmax", 1, [](Values& v) { return of_rows(v, row_log_softmax, false); }},
     {"log-softmax backward", 1, [](Values& v) { return of_rows(v, row_log_softmax, true); }},
     {"layer norm", 1, [](Values& v) { return of_rows(v, row_layer_norm, false); }},
-    {"layer norm backward with gamma and beta", 2, [](Values& v) { return of_rows(v, row_layer_norm, true); }},
+    {"layer norm backward with gamma and beta", 2,
+     [](Values& v) { return of_rows(v, row_layer_norm, true); }},
     {"RMS norm", 1, [](Values& v) { return of_rows(v, row_rms_norm, false); }},
     {"RMS norm backward with gamma", 2, [](Values& v) { return of_rows(v, row_rms_norm, true); }},
     {"cross entropy forward and backward", 2,
@@ -156,28 +169,43 @@ const Budget kBudgets[] = {
        const Tensor y = linear(v.normal({24, 40}), v.normal({32, 40}), v.normal({32}));
        return Tensors{add(gelu(y), v.normal({24, 32}))};
      }},
-    {"convolution with bias, residual and activation", 1, [](Values& v) { return convolution(v, false); }},
+    {"convolution with bias, residual and activation", 1,
+     [](Values& v) { return convolution(v, false); }},
     {"its gradients", 3, [](Values& v) { return convolution(v, true); }},
     {"attention", 2, [](Values& v) { return attention(v, 2, 16, 8, false); }},
     {"attention, large", 2, [](Values& v) { return attention(v, 12, 1024, 64, false); }, false},
-    {"attention and its gradients, large", 4, [](Values& v) { return attention(v, 12, 1024, 64, true); }, false},
+    {"attention and its gradients, large", 4,
+     [](Values& v) { return attention(v, 12, 1024, 64, true); }, false},
     {"attention and its gradients", 1, [](Values& v) { return attention(v, 8, 16, 8, true); }},
     {"a two-layer MLP's SGD step", 5, [](Values& v) { return mlp_step(v, 16, 24, 20, false); }},
     {"the same with Adam", 5, [](Values& v) { return mlp_step(v, 16, 24, 20, true); }},
-    {"a two-layer MLP's SGD step, large", 5, [](Values& v) { return mlp_step(v, 64, 784, 512, false); }, false},
-    {"the same with Adam, large", 5, [](Values& v) { return mlp_step(v, 64, 784, 512, true); }, false},
+    {"a two-layer MLP's SGD step, large", 5,
+     [](Values& v) { return mlp_step(v, 64, 784, 512, false); }, false},
+    {"the same with Adam, large", 5, [](Values& v) { return mlp_step(v, 64, 784, 512, true); },
+     false},
     {"an update of all parameters", 1, updates},
     {"a GPT block", 8, [](Values& v) { return gpt_block(v, 2, 12, 16, 2); }},
     {"a GPT block, large", 8, [](Values& v) { return gpt_block(v, 1, 1024, 768, 12); }, false},
     {"an embedding with positions", 1,
-     [](Values& v) { return Tensors{add(embedding(v.classes({4, 6}, 30), v.normal({30, 16})), v.normal({6, 16}))}; }},
+     [](Values& v) {
+       return Tensors{add(embedding(v.classes({4, 6}, 30), v.normal({30, 16})), v.normal({6, 16}))};
+     }},
     {"one-hot times a matrix", 1,
-     [](Values& v) { return Tensors{matmul(to(one_hot(v.classes({12}, 20), 20), DType::F32), v.normal({20, 8}))}; }},
-    {"a range used in arithmetic", 1, [](Values& v) { return Tensors{add(v.normal({5, 8}), arange(8.0))}; }},
-    {"the sum of all elements", 1, [](Values& v) { return Tensors{sum(v.normal({60, 80}))}; }},
+     [](Values& v) {
+       return Tensors{matmul(to(one_hot(v.classes({12}, 20), 20), DType::F32), v.normal({20, 8}))};
+     }},
+    {"a range used in arithmetic", 1,
+     [](Values& v) {
+       return Tensors{add(v.normal({5, 8}), arange(8.0))};
+     }},
+    {"the sum of all elements", 1,
+     [](Values& v) {
+       return Tensors{sum(v.normal({60, 80}))};
+     }},
     {"batch norm in training", 1,
      [](Values& v) {
-       return Tensors{batch_norm(v.normal({8, 12, 6, 6}), {}, {}, v.normal({12}), v.normal({12}), true)};
+       return Tensors{
+           batch_norm(v.normal({8, 12, 6, 6}), {}, {}, v.normal({12}), v.normal({12}), true)};
      }},
 };
 
@@ -217,7 +245,9 @@ TEST_CASE("attention stores no score outside its kernels") {
   }
 }
 
-TEST_CASE("the scores of attention are computed again for its gradients where that costs less than memory") {
+TEST_CASE(
+    "the scores of attention are computed again for its gradients where that costs less than "
+    "memory") {
   Target fast = named_target("x86-64-v3");
   fast.fma_per_second = 1e18;
   Values values;
@@ -263,7 +293,8 @@ TEST_CASE("equal graphs become equal kernels, whatever was planned before") {
 TEST_CASE("roots that are leaves, reshapes of leaves, or empty need no kernel") {
   Values v;
   const Tensor x = v.normal({4, 6});
-  const std::vector<NodeRef> roots{x.node(), reshape(x, Shape{24}).node(), exp(v.normal({0, 3})).node(), x.node()};
+  const std::vector<NodeRef> roots{x.node(), reshape(x, Shape{24}).node(),
+                                   exp(v.normal({0, 3})).node(), x.node()};
   const Plan plan = make_plan(roots, named_target("x86-64-v3"));
   CHECK(plan.steps.empty());
   CHECK(plan.outputs[0] == plan.outputs[1]);
@@ -275,7 +306,8 @@ TEST_CASE("scatter, scan and sort are steps of their own between kernels") {
   Values v;
   const Tensor x = exp(v.normal({8, 6}));
   const Tensor sorted = Tensor(argsort(x.node(), false));
-  const std::vector<NodeRef> roots{mul(Tensor(scan(x.node(), ScanOp::Add, 0)), 2.0).node(), sorted.node()};
+  const std::vector<NodeRef> roots{mul(Tensor(scan(x.node(), ScanOp::Add, 0)), 2.0).node(),
+                                   sorted.node()};
   const Plan plan = make_plan(roots, named_target("x86-64-v3"));
   size_t library = 0;
   for (const PlanStep& s : plan.steps) {

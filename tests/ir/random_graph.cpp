@@ -141,7 +141,8 @@ class Maker {
         pairs[2 * static_cast<size_t>(axis) + 1] = below(3);
         return pad(x, pairs);
       case 4: {
-        for (int i = 0; i < rank; i++) pairs[2 * static_cast<size_t>(i) + 1] = x->shape[static_cast<size_t>(i)];
+        for (int i = 0; i < rank; i++)
+          pairs[2 * static_cast<size_t>(i) + 1] = x->shape[static_cast<size_t>(i)];
         const int64_t begin = size ? below(static_cast<int>(size)) : 0;
         pairs[2 * static_cast<size_t>(axis)] = begin;
         pairs[2 * static_cast<size_t>(axis) + 1] =
@@ -149,7 +150,8 @@ class Maker {
         if (pairs[2 * static_cast<size_t>(axis) + 1] == begin && below(10)) return x;
         return shrink(x, pairs);
       }
-      case 5: return flip(x, {axis});
+      case 5:
+        return flip(x, {axis});
       case 6: {
         const int64_t k = 1 + below(3), d = 1 + below(2), step = 1 + below(2);
         return (k - 1) * d + 1 <= size ? window(x, axis, k, step, d) : x;
@@ -188,13 +190,14 @@ class Maker {
   NodeRef indexed(const NodeRef& x) {
     const int kind = below(5);
     if (kind == 0 || smooth_) return contiguous(x);
-    if (kind == 1 && x->rank() > 0) return scan(x, ScanOp::Add, below(static_cast<int>(x->rank())), below(2));
+    if (kind == 1 && x->rank() > 0)
+      return scan(x, ScanOp::Add, below(static_cast<int>(x->rank())), below(2));
     if (kind == 2 && x->rank() > 0) return argsort(x, below(2));
     if (kind == 3) {
       const NodeRef value = match(x->shape, x->dtype);
-      const NodeRef at = elementwise(
-          Op::Rem, {cast(elementwise(Op::Mul, {value, value}), DType::I64),
-                    constant(Scalar(5), DType::I64, x->shape)});
+      const NodeRef at =
+          elementwise(Op::Rem, {cast(elementwise(Op::Mul, {value, value}), DType::I64),
+                                constant(Scalar(5), DType::I64, x->shape)});
       return x->dtype == DType::Bool ? x : scatter(x, at, value, Combine::Add);
     }
     if (x->rank() == 0) return x;
@@ -207,15 +210,21 @@ class Maker {
   NodeRef step() {
     switch (below(10)) {
       case 0:
-      case 1: return unary(pick());
+      case 1:
+        return unary(pick());
       case 2:
-      case 3: return binary(pick());
+      case 3:
+        return binary(pick());
       case 4:
       case 5:
-      case 6: return move(pick());
-      case 7: return reduction(pick());
-      case 8: return contraction(pick_float());
-      default: return below(2) ? indexed(pick()) : fresh(pick());
+      case 6:
+        return move(pick());
+      case 7:
+        return reduction(pick());
+      case 8:
+        return contraction(pick_float());
+      default:
+        return below(2) ? indexed(pick()) : fresh(pick());
     }
   }
 
@@ -226,6 +235,8 @@ class Maker {
 
 }  // namespace
 
-std::vector<NodeRef> random_graph(uint64_t seed, int size) { return Maker(seed).graph(size); }
+std::vector<NodeRef> random_graph(uint64_t seed, int size) {
+  return Maker(seed).graph(size);
+}
 
 }  // namespace lazuli::test

@@ -15,9 +15,13 @@
 namespace lazuli::test {
 namespace {
 
-int64_t extent_of(const NodeRef& axis) { return std::get<VarArg>(axis->arg).extent; }
+int64_t extent_of(const NodeRef& axis) {
+  return std::get<VarArg>(axis->arg).extent;
+}
 
-int64_t floor_div(int64_t a, int64_t b) { return a / b - (a % b < 0); }
+int64_t floor_div(int64_t a, int64_t b) {
+  return a / b - (a % b < 0);
+}
 
 // One value's expression as a list of instructions, sources first.
 class Expression {
@@ -44,8 +48,10 @@ class Expression {
 
   uint64_t one(const Node& n, const std::unordered_map<const Node*, int64_t>& axes) {
     switch (n.op) {
-      case Op::Const: return std::get<ScalarBits>(n.arg).bits;
-      case Op::Var: return static_cast<uint64_t>(axes.at(&n));
+      case Op::Const:
+        return std::get<ScalarBits>(n.arg).bits;
+      case Op::Var:
+        return static_cast<uint64_t>(axes.at(&n));
       case Op::Lin: {
         uint64_t sum = static_cast<uint64_t>(n.ints()[0]);
         for (size_t i = 0; i < n.src.size(); i++) {
@@ -53,7 +59,8 @@ class Expression {
         }
         return sum;
       }
-      case Op::FDiv: return static_cast<uint64_t>(floor_div(source(n, 0), n.integer()));
+      case Op::FDiv:
+        return static_cast<uint64_t>(floor_div(source(n, 0), n.integer()));
       case Op::FMod: {
         const int64_t a = source(n, 0), d = n.integer();
         return static_cast<uint64_t>(a - floor_div(a, d) * d);
@@ -65,7 +72,8 @@ class Expression {
         ensure(at >= 0 && at < static_cast<int64_t>(from.size()), "a load is out of range");
         return from[static_cast<size_t>(at)];
       }
-      case Op::Read: return read_value(n);
+      case Op::Read:
+        return read_value(n);
       default: {
         uint64_t in[3];
         for (size_t i = 0; i < n.src.size(); i++) in[i] = static_cast<uint64_t>(source(n, i));
@@ -124,7 +132,9 @@ Elements evaluate_value(const Kernel& kernel, const Stage& stage, const Value& v
   return out;
 }
 
-double number(DType t, uint64_t bits) { return from_bits(bits, t).as_double(); }
+double number(DType t, uint64_t bits) {
+  return from_bits(bits, t).as_double();
+}
 
 }  // namespace
 

@@ -1,5 +1,6 @@
-// Runs a plan as it is written: kernel by kernel, stage by stage, value by value, one element at a time. A kernel sees its arguments
-// and the values of its earlier stages, nothing else; every access is checked.
+// Runs a plan as it is written: kernel by kernel, stage by stage, value by value, one element at a
+// time. A kernel sees its arguments and the values of its earlier stages, nothing else; every
+// access is checked.
 #pragma once
 
 #include <cstdint>
@@ -24,7 +25,8 @@ void run_kernel(const Kernel& kernel, std::vector<Elements>& arguments);
 /// The values of the plan's roots, in order.
 std::vector<Elements> run_plan(const Plan& plan);
 
-/// Largest difference relative to the larger magnitude (at least `floor`) over all elements; infinity where only one is NaN or infinite.
+/// Largest difference relative to the larger magnitude (at least `floor`) over all elements;
+/// infinity where only one is NaN or infinite.
 double difference(DType dtype, const Elements& got, const Elements& want, double floor = 1);
 
 }  // namespace lazuli::test

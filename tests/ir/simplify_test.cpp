@@ -21,25 +21,34 @@ using test::Elements;
 // Zeros of both signs, infinities, NaN and a few numbers.
 NodeRef special(Shape shape, int64_t turn = 0) {
   constexpr double kInfinity = std::numeric_limits<double>::infinity();
-  const double values[] = {0.0, -0.0, 1, -1, 2.5, -3.25, kInfinity, -kInfinity, std::numeric_limits<double>::quiet_NaN()};
+  const double values[] = {0.0,       -0.0,       1,
+                           -1,        2.5,        -3.25,
+                           kInfinity, -kInfinity, std::numeric_limits<double>::quiet_NaN()};
   Elements v;
-  for (int64_t i = 0; i < numel(shape); i++) v.push_back(to_bits(Scalar(values[(i * 5 + turn) % 9]), DType::F32));
+  for (int64_t i = 0; i < numel(shape); i++)
+    v.push_back(to_bits(Scalar(values[(i * 5 + turn) % 9]), DType::F32));
   return test::buffer_of(DType::F32, std::move(shape), v);
 }
 
 // Small integers, whose sums are exact in any order.
 NodeRef numbers(Shape shape, int64_t turn = 0) {
   Elements v;
-  for (int64_t i = 0; i < numel(shape); i++) v.push_back(to_bits(Scalar(static_cast<double>((i * 7 + turn) % 11 - 5)), DType::F32));
+  for (int64_t i = 0; i < numel(shape); i++)
+    v.push_back(to_bits(Scalar(static_cast<double>((i * 7 + turn) % 11 - 5)), DType::F32));
   return test::buffer_of(DType::F32, std::move(shape), v);
 }
 NodeRef whole(Shape shape, DType t, int64_t turn = 0) {
   Elements v;
-  for (int64_t i = 0; i < numel(shape); i++) v.push_back(to_bits(Scalar((i * 37 + turn) % 251 - 120), t));
+  for (int64_t i = 0; i < numel(shape); i++)
+    v.push_back(to_bits(Scalar((i * 37 + turn) % 251 - 120), t));
   return test::buffer_of(t, std::move(shape), v);
 }
-NodeRef full(double v, DType t, Shape s) { return constant(Scalar(v), t, std::move(s)); }
-NodeRef ew(Op op, Sources src) { return elementwise(op, std::move(src)); }
+NodeRef full(double v, DType t, Shape s) {
+  return constant(Scalar(v), t, std::move(s));
+}
+NodeRef ew(Op op, Sources src) {
+  return elementwise(op, std::move(src));
+}
 
 struct Case {
   const char* rule;
@@ -54,7 +63,8 @@ std::vector<Case> cases() {
                                      expand(reshape(permute(b, {1, 0}), {1, 5, 6}), {4, 5, 6})});
   const NodeRef outer2 = ew(Op::Mul, {expand(numbers({4, 1, 6}, 8), {4, 5, 6}), outer->src[1]});
   const NodeRef empty = test::buffer_of(DType::F32, {0, 3}, {});
-  // A product with the places of windows last: its sums, unwound and summed again, are an input gradient.
+  // A product with the places of windows last: its sums, unwound and summed again, are an input
+  // gradient.
   const NodeRef product = ew(Op::Mul, {expand(numbers({1, 3, 4, 1}), {2, 3, 4, 2}),
                                        expand(numbers({2, 3, 1, 2}, 5), {2, 3, 4, 2})});
   const NodeRef unwound = unwindow(reduce(Op::ReduceAdd, product, {1}), 1, 5, 1, 1);
@@ -76,7 +86,8 @@ std::vector<Case> cases() {
       {"absorb signs", ew(Op::Mul, {ew(Op::Neg, {x}), ew(Op::Neg, {y})})},
       {"cast at once", cast(cast(i, DType::F64), DType::F32)},
       {"bitcast at once", bitcast(bitcast(x, DType::I32), DType::U32)},
-      {"a condition as a number as a condition", ew(Op::Ne, {cast(condition, DType::I32), full(0, DType::I32, {4, 6})})},
+      {"a condition as a number as a condition",
+       ew(Op::Ne, {cast(condition, DType::I32), full(0, DType::I32, {4, 6})})},
       {"a moved constant is a constant", flip(full(2, DType::F32, {3}), {0})},
       {"compose two of a kind", permute(permute(special({2, 3, 4}), {1, 2, 0}), {1, 2, 0})},
       {"compose two of a kind", flip(flip(x, {0}), {0, 1})},
@@ -106,16 +117,21 @@ std::vector<Case> cases() {
       {"unwindow by window", unwindow(expand(reshape(x, {4, 6, 1}), {4, 6, 3}), 1, 14, 2, 2)},
       {"unwindow by window", unwindow(expand(reshape(x, {4, 6, 1}), {4, 6, 3}), 1, 4, 1, 1)},
       {"do not reduce one element", reduce(Op::ReduceMax, reshape(x, {4, 1, 6}), {1, 2})},
-      {"reduce what repeats by counting", reduce(Op::ReduceAdd, expand(numbers({1, 6}), {4, 6}), {0, 1})},
+      {"reduce what repeats by counting",
+       reduce(Op::ReduceAdd, expand(numbers({1, 6}), {4, 6}), {0, 1})},
       {"reduce what repeats by counting", reduce(Op::ReduceMax, row, {0})},
       {"reduce before repeating", reduce(Op::ReduceMax, row, {1})},
       {"sum, then negate", reduce(Op::ReduceAdd, ew(Op::Neg, {a}), {1})},
       {"sum each product", reduce(Op::ReduceAdd, ew(Op::Add, {outer, outer2}), {2})},
-      {"sum once", reduce(Op::ReduceAdd, reshape(reduce(Op::ReduceAdd, numbers({2, 3, 4}), {1}), {4, 2}), {0})},
+      {"sum once",
+       reduce(Op::ReduceAdd, reshape(reduce(Op::ReduceAdd, numbers({2, 3, 4}), {1}), {4, 2}), {0})},
       {"sum once", reduce(Op::ReduceAdd, unwound, {2})},
-      {"windows that do not overlap", reduce(Op::ReduceAdd, unwindow(numbers({4, 3, 2}), 0, 11, 3, 1), {2})},
-      {"windows that do not overlap", reduce(Op::ReduceAdd, unwindow(numbers({4, 3, 2}), 0, 7, 2, 1), {2})},
-      {"windows that do not overlap", reduce(Op::ReduceAdd, unwindow(numbers({4, 3, 2}), 1, 9, 2, 1), {2})},
+      {"windows that do not overlap",
+       reduce(Op::ReduceAdd, unwindow(numbers({4, 3, 2}), 0, 11, 3, 1), {2})},
+      {"windows that do not overlap",
+       reduce(Op::ReduceAdd, unwindow(numbers({4, 3, 2}), 0, 7, 2, 1), {2})},
+      {"windows that do not overlap",
+       reduce(Op::ReduceAdd, unwindow(numbers({4, 3, 2}), 1, 9, 2, 1), {2})},
       {"move the factors", reduce(Op::ReduceAdd, permute(outer, {2, 1, 0}), {0})},
       {"reduce once", reduce(Op::ReduceMax, reduce(Op::ReduceMax, special({2, 3, 4}), {1}), {0})},
   };
@@ -174,7 +190,11 @@ TEST_CASE("what is simple stays as it is") {
 
 TEST_CASE("a checkpoint keeps the cone over it apart from the original") {
   const NodeRef x = special({4, 6});
-  const NodeRef again = make({.op = Op::Checkpoint, .dtype = x->dtype, .shape = x->shape, .arg = next_serial(), .src = {x}});
+  const NodeRef again = make({.op = Op::Checkpoint,
+                              .dtype = x->dtype,
+                              .shape = x->shape,
+                              .arg = next_serial(),
+                              .src = {x}});
   const std::vector<NodeRef> roots{ew(Op::Exp, {x}), ew(Op::Exp, {again})};
   const std::vector<NodeRef> simple = simplify(roots);
   CHECK(simple[0].get() != simple[1].get());
@@ -183,7 +203,8 @@ TEST_CASE("a checkpoint keeps the cone over it apart from the original") {
 TEST_CASE("the input gradient of a convolution is one sum of products") {
   const NodeRef product = ew(Op::Mul, {expand(numbers({1, 3, 4, 1}), {2, 3, 4, 2}),
                                        expand(numbers({2, 3, 1, 2}, 5), {2, 3, 4, 2})});
-  const NodeRef root = reduce(Op::ReduceAdd, unwindow(reduce(Op::ReduceAdd, product, {1}), 1, 5, 1, 1), {2});
+  const NodeRef root =
+      reduce(Op::ReduceAdd, unwindow(reduce(Op::ReduceAdd, product, {1}), 1, 5, 1, 1), {2});
   const NodeRef simple = simplify({&root, 1})[0];
   CHECK(simple->op == Op::ReduceAdd);
   CHECK(simple->src[0]->op == Op::Mul);
