@@ -1,7 +1,9 @@
 #include "core/lazy_buffer.h"
 
+#include <array>
 #include <atomic>
 #include <cstdlib>
+#include <mutex>
 #include <unordered_map>
 
 #include "core/error.h"
@@ -26,6 +28,12 @@ class HeapStorage final : public Storage {
   void* data_ = nullptr;
   size_t bytes_;
 };
+
+// Buffers share a few mutexes, by address: one in each would make every header of tensors include <mutex>.
+std::mutex& mutex_of(const LazyBuffer* buffer) {
+  static auto* mutexes = new std::array<std::mutex, 64>;  // outlives every static tensor
+  return (*mutexes)[(reinterpret_cast<uintptr_t>(buffer) >> 6) % mutexes->size()];
+}
 
 // Which buffer a gradient leaf belongs to. Entries are taken out when the buffer goes or is rebound.
 struct LeafTable {
@@ -62,7 +70,7 @@ void LazyBuffer::set_requires_grad(bool on) {
 }
 
 NodeRef LazyBuffer::node() const {
-  std::lock_guard lock(mutex_);
+  std::lock_guard lock(mutex_of(this));
   return node_;
 }
 
@@ -73,18 +81,18 @@ void LazyBuffer::rebind(NodeRef node) {
     leaf_table().leaves[node] = weak_from_this();
   }
   {
-    std::lock_guard lock(mutex_);
+    std::lock_guard lock(mutex_of(this));
     std::swap(node_, node);
   }  // the old node, and all that it alone held, is freed outside the lock
 }
 
 std::shared_ptr<LazyBuffer> LazyBuffer::grad() const {
-  std::lock_guard lock(mutex_);
+  std::lock_guard lock(mutex_of(this));
   return grad_;
 }
 
 void LazyBuffer::set_grad(std::shared_ptr<LazyBuffer> grad) {
-  std::lock_guard lock(mutex_);
+  std::lock_guard lock(mutex_of(this));
   std::swap(grad_, grad);
 }
 

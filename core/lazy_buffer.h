@@ -3,7 +3,6 @@
 #pragma once
 
 #include <memory>
-#include <mutex>
 #include <span>
 
 #include "core/node.h"
@@ -29,7 +28,6 @@ class LazyBuffer : public std::enable_shared_from_this<LazyBuffer> {
   void set_grad(std::shared_ptr<LazyBuffer> grad);
 
  private:
-  mutable std::mutex mutex_;
   NodeRef node_;
   std::shared_ptr<LazyBuffer> grad_;
   bool requires_grad_ = false;

@@ -742,53 +742,77 @@ class KernelBuilder {
   }
 
   // Adds a value to a stage over the same axes, if all it reads is there already, or to a new one.
-  int place_value(const std::string& name, NodeRef e, const std::vector<NodeRef>& kept,
+  int place_value(const std::string& base, NodeRef e, const std::vector<NodeRef>& kept,
                   const std::vector<NodeRef>& reduced, Op reduce, int slot, bool part = false) {
     std::vector<NodeRef> axes = kept;
     axes.insert(axes.end(), reduced.begin(), reduced.end());
     // A reduction whose reduced axes all have size 1 is its expression.
     if (reduced.empty()) reduce = Op::Count_;
-    Stage* stage = host(e, axes, reduce, part);
-    if (!stage) stage = kernel_.add_stage(name, axes);
-    const int id = kernel_.add_value(stage, name, std::move(e), kept, reduce, slot);
-    stage_of_[id] = stage_number(stage);
+    const int used = ++names_[base];
+    const std::string name = used == 1 ? base : fmt::format("{}_{}", base, used);
+    const std::vector<NodeRef> read = reads_of(e);
+    const bool contraction = reduce == Op::ReduceAdd && tiled(e, axes);
+    size_t at = contraction ? kernel_.stages.size() : host(read, axes, reduce, part);
+    if (at == kernel_.stages.size()) {
+      kernel_.add_stage(name, axes);
+      stages_.emplace_back();
+    }
+    StageFacts& facts = stages_[at];
+    facts.contraction |= contraction;
+    facts.pointwise |= reduce == Op::Count_;
+    for (const NodeRef& r : read) facts.reads_contraction |= stages_[value_of(r).stage].contraction;
+    const int id =
+        kernel_.add_value(kernel_.stages[at].get(), name, std::move(e), kept, reduce, slot);
+    values_.resize(static_cast<size_t>(id) + 1);
+    values_[static_cast<size_t>(id)] = {at, kept, reduce != Op::Count_};
     return id;
   }
 
-  size_t stage_number(const Stage* stage) const {
-    for (size_t i = kernel_.stages.size(); i-- > 0;) {
-      if (kernel_.stages[i].get() == stage) return i;
-    }
-    internal_error("a stage of another kernel");
+  // What host() asks about stages and values, kept so that no expression is walked twice.
+  struct StageFacts {
+    bool contraction = false, reads_contraction = false, pointwise = false;
+  };
+  struct ValueFacts {
+    size_t stage = 0;
+    std::vector<NodeRef> dims;
+    bool reduces = false;
+  };
+  const ValueFacts& value_of(const NodeRef& r) const {
+    return values_.at(static_cast<size_t>(r->integer()));
+  }
+
+  static std::vector<NodeRef> reads_of(const NodeRef& e) {
+    std::vector<NodeRef> out;
+    visit(e, [&](const NodeRef& r) {
+      if (r->op == Op::Read) out.push_back(r);
+    });
+    return out;
   }
 
   // The last stage that can take a value: its axes are the same, everything the value reads is made
   // before it or at the same point of it. Sums of products, which are tiled, stay alone; reductions
-  // go beside reductions, and parts of a sum over rows beside what the rows store.
-  Stage* host(const NodeRef& e, const std::vector<NodeRef>& axes, Op reduce, bool part) {
-    if (reduce == Op::ReduceAdd && tiled(e, axes)) return nullptr;
+  // go beside reductions, and parts of a sum over rows beside what the rows store. The number of
+  // stages: there is none.
+  size_t host(const std::vector<NodeRef>& read, const std::vector<NodeRef>& axes, Op reduce,
+              bool part) const {
     size_t first = 0;  // stages before this one are too early
-    visit(e, [&](const NodeRef& r) {
-      if (r->op != Op::Read) return;
-      const int id = static_cast<int>(r->integer());
-      const Value* v = kernel_.find_value(id).second;
-      const bool here = !v->reduces() && std::equal(r->src.begin(), r->src.end(), v->dims.begin(),
-                                                    v->dims.end(), NodeEqual());
-      first = std::max(first, stage_of_.at(id) + !here);
-    });
-    for (size_t i = kernel_.stages.size(); i-- > first;) {
-      Stage* s = kernel_.stages[i].get();
-      if (s->axes.size() != axes.size() ||
-          !std::is_permutation(s->axes.begin(), s->axes.end(), axes.begin(), NodeEqual())) {
-        continue;
-      }
-      const bool pointwise = std::any_of(s->values.begin(), s->values.end(),
-                                         [](const Value& v) { return !v.reduces(); });
-      if (holds_contraction(*s)) continue;
-      if (part ? reads_contraction(*s) : pointwise != (reduce == Op::Count_)) continue;
-      return s;
+    for (const NodeRef& r : read) {
+      const ValueFacts& v = value_of(r);
+      const bool here = !v.reduces && std::equal(r->src.begin(), r->src.end(), v.dims.begin(),
+                                                 v.dims.end(), NodeEqual());
+      first = std::max(first, v.stage + !here);
     }
-    return nullptr;
+    for (size_t i = kernel_.stages.size(); i-- > first;) {
+      const StageFacts& facts = stages_[i];
+      if (facts.contraction) continue;
+      if (part ? facts.reads_contraction : facts.pointwise != (reduce == Op::Count_)) continue;
+      const Stage& s = *kernel_.stages[i];
+      if (s.axes.size() == axes.size() &&
+          std::is_permutation(s.axes.begin(), s.axes.end(), axes.begin(), NodeEqual())) {
+        return i;
+      }
+    }
+    return kernel_.stages.size();
   }
 
   // Is a sum of `e` over some of the axes a contraction: a product whose factors each miss an axis.
@@ -800,23 +824,6 @@ class KernelBuilder {
     });
   }
 
-  static bool holds_contraction(const Stage& s) {
-    return std::any_of(s.values.begin(), s.values.end(), [&](const Value& v) {
-      return v.reduce == Op::ReduceAdd && tiled(v.expr, s.axes);
-    });
-  }
-
-  bool reads_contraction(const Stage& s) const {
-    bool found = false;
-    for (const Value& v : s.values) {
-      visit(v.expr, [&](const NodeRef& r) {
-        if (r->op != Op::Read) return;
-        found |= holds_contraction(*kernel_.find_value(static_cast<int>(r->integer())).first);
-      });
-    }
-    return found;
-  }
-
   Partition& p_;
   const Group& group_;
   Kernel kernel_;
@@ -824,14 +831,16 @@ class KernelBuilder {
   std::map<int, Made> made_;
   std::map<int, std::map<int, Reach>> reads_;  // of members
   std::map<int, std::optional<Labels>> label_memo_[2];
-  std::map<int, NodeRef> axes_;     // atom -> axis
-  std::map<int, int> follows_;      // atoms that are one axis with the next
-  std::map<int, int> slots_;        // node -> argument
-  std::map<int, size_t> stage_of_;  // value -> stage
-  std::map<int, Labels> arrays_;    // array -> axes along which main members read it
-  std::map<int, Made> pads_;        // padded operands
-  std::map<int, Made> sums_;        // short sums of arrays
-  bool tiles_ = false;              // a contraction is being emitted
+  std::map<int, NodeRef> axes_;  // atom -> axis
+  std::map<int, int> follows_;   // atoms that are one axis with the next
+  std::map<int, int> slots_;     // node -> argument
+  std::vector<StageFacts> stages_;
+  std::vector<ValueFacts> values_;    // by id
+  std::map<std::string, int> names_;  // how often a name was wanted
+  std::map<int, Labels> arrays_;      // array -> axes along which main members read it
+  std::map<int, Made> pads_;          // padded operands
+  std::map<int, Made> sums_;          // short sums of arrays
+  bool tiles_ = false;                // a contraction is being emitted
   std::map<Key, std::pair<NodeRef, Access>> memo_;
 };
 

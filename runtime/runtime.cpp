@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <mutex>
+
 #include "core/error.h"
 #include "core/lazy_buffer.h"
 #include "runtime/device.h"
@@ -45,8 +47,16 @@ std::vector<std::string> device_names() {
   return names;
 }
 
+struct Runtime::Devices {
+  std::mutex mutex;
+  std::vector<std::pair<std::string, std::unique_ptr<Device>>> open;
+  std::string default_name;
+};
+
 Runtime::Runtime(Config c)
-    : config(std::move(c)), memory(config.memory), pool(config.threads), default_device_(config.device) {}
+    : config(std::move(c)), memory(config.memory), pool(config.threads), devices_(std::make_unique<Devices>()) {
+  devices_->default_name = config.device;
+}
 
 Runtime::~Runtime() = default;
 
@@ -60,27 +70,27 @@ Runtime::Use::Use(Runtime& runtime) : before_(current_runtime) { current_runtime
 Runtime::Use::~Use() { current_runtime = before_; }
 
 Device& Runtime::device(std::string_view name) {
-  std::lock_guard lock(mutex_);
-  for (auto& [known, device] : devices_) {
+  std::lock_guard lock(devices_->mutex);
+  for (auto& [known, device] : devices_->open) {
     if (known == name) return *device;
   }
-  devices_.emplace_back(std::string(name), open_device(*this, name));
-  return *devices_.back().second;
+  devices_->open.emplace_back(std::string(name), open_device(*this, name));
+  return *devices_->open.back().second;
 }
 
 Device& Runtime::device() {
   std::string name;
   {
-    std::lock_guard lock(mutex_);
-    name = default_device_;
+    std::lock_guard lock(devices_->mutex);
+    name = devices_->default_name;
   }
   return device(name);
 }
 
 void Runtime::set_device(std::string_view name) {
   device(name);
-  std::lock_guard lock(mutex_);
-  default_device_ = std::string(name);
+  std::lock_guard lock(devices_->mutex);
+  devices_->default_name = std::string(name);
 }
 
 bool install_runtime() {

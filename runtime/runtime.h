@@ -3,7 +3,6 @@
 #pragma once
 
 #include <memory>
-#include <mutex>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -50,9 +49,8 @@ class Runtime {
   ThreadPool pool;
 
  private:
-  std::mutex mutex_;
-  std::vector<std::pair<std::string, std::unique_ptr<Device>>> devices_;
-  std::string default_device_;
+  struct Devices;  // those that are open, and which is the default
+  std::unique_ptr<Devices> devices_;
 };
 
 /// Names of all devices that this build knows of.

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <chrono>
 #include <system_error>
+#include <mutex>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -113,6 +114,7 @@ void pin_to_core(int index) {
 }  // namespace
 
 struct ThreadPool::Threads {
+  std::mutex turn;  // held during a launch
   std::vector<std::thread> list;
 };
 
@@ -175,7 +177,7 @@ void ThreadPool::run(int64_t begin, int64_t end, int64_t grain, Work work, void*
   const ScopedPlace here(this, 0);
   if (size_ == 1 || chunks == 1 || is_forked()) return run_alone(job, 0);
 
-  const std::lock_guard turn(turn_);
+  const std::lock_guard turn(threads_->turn);
   job_ = job;
   next_chunk_.store(0, std::memory_order_relaxed);
   open_.store(true);

@@ -7,7 +7,6 @@
 #include <cstdint>
 #include <exception>
 #include <memory>
-#include <mutex>
 #include <type_traits>
 
 namespace lazuli {
@@ -72,7 +71,6 @@ class ThreadPool {
   int size_;
   unsigned fork_count_;  // of the process when the pool was made
   std::unique_ptr<Threads> threads_;
-  std::mutex turn_;  // held during a launch
 
   // A worker may look at job_ only while it is counted in active_ and has seen open_ set; the
   // caller changes job_ only while open_ is clear and active_ is zero. Both sides write one and
