@@ -169,9 +169,6 @@ std::vector<StepNote> step_notes(const Plan& plan, const Target& target) {
     n.name = step_name(step, i);
     n.operations = operation_names(step);
     n.is_kernel = step.kernel != nullptr;
-    for (const Decision& d : plan.decisions) {
-      if (d.step == static_cast<int>(i)) n.decisions.push_back(fmt::format("%{} {}", d.node, d.text));
-    }
     const auto add_bytes = [&](const NodeRef& x) { n.library_bytes += static_cast<double>(x->numel()) * size_of(x->dtype); };
     if (n.is_kernel) {
       n.predicted_seconds = predict_seconds(*step.kernel, target);
@@ -180,6 +177,10 @@ std::vector<StepNote> step_notes(const Plan& plan, const Target& target) {
       add_bytes(step.node);
     }
     notes.push_back(std::move(n));
+  }
+  for (const Decision& d : plan.decisions) {
+    if (d.step < 0) continue;
+    notes[static_cast<size_t>(d.step)].decisions.push_back(fmt::format("%{} {}", d.node, d.text));
   }
   return notes;
 }
