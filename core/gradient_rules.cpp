@@ -96,7 +96,8 @@ Grads unwindow_rule(const N& out, const N& g) {
   const int64_t axis = arg[0], step = arg[2], dilation = arg[3];
   const auto a = static_cast<size_t>(axis);
   const int64_t windows = out->src[0]->shape[a], size = out->shape.back();
-  const int64_t need = std::max<int64_t>(windows - 1, 0) * step + (size - 1) * dilation + 1;
+  if (out->src[0]->numel() == 0) return {like(x0(out), 0)};
+  const int64_t need = (windows - 1) * step + (size - 1) * dilation + 1;
   Ints amounts(2 * out->shape.size(), 0);
   amounts[2 * a + 1] = std::max<int64_t>(0, need - out->shape[a]);
   N w = window(pad(g, amounts), axis, size, step, dilation);
