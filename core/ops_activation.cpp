@@ -24,7 +24,7 @@ Tensor exp_minus_abs(const Tensor& x) {
 // One exponential that cannot overflow; its own derivative would meet ties at zero, hence s * (1 -
 // s).
 Tensor sigmoid_of(const Tensor& x) {
-  const Tensor e = exp_minus_abs(x);
+  const Tensor e = exp(-abs(x));
   return custom_vjp(where(x < 0, e, 1.0) / (1 + e), {x}, [x](const Tensor& g) {
     const Tensor s = sigmoid_of(x);
     return std::vector<Tensor>{g * (s * (1 - s))};
