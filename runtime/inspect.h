@@ -34,8 +34,6 @@ PlanText inspect(std::span<const Tensor> roots, const Target& target, bool with_
 
 /// The graph in Graphviz's language: one box a node, movement dashed.
 std::string graph_dot(std::span<const Tensor> roots);
-/// The picture that Graphviz makes of it; DeviceError if the program `dot` is not there.
-std::string graph_svg(std::span<const Tensor> roots);
 
 /// One step of a plan, run and timed.
 struct StepCost {

@@ -3,10 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cstdio>
-#include <cstdlib>
 #include <cstring>
-#include <filesystem>
 #include <unordered_map>
 
 #include "codegen/llvm.h"
@@ -140,25 +137,6 @@ std::string graph_dot(std::span<const Tensor> roots) {
     for (const NodeRef& s : n->src) out += fmt::format("  n{} -> n{};\n", number.at(s), id);
   }
   return out + "}\n";
-}
-
-std::string graph_svg(std::span<const Tensor> roots) {
-  // Graphviz reads a file and writes to the pipe.
-  std::string path = (std::filesystem::temp_directory_path() / "lazuli-graph-XXXXXX").string();
-  const int fd = mkstemp(path.data());
-  if (fd < 0) device_error("svg: a temporary file cannot be made");
-  FILE* file = fdopen(fd, "w");
-  const std::string dot = graph_dot(roots);
-  std::fwrite(dot.data(), 1, dot.size(), file);
-  std::fclose(file);
-  std::string out;
-  FILE* pipe = popen(("dot -Tsvg " + path + " 2>/dev/null").c_str(), "r");
-  char block[4096];
-  for (size_t n; pipe && (n = std::fread(block, 1, sizeof block, pipe)) > 0;) out.append(block, n);
-  const int status = pipe ? pclose(pipe) : -1;
-  std::remove(path.c_str());
-  if (status != 0) device_error("svg: Graphviz's program `dot` did not run; install the package graphviz, or use --dot");
-  return out;
 }
 
 std::vector<StepNote> step_notes(const Plan& plan, const Target& target) {
