@@ -1,9 +1,11 @@
-// Storage over the runtime's allocator.
+// Storage over the runtime's allocator, and how values come to nodes.
 #pragma once
 
 #include <memory>
+#include <shared_mutex>
+#include <span>
 
-#include "core/storage.h"
+#include "core/node.h"
 #include "runtime/allocator.h"
 
 namespace lazuli {
@@ -25,5 +27,14 @@ class HostStorage final : public Storage {
   Block block_;
   size_t bytes_;
 };
+
+/// While this lock is held, no thread attaches values to nodes: what a graph's key takes for
+/// computed, the plan that is made of it takes for computed too. Several threads may hold it.
+std::shared_lock<std::shared_mutex> hold_values();
+
+/// Attaches values to those of `nodes` that have none. Where another thread was first its value
+/// stays, since it may be being read. Not for a thread that holds values.
+void attach_values(std::span<const NodeRef> nodes,
+                   std::span<const std::shared_ptr<Storage>> values);
 
 }  // namespace lazuli

@@ -25,6 +25,15 @@ void __truncdfhf2();
 #endif
 
 namespace lazuli {
+
+void require_llvm() {
+  if constexpr (!LAZULI_LLVM) {
+    device_error(
+        "cpu: this lazuli was built without LLVM; build it with LAZULI_LLVM=ON, or use the device "
+        "'reference'");
+  }
+}
+
 namespace {
 
 using llvm_api::Output;
@@ -55,6 +64,7 @@ std::vector<std::string> module_paths() {
 
 // Never closed: LLVM keeps thread-local state whose destructors run when threads end.
 const Table& open_module() {
+  require_llvm();
   const std::vector<std::string> paths = module_paths();
   for (const std::string& path : paths) {
     if (access(path.c_str(), F_OK) != 0) continue;
@@ -67,8 +77,8 @@ const Table& open_module() {
     return *entry();
   }
   device_error(
-      "cpu: the LLVM module {} was not found; build lazuli with LAZULI_LLVM=ON, or use the device "
-      "'reference' (looked for {})",
+      "cpu: the LLVM module {} was not found; reinstall lazuli, or use the device 'reference' "
+      "(looked for {})",
       LAZULI_LLVM_MODULE, fmt::join(paths, ", "));
 }
 

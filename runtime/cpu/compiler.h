@@ -18,6 +18,9 @@ namespace lazuli {
 using KernelFunction = void (*)(void** buffers, void* scratch, void* shared, int64_t begin,
                                 int64_t end);
 
+/// DeviceError in a build without LLVM.
+void require_llvm();
+
 /// For which machine, and how, code is made.
 struct CompileOptions {
   std::string triple = {};  ///< empty: the host's

@@ -37,8 +37,16 @@ class CpuDevice final : public Device {
   const Target& target() const override { return target_; }
 
   void realize(std::span<const NodeRef> roots) override {
-    PlanKey key = plan_key(roots);
-    const std::shared_ptr<CachedPlan> plan = find_or_compile(roots, key);
+    PlanKey key;
+    Plan made;
+    std::shared_ptr<CachedPlan> plan;
+    {
+      const auto held = hold_values();
+      key = plan_key(roots);
+      plan = find(key.hash);
+      if (!plan) made = make_plan(roots, target_);
+    }
+    if (!plan) plan = keep(key.hash, compile_plan(std::move(made), key));
     run(*plan, roots, key.leaves);
   }
 
@@ -52,19 +60,20 @@ class CpuDevice final : public Device {
   // Plans kept for structures met lately. Each holds code and a list of steps, no arrays.
   static constexpr size_t kMaxPlans = 256;
 
-  std::shared_ptr<CachedPlan> find_or_compile(std::span<const NodeRef> roots, const PlanKey& key) {
-    {
-      std::lock_guard lock(mutex_);
-      if (const auto it = plans_.find(key.hash); it != plans_.end()) {
-        recent_.splice(recent_.begin(), recent_, it->second.second);
-        return it->second.first;
-      }
-    }
-    std::shared_ptr<CachedPlan> made = compile_plan(roots, key);
+  std::shared_ptr<CachedPlan> find(const Hash128& key) {
     std::lock_guard lock(mutex_);
-    const auto [it, is_new] = plans_.try_emplace(key.hash);
+    const auto it = plans_.find(key);
+    if (it == plans_.end()) return nullptr;
+    recent_.splice(recent_.begin(), recent_, it->second.second);
+    return it->second.first;
+  }
+
+  // Returns what is kept under the key: another thread's plan, if it was first.
+  std::shared_ptr<CachedPlan> keep(const Hash128& key, std::shared_ptr<CachedPlan> made) {
+    std::lock_guard lock(mutex_);
+    const auto [it, is_new] = plans_.try_emplace(key);
     if (!is_new) return it->second.first;
-    recent_.push_front(key.hash);
+    recent_.push_front(key);
     it->second = {made, recent_.begin()};
     if (recent_.size() > kMaxPlans) {
       plans_.erase(recent_.back());
@@ -73,9 +82,8 @@ class CpuDevice final : public Device {
     return made;
   }
 
-  std::shared_ptr<CachedPlan> compile_plan(std::span<const NodeRef> roots, const PlanKey& key) {
+  std::shared_ptr<CachedPlan> compile_plan(Plan plan, const PlanKey& key) {
     auto cached = std::make_shared<CachedPlan>();
-    Plan plan = make_plan(roots, target_);
     plans_made_++;
     std::unordered_map<const Node*, size_t> leaf_number;
     for (size_t i = 0; i < key.leaves.size(); i++) leaf_number[key.leaves[i]] = i;
@@ -110,9 +118,9 @@ class CpuDevice final : public Device {
     }
     plan.executable->run(inputs, outputs);
     // Values are attached only now: a failure before leaves every tensor as it was.
-    for (size_t r = 0; r < roots.size(); r++) {
-      if (!roots[r]->realised()) roots[r]->set_storage(of_slot[static_cast<size_t>(plan.outputs[r])]);
-    }
+    std::vector<std::shared_ptr<Storage>> values;
+    for (int slot : plan.outputs) values.push_back(of_slot[static_cast<size_t>(slot)]);
+    attach_values(roots, values);
   }
 
   struct KeyHash {
@@ -132,6 +140,7 @@ class CpuDevice final : public Device {
 
 std::unique_ptr<Device> make_cpu_device(Runtime& runtime, std::string_view which) {
   require(which.empty(), "device: cpu has no number, but 'cpu:{}' was given; use cpu", which);
+  require_llvm();
   return std::make_unique<CpuDevice>(runtime);
 }
 

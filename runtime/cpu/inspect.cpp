@@ -114,6 +114,7 @@ PlanText inspect(std::span<const Tensor> roots, const Target& target, bool with_
   PlanText t;
   const std::vector<NodeRef> nodes = nodes_of(roots);
   t.graph = print_graph(nodes);
+  const auto held = hold_values();
   const Plan plan = make_plan(nodes, target);
   t.fusion = print_plan(plan);
   t.plan = launch_list(plan);
@@ -223,10 +224,14 @@ struct Prepared {
 
 Prepared prepare(std::span<const Tensor> roots) {
   Device& device = Runtime::current().device();
-  Plan plan = make_plan(nodes_of(roots), device.target());
   Prepared p;
-  for (const PlanSlot& s : plan.slots) {
-    if (s.role == PlanSlot::Role::Input) p.inputs.push_back(s.node->storage());
+  Plan plan;
+  {
+    const auto held = hold_values();
+    plan = make_plan(nodes_of(roots), device.target());
+    for (const PlanSlot& s : plan.slots) {
+      if (s.role == PlanSlot::Role::Input) p.inputs.push_back(s.node->storage());
+    }
   }
   p.notes = step_notes(plan, device.target());
   p.executable = device.prepare(std::move(plan));

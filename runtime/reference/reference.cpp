@@ -13,6 +13,7 @@
 #include "core/graph.h"
 #include "core/lazy_buffer.h"
 #include "runtime/device.h"
+#include "runtime/storage.h"
 
 namespace lazuli {
 namespace {
@@ -310,9 +311,9 @@ void realize_reference(std::span<const NodeRef> roots) {
     }
   }
   // Storage is attached only when everything has been computed: a failure leaves every tensor as it was.
-  for (const NodeRef& r : roots) {
-    if (!r->realised()) r->set_storage(values.at(r).storage());
-  }
+  std::vector<std::shared_ptr<Storage>> storages;
+  for (const NodeRef& r : roots) storages.push_back(values.at(r).storage());
+  attach_values(roots, storages);
 }
 
 namespace {

@@ -7,7 +7,9 @@
 #include <string>
 
 #include "core/error.h"
+#include "runtime/device.h"
 #include "runtime/host.h"
+#include "runtime/runtime.h"
 
 using namespace lazuli;
 
@@ -92,5 +94,13 @@ TEST_SUITE("runtime") {
     CHECK(Config::from_env().threads == 3);
     unsetenv("LAZULI_THREADS");
     CHECK(config_variables().size() == 7);
+  }
+
+  TEST_CASE("without LLVM the cpu says what to do" * doctest::skip(LAZULI_LLVM)) {
+    CHECK_THROWS_WITH_AS(Runtime::current().device("cpu"),
+                         "cpu: this lazuli was built without LLVM; build it with LAZULI_LLVM=ON, "
+                         "or use the device 'reference'",
+                         DeviceError);
+    CHECK(Runtime::current().device().name() == "reference");
   }
 }

@@ -1,0 +1,28 @@
+#include "runtime/storage.h"
+
+#include <mutex>
+
+#include "core/error.h"
+
+namespace lazuli {
+namespace {
+
+std::shared_mutex& values_mutex() {
+  static auto* mutex = new std::shared_mutex;  // outlives every static tensor
+  return *mutex;
+}
+
+}  // namespace
+
+std::shared_lock<std::shared_mutex> hold_values() { return std::shared_lock(values_mutex()); }
+
+void attach_values(std::span<const NodeRef> nodes,
+                   std::span<const std::shared_ptr<Storage>> values) {
+  ensure(nodes.size() == values.size(), "attach: one value for each node");
+  const std::lock_guard lock(values_mutex());
+  for (size_t i = 0; i < nodes.size(); i++) {
+    if (!nodes[i]->realised()) nodes[i]->set_storage(values[i]);
+  }
+}
+
+}  // namespace lazuli

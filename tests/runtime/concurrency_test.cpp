@@ -1,0 +1,243 @@
+// Several threads at once: building, differentiating and realising graphs, of their own and shared
+// ones, in one runtime and in two. What a thread gets is, bit for bit, what it would get alone. The
+// thread sanitizer runs these tests.
+#include <doctest/doctest.h>
+#include <fmt/format.h>
+
+#include <atomic>
+#include <barrier>
+#include <cstring>
+#include <functional>
+#include <set>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "core/error.h"
+#include "nn/lazuli.h"
+
+using namespace lazuli;
+
+namespace {
+
+using Bits = std::vector<uint32_t>;
+constexpr int kThreads = 8;
+
+// Runs body(0) ... body(kThreads - 1), each on a thread of its own, all let go together. What
+// threads may not do is check: they return what they have found, or throw.
+template <typename R>
+std::vector<R> on_threads(const std::function<R(int)>& body) {
+  std::vector<R> results(kThreads);
+  std::vector<std::string> errors(kThreads);
+  std::barrier together(kThreads);
+  std::vector<std::thread> threads;
+  for (size_t t = 0; t < kThreads; t++) {
+    threads.emplace_back([&, t] {
+      together.arrive_and_wait();
+      try {
+        results[t] = body(static_cast<int>(t));
+      } catch (const Error& e) {
+        errors[t] = e.what();
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  for (const std::string& e : errors) CHECK(e == "");
+  return results;
+}
+
+Bits bits_of(const Tensor& x) {
+  const std::vector<float> values = x.to_vector();
+  Bits bits(values.size());
+  std::memcpy(bits.data(), values.data(), values.size() * sizeof(float));
+  return bits;
+}
+
+Tensor number(int seed, const Shape& shape) {
+  return randn(shape, DType::F32, random_key(static_cast<uint64_t>(seed)));
+}
+
+// The gradient of a small network with a reduction, a softmax and random inputs; `seed` changes the
+// values, `size` the structure.
+Bits train_once(int seed, int64_t size) {
+  Tensor w = number(seed, {size, 7}), x = number(seed + 1, {5, size});
+  w.requires_grad_();
+  const Tensor hidden = layer_norm(tanh(x.matmul(w)), {7});
+  backward(sum(softmax(hidden, -1) * hidden));
+  return bits_of(w.grad().value());
+}
+
+Config with_threads(int threads) {
+  Config config;
+  config.threads = threads;
+  return config;
+}
+
+}  // namespace
+
+TEST_SUITE_BEGIN("runtime");
+
+TEST_CASE("eight threads build, differentiate and realise graphs of their own") {
+  constexpr int kRounds = 6;
+  std::vector<std::vector<Bits>> wanted(kThreads);
+  {
+    Runtime alone(with_threads(1));
+    const Runtime::Use use(alone);
+    for (int t = 0; t < kThreads; t++) {
+      for (int i = 0; i < kRounds; i++)
+        wanted[static_cast<size_t>(t)].push_back(train_once(100 * t + i, 3 + i));
+    }
+  }
+  Runtime shared(with_threads(3));
+  const auto got = on_threads<std::vector<Bits>>([&](int t) {
+    const Runtime::Use use(shared);
+    std::vector<Bits> out;
+    for (int i = 0; i < kRounds; i++) out.push_back(train_once(100 * t + i, 3 + i));
+    return out;
+  });
+  CHECK(got == wanted);
+}
+
+TEST_CASE("threads that realise parts of one graph meanwhile do not disturb each other") {
+  // Each stage reads stages before it, and each thread begins with another one: what is a leaf for
+  // one is still to be computed for the next, and changes while graphs are looked at. Integers,
+  // since which parts are computed already may change how a sum of floats is rounded.
+  const auto stages = [](int round) {
+    std::vector<Tensor> s{randint(-99, 99, {33}, DType::I64, random_key(round))};
+    for (int i = 1; i < 12; i++) {
+      Tensor next = s.back() * 3 + i;
+      if (i % 3 == 0) next = next - sum(next);
+      if (i % 4 == 0) next = sort(next).values;
+      s.push_back(next + s[static_cast<size_t>(i / 2)]);
+    }
+    return s;
+  };
+  for (int round = 0; round < 20; round++) {
+    std::vector<std::vector<int64_t>> wanted;
+    for (const Tensor& s : stages(round)) wanted.push_back(s.to_vector<int64_t>());
+    const std::vector<Tensor> shared = stages(round);
+    const auto got = on_threads<int>([&](int t) {
+      int wrong = 0;
+      for (size_t i = 0; i < shared.size(); i++) {
+        const size_t at = (i * 5 + static_cast<size_t>(t) * 3) % shared.size();
+        wrong += (shared[at] + 1 - 1).to_vector<int64_t>() != wanted[at];
+        wrong += shared[at].to_vector<int64_t>() != wanted[at];
+      }
+      return wrong;
+    });
+    CHECK(got == std::vector<int>(kThreads));
+  }
+}
+
+TEST_CASE("eight threads ask one tensor for its value") {
+  for (int round = 0; round < 30; round++) {
+    const Tensor x = sum(exp(number(round, {64, 5})), 0);
+    const auto got = on_threads<Bits>([&](int) { return bits_of(x); });
+    for (const Bits& b : got) CHECK(b == got[0]);
+  }
+}
+
+TEST_CASE("two runtimes in one process, on several threads each, give the same bits") {
+  Runtime one(with_threads(1)), many(with_threads(4));
+  const auto got = on_threads<Bits>([&](int t) {
+    const Runtime::Use use(t % 2 ? one : many);
+    Bits all;
+    for (int64_t i = 0; i < 5; i++) {
+      const Bits b = train_once(static_cast<int>(i), 40 + i);
+      all.insert(all.end(), b.begin(), b.end());
+    }
+    return all;
+  });
+  for (const Bits& b : got) CHECK(b == got[0]);
+}
+
+TEST_CASE("what one runtime has computed another reads, and it outlives the first") {
+  Tensor x, y;
+  {
+    Runtime first(with_threads(2));
+    const Runtime::Use use(first);
+    x = (number(1, {1000}) * 2.0).realize();
+    y = x + 1.0;  // still to be computed
+  }
+  Runtime second(with_threads(3));
+  const Runtime::Use use(second);
+  CHECK(bits_of(y - 1.0) == bits_of(x + 1.0 - 1.0));
+  CHECK(bits_of(x) == bits_of(number(1, {1000}) * 2.0));
+}
+
+TEST_CASE("threads meet in a cache of plans that is too small for them") {
+  Runtime runtime(with_threads(2));
+  constexpr int64_t kStructures =
+      300;  // more than are kept; sorting is a library step, so that no kernel is compiled
+  const auto got = on_threads<int>([&](int t) {
+    const Runtime::Use use(runtime);
+    int wrong = 0;
+    for (int64_t i = 0; i < kStructures; i++) {
+      const int64_t n = 1 + (i + 17 * t) % kStructures;
+      std::vector<float> values(static_cast<size_t>(n)), order;
+      for (int64_t k = 0; k < n; k++) values[static_cast<size_t>(k)] = static_cast<float>(n - k);
+      for (int64_t k = 0; k < n; k++) order.push_back(static_cast<float>(n - 1 - k));
+      wrong += argsort(Tensor::from(values, {n})).to_vector() != order;
+    }
+    return wrong;
+  });
+  CHECK(got == std::vector<int>(kThreads));
+}
+
+TEST_CASE("threads that draw from the global generator get the keys of one thread, each once") {
+  constexpr int kDraws = 50;
+  std::multiset<std::vector<uint32_t>> wanted, met;
+  manual_seed(5);
+  for (int i = 0; i < kThreads * kDraws; i++) wanted.insert(next_key().to_vector<uint32_t>());
+  manual_seed(5);
+  const auto got = on_threads<std::vector<std::vector<uint32_t>>>([&](int) {
+    std::vector<std::vector<uint32_t>> keys;
+    for (int i = 0; i < kDraws; i++) keys.push_back(next_key().to_vector<uint32_t>());
+    return keys;
+  });
+  for (const auto& keys : got) met.insert(keys.begin(), keys.end());
+  CHECK(met == wanted);
+  CHECK(std::set(wanted.begin(), wanted.end()).size() == wanted.size());
+}
+
+TEST_CASE("an error on one thread is that thread's alone") {
+  const auto got = on_threads<int>([](int t) {
+    int good = 0;
+    for (int i = 0; i < 20; i++) {
+      const Tensor x = number(i, {6});
+      if (t % 2) {
+        try {
+          reshape(x, {5});
+        } catch (const UserError&) {
+          good++;
+        }
+      } else {
+        good += bits_of(x + 1.0).size() == 6;
+      }
+    }
+    return good;
+  });
+  CHECK(got == std::vector<int>(kThreads, 20));
+}
+
+TEST_CASE("nodes are freed whichever thread lets go last") {
+  const size_t before = live_nodes();
+  for (int round = 0; round < 20; round++) {
+    std::vector<Tensor> held(kThreads);
+    on_threads<int>([&](int t) {
+      Tensor y = arange(11, DType::F32);
+      for (int i = 0; i < 200; i++)
+        y = y * 1.5 + static_cast<double>((i + t) % 3);  // threads meet in the same nodes
+      held[static_cast<size_t>(t)] = y;
+      return 0;
+    });
+    on_threads<int>([&](int t) {
+      held[static_cast<size_t>((t + 1) % kThreads)] = Tensor();
+      return 0;
+    });
+  }
+  CHECK(live_nodes() == before);
+}
+
+TEST_SUITE_END();
