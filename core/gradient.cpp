@@ -1,10 +1,9 @@
 #include "core/gradient.h"
 
 #include <algorithm>
-#include <unordered_map>
-#include <unordered_set>
 
 #include "core/error.h"
+#include "core/topology.h"
 
 namespace lazuli {
 namespace {
@@ -44,46 +43,41 @@ std::vector<NodeRef> nodes_of(std::span<const Tensor> tensors) {
 
 std::vector<NodeRef> pull_back(std::span<const NodeRef> outputs, std::span<const NodeRef> cotangents,
                                std::span<const NodeRef> targets) {
-  const std::vector<NodeRef> order = topological(outputs);
-  std::unordered_set<const Node*> wanted;  // nodes that lie between a target and an output
-  for (const NodeRef& t : targets) wanted.insert(t);
-  for (const NodeRef& n : order) {
-    if (wanted.count(n) || !gradient_rule(n->op)) continue;
-    // A CustomVjp passes nothing to the value it stands for: its inputs alone count.
-    const size_t first = n->op == Op::CustomVjp ? 1 : 0;
-    for (size_t i = first; i < n->src.size(); i++) {
-      if (wanted.count(n->src[i])) {
-        wanted.insert(n);
-        break;
-      }
-    }
+  const Topology graph(outputs);
+  std::vector<bool> wanted(graph.size()), is_target(graph.size());  // wanted: between a target and an output
+  for (const NodeRef& t : targets) {
+    const int i = graph.find(t);
+    if (i >= 0) wanted[static_cast<size_t>(i)] = is_target[static_cast<size_t>(i)] = true;
   }
-  std::unordered_map<const Node*, NodeRef> adjoint;
-  auto add = [&](const NodeRef& n, const NodeRef& g) {
-    NodeRef& sum = adjoint[n];
+  const auto is_wanted = [&](int i) { return static_cast<bool>(wanted[static_cast<size_t>(i)]); };
+  std::vector<bool> passes(graph.size());  // hands something on to its sources
+  for (size_t i = 0; i < graph.size(); i++) {
+    if (!gradient_rule(graph.nodes[i]->op)) continue;
+    // A CustomVjp passes nothing to the value it stands for: its inputs alone count.
+    const auto sources = graph.sources(i).subspan(graph.nodes[i]->op == Op::CustomVjp ? 1 : 0);
+    passes[i] = std::any_of(sources.begin(), sources.end(), is_wanted);
+    if (passes[i]) wanted[i] = true;
+  }
+  std::vector<NodeRef> adjoint(graph.size());
+  const auto add = [&](int i, const NodeRef& g) {
+    NodeRef& sum = adjoint[static_cast<size_t>(i)];
     sum = sum ? elementwise(Op::Add, {sum, g}) : g;
   };
-  for (size_t i = 0; i < outputs.size(); i++) add(outputs[i], cotangents[i]);
-  std::unordered_set<const Node*> is_target;
-  for (const NodeRef& t : targets) is_target.insert(t);
-  for (size_t k = order.size(); k-- > 0;) {
-    const NodeRef& n = order[k];
-    const auto it = adjoint.find(n);
-    if (it == adjoint.end() || !wanted.count(n)) continue;
-    const GradientRule rule = gradient_rule(n->op);
-    if (!rule || n->src.empty()) continue;
-    const bool passes = std::any_of(n->src.begin(), n->src.end(), [&](const NodeRef& s) { return wanted.count(s) > 0; });
-    if (!passes) continue;
-    const std::vector<NodeRef> grads = rule(n, it->second);
-    for (size_t i = 0; i < grads.size(); i++) {
-      if (grads[i] && wanted.count(n->src[i])) add(n->src[i], grads[i]);
+  for (size_t i = 0; i < outputs.size(); i++) add(graph.find(outputs[i]), cotangents[i]);
+  for (size_t i = graph.size(); i-- > 0;) {
+    if (!passes[i] || !adjoint[i]) continue;
+    const NodeRef& n = graph.nodes[i];
+    const std::vector<NodeRef> grads = gradient_rule(n->op)(n, adjoint[i]);
+    const auto sources = graph.sources(i);
+    for (size_t k = 0; k < grads.size(); k++) {
+      if (grads[k] && is_wanted(sources[k])) add(sources[k], grads[k]);
     }
-    if (!is_target.count(n)) adjoint.erase(n);
+    if (!is_target[i]) adjoint[i] = {};
   }
   std::vector<NodeRef> out;
   for (const NodeRef& t : targets) {
-    const auto it = adjoint.find(t);
-    out.push_back(it == adjoint.end() ? NodeRef() : it->second);
+    const int i = graph.find(t);
+    out.push_back(i < 0 ? NodeRef() : adjoint[static_cast<size_t>(i)]);
   }
   return out;
 }

@@ -3,10 +3,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <unordered_map>
-#include <unordered_set>
 
 #include "core/error.h"
+#include "core/topology.h"
 
 namespace lazuli {
 namespace {
@@ -236,25 +235,7 @@ NodeRef contiguous(const NodeRef& x) {
 }
 
 std::vector<NodeRef> topological(std::span<const NodeRef> roots, bool stop_at_realised) {
-  std::vector<NodeRef> order;
-  std::unordered_set<const Node*> seen;
-  std::vector<std::pair<const Node*, size_t>> stack;  // node, next source to visit
-  for (const NodeRef& root : roots) {
-    if (!seen.insert(root).second) continue;
-    stack.emplace_back(root, 0);
-    while (!stack.empty()) {
-      auto& [n, next] = stack.back();
-      const size_t count = stop_at_realised && n->realised() ? 0 : n->src.size();
-      if (next < count) {
-        const Node* s = n->src[next++];
-        if (seen.insert(s).second) stack.emplace_back(s, 0);
-      } else {
-        order.emplace_back(n);
-        stack.pop_back();
-      }
-    }
-  }
-  return order;
+  return Topology(roots, stop_at_realised).nodes;
 }
 
 std::string arg_text(const Node& n) {
@@ -278,18 +259,19 @@ std::string arg_text(const Node& n) {
 
 std::string print_graph(std::span<const NodeRef> roots) {
   std::string out;
-  std::unordered_map<const Node*, size_t> number;
+  const Topology graph(roots);
   size_t buffers = 0;
-  for (const NodeRef& n : topological(roots)) {
-    const size_t id = number.size();
-    number[n] = id;
+  for (size_t id = 0; id < graph.size(); id++) {
+    const NodeRef& n = graph.nodes[id];
     out += fmt::format("%{} = {}", id, name(n->op));
     const std::string arg = n->op == Op::Buffer  ? fmt::format("b{}", buffers++)
                             : n->op == Op::Fresh ? ""
                                                  : arg_text(*n);
     if (!arg.empty()) out += " " + arg;
-    for (size_t i = 0; i < n->src.size(); i++) {
-      out += fmt::format("{}%{}", i == 0 ? " " : ", ", number.at(n->src[i]));
+    const char* separator = " ";
+    for (int s : graph.sources(id)) {
+      out += fmt::format("{}%{}", separator, s);
+      separator = ", ";
     }
     out += fmt::format(" : {}{}\n", name(n->dtype),
                        fmt::format("[{}]", fmt::join(n->shape.begin(), n->shape.end(), ",")));

@@ -4,9 +4,9 @@
 #include <atomic>
 #include <cstdlib>
 #include <mutex>
-#include <unordered_map>
 
 #include "core/error.h"
+#include "core/node_map.h"
 
 namespace lazuli {
 namespace {
@@ -38,7 +38,7 @@ std::mutex& mutex_of(const LazyBuffer* buffer) {
 // Which buffer a gradient leaf belongs to. Entries are taken out when the buffer goes or is rebound.
 struct LeafTable {
   std::mutex mutex;
-  std::unordered_map<const Node*, std::weak_ptr<LazyBuffer>> leaves;
+  NodeMap<std::weak_ptr<LazyBuffer>> leaves;
 };
 LeafTable& leaf_table() {
   static auto* table = new LeafTable;  // outlives every static tensor

@@ -1,9 +1,11 @@
 #include "core/node.h"
 
 #include <array>
+#include <bit>
 #include <mutex>
 #include <vector>
 
+#include "core/cell_pool.h"
 #include "core/error.h"
 
 #define XXH_INLINE_ALL
@@ -15,9 +17,13 @@ namespace {
 // The table of live nodes, in shards so that threads seldom meet. It holds no counts: a node that reaches count 0 takes
 // itself out. A lookup may meet a node whose count has just reached 0; it is then taken for absent, and its slot is
 // replaced by the new node, which is why removal compares pointers.
+struct Slot {
+  uint64_t hash = 0;  // low word of the node's: beside the pointer, so that a probe or a growth need not look at the node
+  const Node* node = nullptr;
+};
 struct Shard {
   std::mutex mutex;
-  std::vector<const Node*> slots;  // open addressing, power of two; kTomb marks a removed one
+  std::vector<Slot> slots;  // open addressing, power of two; kTomb marks a removed one
   size_t used = 0, live = 0;
 };
 constexpr size_t kShards = 64;
@@ -35,55 +41,47 @@ bool equal(const Node& n, const NodeInit& init, const Hash128& hash) {
          std::equal(n.src.begin(), n.src.end(), init.src.begin(), NodeEqual());
 }
 
-struct HashState {
-  XXH3_state_t state;
-  HashState() { XXH3_128bits_reset(&state); }
-  void add(const void* data, size_t size) { XXH3_128bits_update(&state, data, size); }
-  template <typename T>
-  void add(const T& v) {
-    add(&v, sizeof v);
-  }
-};
-
+// All that a structural hash covers, as words: hashing them in one go is several times faster than a stream of pieces.
 Hash128 hash_of(const NodeInit& init) {
-  HashState h;
-  const uint64_t head = static_cast<uint64_t>(init.op) | static_cast<uint64_t>(init.dtype) << 8 |
-                        static_cast<uint64_t>(init.tracked) << 16 | init.arg.index() << 24 |
-                        static_cast<uint64_t>(init.shape.size()) << 32;
-  h.add(head);
-  h.add(init.shape.data(), init.shape.size() * sizeof(int64_t));
+  SmallVector<uint64_t, 32> words;
+  words.push_back(static_cast<uint64_t>(init.op) | static_cast<uint64_t>(init.dtype) << 8 |
+                  static_cast<uint64_t>(init.tracked) << 16 | init.arg.index() << 24 |
+                  static_cast<uint64_t>(init.shape.size()) << 32);
+  words.append(init.shape.begin(), init.shape.end());
   std::visit(
       [&](const auto& arg) {
         using A = std::decay_t<decltype(arg)>;
-        if constexpr (std::is_same_v<A, int64_t> || std::is_same_v<A, ScalarBits>) {
-          h.add(arg);
+        if constexpr (std::is_same_v<A, int64_t>) {
+          words.push_back(static_cast<uint64_t>(arg));
+        } else if constexpr (std::is_same_v<A, ScalarBits>) {
+          words.push_back(arg.bits);
         } else if constexpr (std::is_same_v<A, Ints>) {
-          h.add(arg.data(), arg.size() * sizeof(int64_t));
+          words.append(arg.begin(), arg.end());
         } else if constexpr (std::is_same_v<A, VarArg>) {
-          h.add(arg.serial);
-          h.add(arg.extent);
+          words.push_back(static_cast<uint64_t>(arg.serial));
+          words.push_back(static_cast<uint64_t>(arg.extent));
         } else if constexpr (!std::is_same_v<A, std::monostate>) {
-          h.add(arg.get());
+          words.push_back(reinterpret_cast<uintptr_t>(arg.get()));
         }
       },
       init.arg);
-  for (const NodeRef& s : init.src) h.add(s->hash);
-  const XXH128_hash_t r = XXH3_128bits_digest(&h.state);
+  for (const NodeRef& s : init.src) {
+    words.push_back(s->hash.low);
+    words.push_back(s->hash.high);
+  }
+  const XXH128_hash_t r = XXH3_128bits(words.data(), words.size() * sizeof(uint64_t));
   return {r.low64, r.high64};
 }
 
 void grow(Shard& s) {
-  std::vector<const Node*> old = std::move(s.slots);
-  s.slots.assign(std::max<size_t>(64, s.live * 4), nullptr);
-  size_t size = 1;
-  while (size < s.slots.size()) size *= 2;
-  s.slots.assign(size, nullptr);
+  const size_t size = std::bit_ceil(std::max<size_t>(64, s.live * 2));
+  const std::vector<Slot> old = std::exchange(s.slots, std::vector<Slot>(size));
   s.used = s.live;
-  for (const Node* n : old) {
-    if (!n || n == kTomb) continue;
-    size_t i = n->hash.low & (size - 1);
-    while (s.slots[i]) i = (i + 1) & (size - 1);
-    s.slots[i] = n;
+  for (const Slot& slot : old) {
+    if (!slot.node || slot.node == kTomb) continue;
+    size_t i = slot.hash & (size - 1);
+    while (s.slots[i].node) i = (i + 1) & (size - 1);
+    s.slots[i] = slot;
   }
 }
 
@@ -91,9 +89,9 @@ void remove(const Node* n) {
   Shard& s = shard_of(n->hash);
   std::lock_guard lock(s.mutex);
   const size_t mask = s.slots.size() - 1;
-  for (size_t i = n->hash.low & mask; s.slots[i]; i = (i + 1) & mask) {
-    if (s.slots[i] == n) {
-      s.slots[i] = kTomb;
+  for (size_t i = n->hash.low & mask; s.slots[i].node; i = (i + 1) & mask) {
+    if (s.slots[i].node == n) {
+      s.slots[i].node = kTomb;
       s.live--;
       return;
     }
@@ -109,8 +107,18 @@ bool try_share(const Node* n) {
   return false;
 }
 
+CellPool& node_cells() {
+  static auto* pool = new CellPool(sizeof(Node));  // outlives every static Tensor
+  return *pool;
+}
+
 std::atomic<uint64_t> node_serial{1};
 std::atomic<int64_t> serial{1};
+
+void destroy(const Node* n) {
+  n->~Node();
+  node_cells().give(const_cast<Node*>(n));
+}
 
 // Frees a node whose count reached 0, and whatever that sets free, by a work list in place of recursion. The list is
 // local to the outermost call, so that static tensors may still be freed when the thread's own objects are gone.
@@ -126,7 +134,7 @@ void free_node(const Node* n) {
     const Node* dead = list.back();
     list.pop_back();
     remove(dead);
-    delete dead;  // its sources' counts may reach 0: they join the list
+    destroy(dead);  // its sources' counts may reach 0: they join the list
   }
   pending = nullptr;
 }
@@ -159,11 +167,11 @@ NodeRef make(NodeInit init) {
   if (s.used * 4 >= s.slots.size() * 3) grow(s);
   const size_t mask = s.slots.size() - 1;
   size_t free_slot = SIZE_MAX, i = hash.low & mask;
-  for (; s.slots[i]; i = (i + 1) & mask) {
-    const Node* n = s.slots[i];
+  for (; s.slots[i].node; i = (i + 1) & mask) {
+    const Node* n = s.slots[i].node;
     if (n == kTomb) {
       if (free_slot == SIZE_MAX) free_slot = i;
-    } else if (n->hash == hash && equal(*n, init, hash)) {
+    } else if (s.slots[i].hash == hash.low && equal(*n, init, hash)) {
       if (try_share(n)) return adopt(n);
       free_slot = i;  // dying: its slot is taken over
       s.live--;
@@ -174,7 +182,7 @@ NodeRef make(NodeInit init) {
     free_slot = i;
     s.used++;
   }
-  auto* n = new Node{};
+  auto* n = new (node_cells().take()) Node;
   n->op = init.op;
   n->dtype = init.dtype;
   n->tracked = init.tracked;
@@ -189,7 +197,7 @@ NodeRef make(NodeInit init) {
   }
   n->serial = node_serial.fetch_add(1, std::memory_order_relaxed);
   n->count.store(1, std::memory_order_relaxed);
-  s.slots[free_slot] = n;
+  s.slots[free_slot] = {hash.low, n};
   s.live++;
   return adopt(n);
 }

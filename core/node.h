@@ -76,7 +76,13 @@ struct Node {
   Op op;
   DType dtype;
   bool tracked = false;  // depends on a tensor whose gradient is wanted: its history outlives realize()
-  Shape shape;           // of the tensor; () inside kernels
+
+ private:
+  mutable std::atomic<bool> realised_{false};
+
+ public:
+  mutable std::atomic<uint32_t> count{0};
+  Shape shape;  // of the tensor; () inside kernels
   Arg arg;
   Sources src;
   Hash128 hash;            // structural: op, dtype, shape, arg, sources
@@ -94,10 +100,7 @@ struct Node {
   void set_storage(std::shared_ptr<Storage> storage) const;
   bool realised() const { return realised_.load(std::memory_order_acquire); }
 
-  mutable std::atomic<uint32_t> count{0};
-
  private:
-  mutable std::atomic<bool> realised_{false};
   mutable std::shared_ptr<Storage> storage_;
 };
 

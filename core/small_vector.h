@@ -45,8 +45,8 @@ class SmallVector {
   }
   ~SmallVector() { release(); }
 
-  T* data() { return heap_ ? heap_ : inline_data(); }
-  const T* data() const { return heap_ ? heap_ : inline_data(); }
+  T* data() { return on_heap() ? heap_ : inline_data(); }
+  const T* data() const { return on_heap() ? heap_ : inline_data(); }
   size_t size() const { return size_; }
   bool empty() const { return size_ == 0; }
   T* begin() { return data(); }
@@ -66,7 +66,7 @@ class SmallVector {
     T* grown = static_cast<T*>(::operator new(capacity * sizeof(T), std::align_val_t{alignof(T)}));
     std::uninitialized_move(begin(), end(), grown);
     std::destroy(begin(), end());
-    if (heap_) ::operator delete(heap_, std::align_val_t{alignof(T)});
+    free_heap();
     heap_ = grown;
     capacity_ = capacity;
   }
@@ -104,18 +104,22 @@ class SmallVector {
   }
 
  private:
+  bool on_heap() const { return capacity_ > N; }
   T* inline_data() { return std::launder(reinterpret_cast<T*>(inline_)); }
   const T* inline_data() const { return std::launder(reinterpret_cast<const T*>(inline_)); }
+  void free_heap() {
+    if (on_heap()) ::operator delete(heap_, std::align_val_t{alignof(T)});
+  }
   void release() {
     std::destroy(begin(), end());
-    if (heap_) ::operator delete(heap_, std::align_val_t{alignof(T)});
-    heap_ = nullptr;
+    free_heap();
     size_ = 0;
     capacity_ = N;
   }
+  // Of an empty vector on no heap.
   void steal(SmallVector& o) noexcept {
-    if (o.heap_) {
-      heap_ = std::exchange(o.heap_, nullptr);
+    if (o.on_heap()) {
+      heap_ = o.heap_;
       capacity_ = std::exchange(o.capacity_, N);
       size_ = std::exchange(o.size_, 0);
     } else {
@@ -125,9 +129,11 @@ class SmallVector {
     }
   }
 
-  T* heap_ = nullptr;
-  uint32_t size_ = 0, capacity_ = N;
-  alignas(T) unsigned char inline_[N * sizeof(T)];
+  uint32_t size_ = 0, capacity_ = N;  // a capacity above N is on the heap
+  union {
+    T* heap_;
+    alignas(T) unsigned char inline_[N * sizeof(T)];
+  };
 };
 
 }  // namespace lazuli

@@ -1,9 +1,9 @@
 // vmap: the graph of one example, rewritten op by op for a batch along a new leading axis.
 #include <algorithm>
-#include <unordered_map>
 
 #include "core/error.h"
 #include "core/gradient.h"
+#include "core/node_map.h"
 
 namespace lazuli {
 namespace {
@@ -136,7 +136,7 @@ class Batcher {
   }
 
   int64_t batch_;
-  std::unordered_map<const Node*, NodeRef> batched_;
+  NodeMap<NodeRef> batched_;
 };
 
 }  // namespace

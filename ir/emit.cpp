@@ -4,9 +4,9 @@
 
 #include <algorithm>
 #include <bit>
-#include <unordered_set>
 
 #include "core/error.h"
+#include "core/node_map.h"
 #include "ir/math.h"
 
 namespace lazuli {
@@ -262,7 +262,7 @@ Operand Emitter::emit_rare(const NodeRef& n) {
   Operand usual = emit(n->src[2]);
   int level = std::max(condition.level, usual.level);
   std::vector<NodeRef> pending{n->src[1]};
-  std::unordered_set<const Node*> entered;
+  NodeSet entered;
   while (!pending.empty()) {
     const NodeRef s = std::move(pending.back());
     pending.pop_back();

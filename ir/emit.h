@@ -161,7 +161,7 @@ class Emitter {
   int lanes_;
   std::vector<Frame> frames_;
   std::unordered_map<Key, Remembered, KeyHash> memo_;
-  std::unordered_map<NodeRef, NodeRef, NodeHash, NodeEqual> lane_memo_;
+  NodeRefMap<NodeRef> lane_memo_;
   std::map<int64_t, NodeRef> lane_variables_;
   std::map<int, Place> places_;
   std::unordered_map<int64_t, int> version_level_;

@@ -6,9 +6,9 @@
 #include <functional>
 #include <memory>
 #include <string>
-#include <unordered_map>
 #include <vector>
 
+#include "core/node_map.h"
 #include "ir/kernel.h"
 #include "ir/labels.h"
 #include "ir/plan.h"
@@ -34,7 +34,7 @@ struct Group {
 struct Partition {
   std::vector<NodeRef> roots;
   std::vector<NodeRef> nodes;
-  std::unordered_map<const Node*, int> number;
+  NodeMap<int> number;
   std::vector<SmallVector<int, 3>>
       sources;  // numbers of each node's sources; none of realised nodes
   std::vector<Role> role;
@@ -68,7 +68,7 @@ GraphFacts prepare(Partition& p);
 /// each copy is one of. No roots: nothing pays.
 struct Recomputed {
   std::vector<NodeRef> roots;
-  std::unordered_map<NodeRef, NodeRef, NodeHash, NodeEqual> originals;
+  NodeRefMap<NodeRef> originals;
 };
 Recomputed recompute(const Partition& p, const Target& target);
 

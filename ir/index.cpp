@@ -3,9 +3,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <unordered_set>
 
 #include "core/error.h"
+#include "core/node_map.h"
 #include "ir/math.h"
 
 namespace lazuli {
@@ -432,7 +432,7 @@ std::pair<int64_t, int64_t> dtype_interval(DType dtype) {
 }
 
 void visit(const NodeRef& root, const std::function<void(const NodeRef&)>& f) {
-  std::unordered_set<const Node*> entered;
+  NodeSet entered;
   std::vector<std::pair<NodeRef, size_t>> stack{{root, 0}};
   entered.insert(root.get());
   while (!stack.empty()) {

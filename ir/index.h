@@ -4,14 +4,13 @@
 
 #include <functional>
 #include <string>
-#include <unordered_map>
 #include <vector>
 
-#include "core/node.h"
+#include "core/node_map.h"
 
 namespace lazuli {
 
-using Substitution = std::unordered_map<NodeRef, NodeRef, NodeHash, NodeEqual>;
+using Substitution = NodeRefMap<NodeRef>;
 
 NodeRef index_const(int64_t v);
 /// a + factor * b

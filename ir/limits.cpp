@@ -4,8 +4,8 @@
 #include <map>
 #include <optional>
 #include <set>
-#include <unordered_map>
 
+#include "core/node_map.h"
 #include "ir/footprint.h"
 #include "ir/index.h"
 
@@ -144,12 +144,12 @@ class Limiter {
   }
 
   Outside evaluate(const NodeRef& root) {
-    std::unordered_map<const Node*, Outside> known;
+    NodeMap<Outside> known;
     visit(root, [&](const NodeRef& n) { known[n.get()] = one(n, known); });
     return known.at(root.get());
   }
 
-  Outside one(const NodeRef& n, const std::unordered_map<const Node*, Outside>& known) const {
+  Outside one(const NodeRef& n, const NodeMap<Outside>& known) const {
     const auto of = [&](size_t i) { return known.at(n->src[i].get()); };
     switch (n->op) {
       case Op::Const:

@@ -2,10 +2,9 @@
 
 #include <fmt/format.h>
 
-#include <unordered_map>
-
 #include "core/error.h"
 #include "core/graph.h"
+#include "core/topology.h"
 #include "ir/fuse.h"
 #include "ir/simplify.h"
 
@@ -88,7 +87,7 @@ class Planner {
 
   Partition& p_;
   Plan plan_;
-  std::unordered_map<const Node*, int> slots_;
+  NodeMap<int> slots_;
 };
 
 }  // namespace
@@ -100,13 +99,12 @@ Plan make_plan(std::span<const NodeRef> roots, const Target& target) {
 
 std::string print_plan(const Plan& plan) {
   std::string out;
-  std::unordered_map<const Node*, size_t> number;
-  for (const NodeRef& n : topological(plan.roots, true)) number.try_emplace(n, number.size());
+  const Topology graph(plan.roots, true);
   for (size_t i = 0; i < plan.steps.size(); i++) {
     const PlanStep& s = plan.steps[i];
     out +=
         s.kernel ? fmt::format("kernel {}:", i) : fmt::format("step {}: {}", i, name(s.node->op));
-    for (const NodeRef& m : s.members) out += fmt::format(" %{} {}", number.at(m), name(m->op));
+    for (const NodeRef& m : s.members) out += fmt::format(" %{} {}", graph.find(m), name(m->op));
     out += "\n";
     for (const Decision& d : plan.decisions) {
       if (d.step == static_cast<int>(i)) out += fmt::format("  %{}: {}\n", d.node, d.text);

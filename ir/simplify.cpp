@@ -5,6 +5,7 @@
 #include "core/error.h"
 #include "core/evaluate.h"
 #include "core/graph.h"
+#include "core/topology.h"
 #include "ir/simplify_rules.h"
 
 namespace lazuli {
@@ -223,32 +224,32 @@ namespace {
 std::vector<NodeRef> simplify_once(std::span<const NodeRef> roots,
                                    std::vector<std::string>* trace) {
   Simplifier simplifier(trace);
-  const std::vector<NodeRef> order = topological(roots, true);
-  std::unordered_map<const Node*, int> uses;
-  uses.reserve(order.size());
-  for (const NodeRef& n : order) {
-    if (n->realised()) continue;
-    for (const NodeRef& s : n->src) uses[s]++;
+  const Topology graph(roots, true);
+  std::vector<int> uses(graph.size());
+  for (size_t i = 0; i < graph.size(); i++) {
+    for (int s : graph.sources(i)) uses[static_cast<size_t>(s)]++;
   }
-  for (const NodeRef& r : roots) uses[r]++;
-  std::unordered_map<const Node*, NodeRef> done;
-  done.reserve(order.size());
-  for (const NodeRef& n : order) {
+  for (const NodeRef& r : roots) uses[static_cast<size_t>(graph.find(r))]++;
+  simplifier.expect(graph.size());
+  std::vector<NodeRef> done;
+  done.reserve(graph.size());
+  for (size_t i = 0; i < graph.size(); i++) {
+    const NodeRef& n = graph.nodes[i];
     NodeRef r = n;
     if (!n->realised()) {
       if (is_leaf(n->op)) {
         if (n->numel() == 0) r = zero(*n);
       } else {
         Sources src;
-        for (const NodeRef& s : n->src) src.push_back(done.at(s));
+        for (int s : graph.sources(i)) src.push_back(done[static_cast<size_t>(s)]);
         r = simplifier(with_src(n, std::move(src)));
       }
     }
-    simplifier.count_uses(r, uses[n]);
-    done[n] = std::move(r);
+    simplifier.count_uses(r, uses[i]);
+    done.push_back(std::move(r));
   }
   std::vector<NodeRef> out;
-  for (const NodeRef& r : roots) out.push_back(done.at(r));
+  for (const NodeRef& r : roots) out.push_back(done[static_cast<size_t>(graph.find(r))]);
   return out;
 }
 

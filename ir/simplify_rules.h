@@ -5,10 +5,9 @@
 
 #include <span>
 #include <string>
-#include <unordered_map>
 #include <vector>
 
-#include "core/node.h"
+#include "core/node_map.h"
 
 namespace lazuli {
 
@@ -31,10 +30,12 @@ class Simplifier {
   NodeRef operator()(NodeRef n);
   /// May a rule that makes `n` superfluous for one of its readers assume that no other needs it?
   bool read_once(const NodeRef& n) const;
+  /// Room for so many nodes.
+  void expect(size_t nodes) { uses_.reserve(nodes); }
   void count_uses(const NodeRef& n, int uses) { uses_[n] += uses; }
 
  private:
-  std::unordered_map<NodeRef, int, NodeHash, NodeEqual> uses_;
+  NodeRefMap<int> uses_;
   std::vector<std::string>* trace_;
   int depth_ = 0;
 };

@@ -1,8 +1,7 @@
 #include "runtime/plan_key.h"
 
-#include <unordered_map>
-
 #include "core/graph.h"
+#include "core/topology.h"
 
 #define XXH_INLINE_ALL
 #include <xxhash.h>
@@ -44,10 +43,9 @@ void add_argument(Hasher& h, const Node& n) {
 PlanKey plan_key(std::span<const NodeRef> roots) {
   PlanKey key;
   Hasher h;
-  std::unordered_map<const Node*, int64_t> number;
-  for (const NodeRef& n : topological(roots, true)) {
-    const auto id = static_cast<int64_t>(number.size());
-    number.emplace(n, id);
+  const Topology graph(roots, true);
+  for (size_t i = 0; i < graph.size(); i++) {
+    const NodeRef& n = graph.nodes[i];
     const bool leaf = n->realised();
     h.add(static_cast<int64_t>(leaf ? Op::Buffer : n->op) << 16 | static_cast<int64_t>(n->dtype) << 8 | leaf);
     h.add(n->shape);
@@ -57,9 +55,9 @@ PlanKey plan_key(std::span<const NodeRef> roots) {
     }
     add_argument(h, *n);
     h.add(static_cast<int64_t>(n->src.size()));
-    for (const NodeRef& s : n->src) h.add(number.at(s));
+    for (int s : graph.sources(i)) h.add(s);
   }
-  for (const NodeRef& r : roots) h.add(number.at(r));
+  for (const NodeRef& r : roots) h.add(graph.find(r));
   key.hash = h.digest();
   return key;
 }

@@ -7,6 +7,7 @@
 
 #include "core/error.h"
 #include "core/lazy_buffer.h"
+#include "core/node_map.h"
 #include "runtime/cpu/compiler.h"
 #include "runtime/cpu/executable.h"
 #include "runtime/cpu/target.h"
@@ -85,7 +86,7 @@ class CpuDevice final : public Device {
   std::shared_ptr<CachedPlan> compile_plan(Plan plan, const PlanKey& key) {
     auto cached = std::make_shared<CachedPlan>();
     plans_made_++;
-    std::unordered_map<const Node*, size_t> leaf_number;
+    NodeMap<size_t> leaf_number;
     for (size_t i = 0; i < key.leaves.size(); i++) leaf_number[key.leaves[i]] = i;
     for (const PlanSlot& s : plan.slots) {
       if (s.role != PlanSlot::Role::Input) continue;

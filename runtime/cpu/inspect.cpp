@@ -1,10 +1,10 @@
+#include "core/topology.h"
 #include "runtime/inspect.h"
 
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <cstring>
-#include <unordered_map>
 
 #include "codegen/llvm.h"
 #include "codegen/opencl.h"
@@ -126,16 +126,14 @@ PlanText inspect(std::span<const Tensor> roots, const Target& target, bool with_
 
 std::string graph_dot(std::span<const Tensor> roots) {
   std::string out = "digraph lazuli {\n  rankdir=TB;\n  node [shape=box, fontname=\"monospace\", fontsize=10];\n";
-  std::unordered_map<const Node*, size_t> number;
-  for (const NodeRef& n : topological(nodes_of(roots), true)) {
-    const size_t id = number.size();
-    number[n] = id;
+  const Topology graph(nodes_of(roots), true);
+  for (size_t id = 0; id < graph.size(); id++) {
+    const NodeRef& n = graph.nodes[id];
     const char* style = is_movement(n->op) ? ", style=dashed" : is_leaf(n->op) || n->realised() ? ", style=filled" : "";
     const std::string arg = n->op == Op::Buffer || n->op == Op::Fresh ? "" : arg_text(*n);
     out += fmt::format("  n{} [label=\"{}{}{}\\n{}{}\"{}];\n", id, name(n->op), arg.empty() ? "" : " ", arg,
                        name(n->dtype), to_string(n->shape), style);
-    if (n->realised()) continue;
-    for (const NodeRef& s : n->src) out += fmt::format("  n{} -> n{};\n", number.at(s), id);
+    for (int s : graph.sources(id)) out += fmt::format("  n{} -> n{};\n", s, id);
   }
   return out + "}\n";
 }

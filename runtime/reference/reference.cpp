@@ -5,13 +5,13 @@
 #include <functional>
 #include <memory>
 #include <numeric>
-#include <unordered_map>
 #include <vector>
 
 #include "core/error.h"
 #include "core/evaluate.h"
 #include "core/graph.h"
 #include "core/lazy_buffer.h"
+#include "core/topology.h"
 #include "runtime/device.h"
 #include "runtime/storage.h"
 
@@ -290,29 +290,29 @@ Array eval(const Node& n, const Arrays& src) {
 }  // namespace
 
 void realize_reference(std::span<const NodeRef> roots) {
-  const std::vector<NodeRef> order = topological(roots, true);
-  std::unordered_map<const Node*, int> readers;
-  for (const NodeRef& n : order) {
-    if (n->realised()) continue;
-    for (const NodeRef& s : n->src) readers[s]++;
+  const Topology graph(roots, true);
+  std::vector<int> readers(graph.size());
+  for (size_t i = 0; i < graph.size(); i++) {
+    for (int s : graph.sources(i)) readers[static_cast<size_t>(s)]++;
   }
-  for (const NodeRef& r : roots) readers[r]++;
-  std::unordered_map<const Node*, Array> values;
-  for (const NodeRef& n : order) {
+  for (const NodeRef& r : roots) readers[static_cast<size_t>(graph.find(r))]++;
+  std::vector<Array> values(graph.size());
+  for (size_t i = 0; i < graph.size(); i++) {
+    const NodeRef& n = graph.nodes[i];
     if (const std::shared_ptr<Storage> s = n->storage()) {
-      values.emplace(n, Array(n->dtype, n->shape, s));
+      values[i] = Array(n->dtype, n->shape, s);
       continue;
     }
     Arrays src;
-    for (const NodeRef& s : n->src) src.push_back(values.at(s));
-    values.emplace(n, eval(*n, src));
-    for (const NodeRef& s : n->src) {
-      if (--readers[s] == 0) values.erase(s);
+    for (int s : graph.sources(i)) src.push_back(values[static_cast<size_t>(s)]);
+    values[i] = eval(*n, src);
+    for (int s : graph.sources(i)) {
+      if (--readers[static_cast<size_t>(s)] == 0) values[static_cast<size_t>(s)] = {};
     }
   }
   // Storage is attached only when everything has been computed: a failure leaves every tensor as it was.
   std::vector<std::shared_ptr<Storage>> storages;
-  for (const NodeRef& r : roots) storages.push_back(values.at(r).storage());
+  for (const NodeRef& r : roots) storages.push_back(values[static_cast<size_t>(graph.find(r))].storage());
   attach_values(roots, storages);
 }
 

@@ -81,13 +81,19 @@ TEST_SUITE("limits") {
   TEST_CASE("a chain of a million nodes goes through every pass on an 8 MB stack, in time linear in its length") {
     Times small, large;
     small.seconds.fill(1e9);
+    large.seconds.fill(1e9);
     on_small_stack([&] {
       run_chain(10'000);  // compiles the kernels that all lengths share
-      for (int i = 0; i < 3; i++) {
-        const Times t = run_chain(100'000 + 2 * i);  // each of another structure, so that none runs a plan kept from before
-        for (size_t p = 0; p < kPasses.size(); p++) small.seconds[p] = std::min(small.seconds[p], t.seconds[p]);
-      }
-      large = run_chain(1'000'000);
+      // Each of another structure, so that none runs a plan kept from before; the best of each, since the first to use
+      // memory pays for its pages.
+      const auto best = [](Times& kept, int64_t nodes) {
+        const Times t = run_chain(nodes);
+        for (size_t p = 0; p < kPasses.size(); p++) kept.seconds[p] = std::min(kept.seconds[p], t.seconds[p]);
+        kept.value = t.value;
+        kept.derivative = t.derivative;
+      };
+      for (int i = 0; i < 3; i++) best(small, 100'000 + 2 * i);
+      for (int i = 0; i < 2; i++) best(large, 1'000'000 + 2 * i);
     });
     // The sum of 1 + 0.999 + 0.999^2 + ... is 1000 for x = 1, and the four x sum to 10.
     CHECK(large.value == doctest::Approx(10000).epsilon(1e-4));

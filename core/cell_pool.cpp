@@ -1,0 +1,104 @@
+#include "core/cell_pool.h"
+
+#include <sys/mman.h>
+
+#include <cstdint>
+#include <new>
+
+// The address sanitizer is told which cells are free, so that it sees a use of one.
+#ifdef __SANITIZE_ADDRESS__
+#include <sanitizer/asan_interface.h>
+#else
+#define ASAN_POISON_MEMORY_REGION(address, size) ((void)(address), (void)(size))
+#define ASAN_UNPOISON_MEMORY_REGION(address, size) ((void)(address), (void)(size))
+#endif
+
+namespace lazuli {
+namespace {
+
+constexpr size_t kSlabBytes = size_t{2} << 20;  // a large page
+constexpr size_t kAlignment = 64;
+
+struct FreeCell {
+  FreeCell* next;
+};
+
+// Memory of the system, aligned to its own size so that a cell finds its slab by masking.
+void* map_slab() {
+  void* p = mmap(nullptr, 2 * kSlabBytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (p == MAP_FAILED) throw std::bad_alloc();
+  const auto begin = reinterpret_cast<uintptr_t>(p), aligned = (begin + kSlabBytes - 1) & ~(kSlabBytes - 1);
+  if (aligned != begin) munmap(p, aligned - begin);
+  const uintptr_t end = aligned + kSlabBytes, mapped = begin + 2 * kSlabBytes;
+  if (end != mapped) munmap(reinterpret_cast<void*>(end), mapped - end);
+  return reinterpret_cast<void*>(aligned);
+}
+
+}  // namespace
+
+struct CellPool::Slab {
+  Slab *next = nullptr, *previous = nullptr;  // among the open ones
+  FreeCell* free = nullptr;                   // cells that came back
+  char* fresh = nullptr;                      // cells from here on were never taken
+  size_t used = 0;
+
+  char* end(size_t cell_bytes) { return reinterpret_cast<char*>(this) + kSlabBytes - cell_bytes; }
+  bool full(size_t cell_bytes) { return !free && fresh > end(cell_bytes); }
+};
+
+CellPool::Slab* CellPool::new_slab() {
+  void* memory = map_slab();
+  // A small program touches a few pages of its only slab; from the second on large pages pay.
+  if (slabs_ > 0) madvise(memory, kSlabBytes, MADV_HUGEPAGE);
+  slabs_++;
+  auto* slab = new (memory) Slab;
+  slab->fresh = static_cast<char*>(memory) + (sizeof(Slab) + kAlignment - 1) / kAlignment * kAlignment;
+  return slab;
+}
+
+void* CellPool::take() {
+  std::lock_guard lock(mutex_);
+  if (!open_) open_ = new_slab();
+  Slab* slab = open_;
+  void* cell = slab->free;
+  if (cell) {
+    slab->free = slab->free->next;
+  } else {
+    cell = slab->fresh;
+    slab->fresh += (cell_bytes_ + kAlignment - 1) / kAlignment * kAlignment;
+  }
+  ASAN_UNPOISON_MEMORY_REGION(cell, cell_bytes_);
+  slab->used++;
+  if (slab->full(cell_bytes_)) {
+    open_ = slab->next;
+    if (open_) open_->previous = nullptr;
+    slab->next = nullptr;
+  }
+  return cell;
+}
+
+void CellPool::give(void* cell) {
+  std::lock_guard lock(mutex_);
+  auto* slab = reinterpret_cast<Slab*>(reinterpret_cast<uintptr_t>(cell) & ~(kSlabBytes - 1));
+  const bool was_full = slab->full(cell_bytes_);
+  slab->free = new (cell) FreeCell{slab->free};
+  ASAN_POISON_MEMORY_REGION(slab->free + 1, cell_bytes_ - sizeof(FreeCell));
+  slab->used--;
+  if (was_full) {
+    // Behind the slab in use, which stays the one that cells are taken from.
+    Slab*& after = open_ ? open_->next : open_;
+    slab->previous = open_;
+    slab->next = after;
+    if (after) after->previous = slab;
+    after = slab;
+    return;
+  }
+  if (slab->used > 0 || slab == open_) return;
+  slab->previous->next = slab->next;
+  if (slab->next) slab->next->previous = slab->previous;
+  slabs_--;
+  ASAN_UNPOISON_MEMORY_REGION(slab, kSlabBytes);
+  munmap(slab, kSlabBytes);
+}
+
+}  // namespace lazuli
