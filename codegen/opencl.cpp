@@ -44,6 +44,7 @@ constexpr Spelling kSpelling[] = {
     {OpKind::Sinh, "", "sinh({0})"},
     {OpKind::Cosh, "", "cosh({0})"},
     {OpKind::Tanh, "", "tanh({0})"},
+    {OpKind::Sigmoid, "", "1 / (1 + exp(-{0}))"},
     {OpKind::Asinh, "", "asinh({0})"},
     {OpKind::Acosh, "", "acosh({0})"},
     {OpKind::Atanh, "", "atanh({0})"},

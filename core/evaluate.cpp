@@ -129,6 +129,8 @@ double unary(Op op, double x) {
       return std::cosh(x);
     case Op::Tanh:
       return std::tanh(x);
+    case Op::Sigmoid:
+      return x < 0 ? std::exp(x) / (1 + std::exp(x)) : 1 / (1 + std::exp(-x));
     case Op::Asinh:
       return std::asinh(x);
     case Op::Acosh:

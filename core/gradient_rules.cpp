@@ -260,6 +260,7 @@ const Row kRules[] = {
     {Op::Sinh,   [](const N& o, const N& g) -> Grads { return {E(g) * fn(Op::Cosh, x0(o))}; }},
     {Op::Cosh,   [](const N& o, const N& g) -> Grads { return {E(g) * fn(Op::Sinh, x0(o))}; }},
     {Op::Tanh,   [](const N& o, const N& g) -> Grads { return {E(g) * (1.0 - E(o) * E(o))}; }},
+    {Op::Sigmoid, [](const N& o, const N& g) -> Grads { return {E(g) * (E(o) * (1.0 - E(o)))}; }},
     {Op::Asinh,  [](const N& o, const N& g) -> Grads { return {E(g) * rsqrt(x0(o) * x0(o) + 1.0)}; }},
     {Op::Acosh,  [](const N& o, const N& g) -> Grads { return {E(g) * rsqrt(x0(o) * x0(o) - 1.0)}; }},
     {Op::Atanh,  [](const N& o, const N& g) -> Grads { return {E(g) / (1.0 - x0(o) * x0(o))}; }},

@@ -16,7 +16,7 @@ enum class Op : uint8_t {
   Iota,    // 0, 1, ... along the only axis; dtype I64
   // elementwise, one source
   Neg, Not, Abs, Sign, Recip, Sqrt, Rsqrt, Exp, Exp2, Expm1, Log, Log2, Log10, Log1p,
-  Sin, Cos, Tan, Asin, Acos, Atan, Sinh, Cosh, Tanh, Asinh, Acosh, Atanh, Erf, Erfc, Lgamma,
+  Sin, Cos, Tan, Asin, Acos, Atan, Sinh, Cosh, Tanh, Sigmoid, Asinh, Acosh, Atanh, Erf, Erfc, Lgamma,
   Digamma, Trunc, Floor, Ceil, Round, Cast, Bitcast,
   // elementwise, two sources
   Add, Sub, Mul, Div, IDiv, Rem, Pow, Max, Min, And, Or, Xor, Shl, Shr, Lt, Le, Eq, Ne, Atan2,
@@ -112,6 +112,7 @@ inline constexpr std::array<OpInfo, kOpCount> kOps{{
     {Op::Sinh, "sinh", 1, kEwFC, DTypeRule::First},
     {Op::Cosh, "cosh", 1, kEwFC, DTypeRule::First},
     {Op::Tanh, "tanh", 1, kEwFC, DTypeRule::First},
+    {Op::Sigmoid, "sigmoid", 1, kEwFC, DTypeRule::First},
     {Op::Asinh, "asinh", 1, kEwFC, DTypeRule::First},
     {Op::Acosh, "acosh", 1, kEwFC, DTypeRule::First},
     {Op::Atanh, "atanh", 1, kEwFC, DTypeRule::First},

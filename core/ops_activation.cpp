@@ -21,14 +21,8 @@ Tensor exp_minus_abs(const Tensor& x) {
   return exp(where(x < 0, x, -x));
 }
 
-// One exponential that cannot overflow; its own derivative would meet ties at zero, hence s * (1 -
-// s).
 Tensor sigmoid_of(const Tensor& x) {
-  const Tensor e = exp(-abs(x));
-  return custom_vjp(where(x < 0, e, 1.0) / (1 + e), {x}, [x](const Tensor& g) {
-    const Tensor s = sigmoid_of(x);
-    return std::vector<Tensor>{g * (s * (1 - s))};
-  });
+  return Tensor(elementwise(Op::Sigmoid, {x.node()}));
 }
 
 Tensor softplus_of(const Tensor& x, double beta, double threshold) {
@@ -98,13 +92,13 @@ Tensor selu(const Tensor& x) {
 
 namespace {
 
-// x (1 + tanh(u)) / 2 = x sigmoid(2 u), u = sqrt(2 / pi) (x + 0.044715 x^3) (Hendrycks and Gimpel, 2016), by one exponential, which may
-// overflow: the quotient is then the zero that it should be.
+// x (1 + tanh(u)) / 2 = x sigmoid(2 u), u = sqrt(2 / pi) (x + 0.044715 x^3) (Hendrycks and Gimpel,
+// 2016).
 Tensor gelu_of(const Tensor& x) {
-  const double scale = 2 * std::sqrt(2 / std::numbers::pi), cubic = 0.044715;
-  const Tensor z = (x + x * x * x * cubic) * scale;
-  return custom_vjp(x / (1 + exp(-z)), {x}, [=](const Tensor& g) {
-    const Tensor s = sigmoid_of(z), slope = (1 + x * x * (3 * cubic)) * scale;
+  const double scale = 2 * std::sqrt(2 / std::numbers::pi), cubic = 0.044715 * scale;
+  const Tensor square = x * x, s = sigmoid_of(x * (square * cubic + scale));
+  return custom_vjp(x * s, {x}, [=](const Tensor& g) {
+    const Tensor slope = square * (3 * cubic) + scale;
     return std::vector<Tensor>{g * (s + x * (s * (1 - s)) * slope)};
   });
 }

@@ -57,10 +57,9 @@ void ScheduleWriter::vectorize(Stage* s, const std::vector<NodeRef>& outer,
     if (!all.empty()) step("order {}{}", s->name, loops(*s, all));
     return;
   }
-  const int cost = expression_cost(*s);
   const int64_t vectors = (extent(v) + lanes_ - 1) / lanes_;
-  int64_t unroll = reduces(*s) ? 4 : cost > 24 ? 1 : cost > 8 ? 2 : 4;
-  if (cost > 60) unroll = 1;
+  const int cost = expression_cost(*s);
+  int64_t unroll = reduces(*s) || cost <= 64 ? 4 : cost <= 128 ? 2 : 1;
   // Each sibling has accumulators of its own.
   unroll = std::clamp<int64_t>(8 / static_cast<int64_t>(s->values.size()), 1, unroll);
   unroll = std::min(unroll, vectors);

@@ -190,8 +190,8 @@ int expression_cost(const Stage& s) {
   for (const Value& v : s.values) {
     visit(v.expr, [&](const NodeRef& n) {
       if (!seen.insert(n.get()).second || !is_elementwise(n->op)) return;
-      const bool simple =
-          n->op == Op::Exp || n->op == Op::Exp2 || n->op == Op::Log || n->op == Op::Div;
+      const bool simple = n->op == Op::Exp || n->op == Op::Exp2 || n->op == Op::Log ||
+                          n->op == Op::Sigmoid || n->op == Op::Div;
       cost += simple ? 8 : is_math(n->op) ? 20 : has(n->op, kCostly) ? 8 : 1;
     });
   }

@@ -17,6 +17,7 @@
 #include <vector>
 
 #include "ir/index.h"
+#include "ir/interleave.h"
 #include "ir/program.h"
 #include "ir/storage.h"
 
@@ -40,6 +41,12 @@ class Emitter {
   /// Opens a loop of `variable` over [begin, end). Indices are carried in it if it is innermost.
   void open_loop(const NodeRef& variable, const Operand& begin, const Operand& end, bool innermost);
   void close_loop();
+  /// Where the next instruction of the loop now open goes.
+  size_t position() const { return frames_.back().code.size(); }
+  /// Copies of a body that begin at these positions run side by side (ir/interleave.h).
+  void interleave_copies(const std::vector<size_t>& starts) {
+    interleave(frames_.back().code, starts);
+  }
   /// Makes `cell` a phi of every loop opened since `frame`.
   void carry(Cell* cell, int frame);
   void bind(const NodeRef& variable, const Operand& value);

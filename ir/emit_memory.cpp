@@ -44,21 +44,22 @@ Operand Emitter::load_scalar(const Access& a) {
     const int64_t offset = form.constant;
     form.constant = 0;
     const Operand p = pointer(a.memory, a.dtype, from_linear(form));
-    return push({.code = Code::Load, .args = {p}, .imm = offset}, std::max(p.level, a.level),
-                a.dtype, 1);
+    return push({.code = Code::Load, .args = {p}, .imm = offset, .memory = a.memory},
+                std::max(p.level, a.level), a.dtype, 1);
   }
   // Element 0 is read in place of one that is not there.
   const Operand valid = emit(a.valid);
   const Operand at = op(Op::Where, DType::I64, {valid, emit(a.index), index(0)});
   const Operand p = pointer_at(a.memory, a.dtype, at);
-  const Operand x = push({.code = Code::Load, .args = {p}}, std::max(p.level, a.level), a.dtype, 1);
+  const Operand x = push({.code = Code::Load, .args = {p}, .memory = a.memory},
+                         std::max(p.level, a.level), a.dtype, 1);
   return op(Op::Where, a.dtype, {valid, x, constant(a.dtype, 0)});
 }
 
 Operand Emitter::load_vector(const Access& a, const NodeRef& lane, const LinearForm& scalar_part) {
   LinearForm form = scalar_part;
   const int64_t live = live_lanes(lane);
-  Instruction i{.code = Code::Load};
+  Instruction i{.code = Code::Load, .memory = a.memory};
   if (!a.padded && live < lanes_) i.mask = static_cast<int>(live);
   const bool same_for_all = a.valid && !lane_of(a.valid);
   if (same_for_all && a.size >= live) {
@@ -135,7 +136,7 @@ void Emitter::store(int memory, DType dtype, const NodeRef& at, const Operand& v
   // Only whole, aligned vectors bypass the cache.
   bool aligned = lane && live_lanes(lane) == lanes_ && form.constant % lanes_ == 0;
   for (const auto& [atom, c] : form.terms) aligned &= c % lanes_ == 0;
-  Instruction i{.code = Code::Store};
+  Instruction i{.code = Code::Store, .memory = memory};
   i.imm = form.constant;
   form.constant = 0;
   i.args = {pointer(memory, dtype, from_linear(form)), lane ? widen(v, lanes_) : v};

@@ -123,16 +123,16 @@ class Legalizer {
     return r;
   }
 
-  // 1 + tanh(u) = 2 / (1 + exp(-2u)): one exponential, and no cancellation where tanh is near -1.
+  // 1 + tanh(u) = 2 sigmoid(2u): shorter, and no cancellation where tanh is near -1.
   NodeRef one_plus_tanh(const NodeRef& n) {
     for (size_t i = 0; i < 2; i++) {
       const NodeRef &one = n->src[i], &tanh = n->src[1 - i];
       if (tanh->op != Op::Tanh || !is_const(one)) continue;
       const DType t = n->dtype;
       if (from_bits(std::get<ScalarBits>(one->arg).bits, t).as_double() != 1) continue;
-      const NodeRef u = binary(Op::Mul, legal_.at(tanh->src[0]), scalar_const(Scalar(-2.0), t));
-      const NodeRef e = plain(Op::Exp, t, {u});
-      return binary(Op::Div, scalar_const(Scalar(2.0), t), binary(Op::Add, one, e));
+      const NodeRef two = scalar_const(Scalar(2.0), t);
+      const NodeRef u = binary(Op::Mul, legal_.at(tanh->src[0]), two);
+      return binary(Op::Mul, two, plain(Op::Sigmoid, t, {u}));
     }
     return {};
   }

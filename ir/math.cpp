@@ -135,6 +135,7 @@ constexpr std::array kRows{
     Row{Op::Sinh, LAZULI_UNARY(sinh), 3, 3},
     Row{Op::Cosh, LAZULI_UNARY(cosh), 2, 2},
     Row{Op::Tanh, LAZULI_UNARY(tanh), 2, 2},
+    Row{Op::Sigmoid, LAZULI_UNARY(sigmoid), 2, 2},
     Row{Op::Asinh, LAZULI_UNARY(asinh), 2, 2},
     Row{Op::Acosh, LAZULI_UNARY(acosh), 3, 3},
     Row{Op::Atanh, LAZULI_UNARY(atanh), 3, 3},

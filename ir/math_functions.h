@@ -10,6 +10,7 @@
 #pragma once
 
 #include <array>
+#include <bit>
 #include <cstddef>
 #include <limits>
 
@@ -66,19 +67,19 @@ LAZULI_MATH V<UintOf<S>> sign_of(V<S> x) {
 /// c[0] + c[1] x + ... by Estrin's scheme.
 template <template <typename> class V, typename S, size_t N>
 V<S> poly(V<S> x, const std::array<double, N>& c) {
-  if constexpr (N == 1) {
-    return V<S>(c[0]);
-  } else {
-    std::array<V<S>, (N + 1) / 2> term;
-    for (size_t i = 0; i < N / 2; i++) term[i] = fma(x, V<S>(c[2 * i + 1]), V<S>(c[2 * i]));
-    if (N % 2) term[N / 2] = V<S>(c[N - 1]);
-    for (size_t n = term.size(); n > 1; n = (n + 1) / 2) {
-      x = x * x;
-      for (size_t i = 0; i < n / 2; i++) term[i] = fma(x, term[2 * i + 1], term[2 * i]);
-      if (n % 2) term[n / 2] = term[n - 1];
+  std::array<V<S>, N> term;
+  for (size_t i = 0; i < N; i++) term[i] = V<S>(c[i]);
+  for (size_t n = N; n > 1; n = (n + 1) / 2) {
+    if (n < N) x = x * x;
+    // One term beyond a power of two would cost a square more and save no time.
+    if (n % 2 && std::has_single_bit(n - 1)) {
+      term[n - 2] = fma(x, term[n - 1], term[n - 2]);
+      n--;
     }
-    return term[0];
+    for (size_t i = 0; i < n / 2; i++) term[i] = fma(x, term[2 * i + 1], term[2 * i]);
+    if (n % 2) term[n / 2] = term[n - 1];
   }
+  return term[0];
 }
 
 /// The same with Horner's rule for the last step: one rounding less where c[0] dominates.
@@ -181,6 +182,16 @@ LAZULI_MATH V<S> tanh(V<S> x) {
   const V<S> s = power_of_two<V, S>(n);
   const V<S> far = V<S>(1) - V<S>(2) / fma(s, expm1_core(r), s + V<S>(1));
   return flip_sign(where(a < V<S>(T::kTanhNear), near, far), sign_of(x));
+}
+
+/// 1 / (1 + e^-x). Both terms are scaled alike, so that no e^-x overflows before the quotient
+/// vanishes.
+LAZULI_MATH V<S> sigmoid(V<S> x) {
+  using T = Table<S>;
+  constexpr int down = -(T::kMantissa + 1);
+  const auto [n, r] = split_exp(-at_least(at_most(x, T::kSigmoidHigh), T::kExpLow));
+  const V<S> s = power_of_two<V, S>(n, down), one(power(down));
+  return one / (fma(s, expm1_core(r), one) + s);
 }
 
 // ---- logarithms

@@ -41,6 +41,7 @@ struct Table<float> {
   // Clamps that keep 2^n representable in two steps and change no result.
   static constexpr double kExpLow = -104, kExpHigh = 89, kExp2Low = -151, kExp2High = 128.5;
   static constexpr double kExpm1Low = -18, kTanhHigh = 9.1, kSinhHigh = 89.5;
+  static constexpr double kSigmoidHigh = 18;  // the sigmoid rounds to 1 above
   static constexpr double kTiny = 0x1p-25;        // log1p(x) and expm1(x) are x below
   static constexpr double kTinyCube = 0x1p-13;    // sinh(x) is x below
   static constexpr double kSquareLarge = 0x1p24;  // sqrt(x^2 +- 1) is x above
@@ -105,6 +106,7 @@ struct Table<double> {
 
   static constexpr double kExpLow = -746, kExpHigh = 710, kExp2Low = -1076, kExp2High = 1024.5;
   static constexpr double kExpm1Low = -40, kTanhHigh = 20, kSinhHigh = 710.6;
+  static constexpr double kSigmoidHigh = 38;
   static constexpr double kTiny = 0x1p-54, kTinyCube = 0x1p-28, kSquareLarge = 0x1p53;
   static constexpr double kTrigLarge = 1e9, kPowHigh = 2048;
 

@@ -253,7 +253,16 @@ void Nest::unrolled_loop(const Stage* s, size_t position, Environment& e) {
     if (l.kind == LoopKind::Ilp) inner.ilp.emplace_back(l.axis, q);
     body(s, position, inner, index_const(q), remaining);
   };
-  for (int64_t q = 0; q < n / l.stride; q++) iteration(q, l.stride);
+  std::vector<size_t> starts;
+  for (int64_t q = 0; q < n / l.stride; q++) {
+    starts.push_back(emitter_.position());
+    iteration(q, l.stride);
+  }
+  const bool inmost = std::none_of(s->loops.begin() + static_cast<ptrdiff_t>(position) + 1,
+                                   s->loops.end(), [](const Loop& i) {
+                                     return i.kind != LoopKind::Vector && i.extent > 1;
+                                   });
+  if (inmost) emitter_.interleave_copies(starts);
   if (n % l.stride) iteration(n / l.stride, n % l.stride);
 }
 

@@ -52,7 +52,7 @@ struct Instruction {
   Operand dst = {};
   std::vector<Operand> args = {};
   int64_t imm = 0;
-  int memory = -1;     // Pointer: argument slot, or Program::kScratch, kShared, kLocal
+  int memory = -1;     // Pointer, Load, Store: argument slot, or Program::kScratch, kShared, kLocal
   int mask = 0;        // Load, Store: only the first `mask` lanes; 0: all
   bool flag = false;
   Operand begin = {}, end = {};  // Loop

@@ -55,6 +55,10 @@ const std::vector<Function> kFunctions{
     LAZULI_FUNCTION(Op::Asinh, asinh), LAZULI_FUNCTION(Op::Acosh, acosh),
     LAZULI_FUNCTION(Op::Atanh, atanh), LAZULI_FUNCTION(Op::Erf, erf),
     LAZULI_FUNCTION(Op::Erfc, erfc),
+    Function{Op::Sigmoid, [](float x) { return math::sigmoid(F(x)).v; },
+             [](double x) { return math::sigmoid(D(x)).v; },
+             [](double x) { return 1 / (1 + std::exp(-x)); },
+             [](long double x) { return 1 / (1 + std::exp(-x)); }},
 };
 #undef LAZULI_FUNCTION
 

@@ -1,0 +1,94 @@
+#include "ir/interleave.h"
+
+#include <algorithm>
+#include <iterator>
+#include <set>
+#include <unordered_map>
+
+namespace lazuli {
+namespace {
+
+// Operations on data of a copy that is worth it.
+constexpr int kLong = 12;
+
+bool is_long(const std::vector<Instruction>& code, size_t begin, size_t end) {
+  return std::count_if(code.begin() + static_cast<ptrdiff_t>(begin),
+                       code.begin() + static_cast<ptrdiff_t>(end), [](const Instruction& i) {
+                         return i.code == Code::Op && i.dst.dtype != DType::I64;
+                       }) >= kLong;
+}
+
+bool movable(Code code) {
+  return code != Code::Loop && code != Code::If && code != Code::Call && code != Code::Barrier &&
+         code != Code::GroupReduce;
+}
+
+bool may_move(const std::vector<Instruction>& code, size_t begin) {
+  std::set<int> loaded, stored;
+  for (size_t i = begin; i < code.size(); i++) {
+    if (!movable(code[i].code)) return false;
+    if (code[i].code == Code::Load) loaded.insert(code[i].memory);
+    if (code[i].code == Code::Store) stored.insert(code[i].memory);
+  }
+  return std::none_of(stored.begin(), stored.end(), [&](int m) { return loaded.count(m) > 0; });
+}
+
+// Which instructions are placed already, as far as the copies of one loop need to know.
+class Placed {
+ public:
+  Placed(const std::vector<Instruction>& code, const std::vector<size_t>& bounds)
+      : stores_(bounds.size() - 1) {
+    for (size_t copy = 0; copy + 1 < bounds.size(); copy++) {
+      for (size_t i = bounds[copy]; i < bounds[copy + 1]; i++) {
+        waiting_[code[i].dst.id] = true;
+        stores_[copy] += code[i].code == Code::Store;
+      }
+    }
+  }
+
+  bool ready(const Instruction& i, size_t copy) const {
+    if (i.code == Code::Store) {
+      for (size_t c = 0; c < copy; c++) {
+        if (stores_[c] > 0) return false;
+      }
+    }
+    return std::none_of(i.args.begin(), i.args.end(), [&](const Operand& a) {
+      const auto it = a.kind == Operand::Kind::Value ? waiting_.find(a.id) : waiting_.end();
+      return it != waiting_.end() && it->second;
+    });
+  }
+
+  void add(const Instruction& i, size_t copy) {
+    waiting_[i.dst.id] = false;
+    stores_[copy] -= i.code == Code::Store;
+  }
+
+ private:
+  std::unordered_map<int, bool> waiting_;
+  std::vector<int> stores_;  // not placed yet, of each copy
+};
+
+}  // namespace
+
+void interleave(std::vector<Instruction>& code, const std::vector<size_t>& starts) {
+  std::vector<size_t> bounds = starts;
+  bounds.push_back(code.size());
+  for (size_t c = 0; c + 1 < bounds.size(); c++) {
+    if (!is_long(code, bounds[c], bounds[c + 1])) return;
+  }
+  if (starts.size() < 2 || !may_move(code, starts[0])) return;
+  Placed placed(code, bounds);
+  std::vector<size_t> next = starts;
+  std::vector<Instruction> merged;
+  while (merged.size() < code.size() - starts[0]) {
+    // The first copy that is not through is always ready.
+    for (size_t c = 0; c < next.size(); c++) {
+      if (next[c] == bounds[c + 1] || !placed.ready(code[next[c]], c)) continue;
+      placed.add(code[next[c]], c);
+      merged.push_back(std::move(code[next[c]++]));
+    }
+  }
+  std::move(merged.begin(), merged.end(), code.begin() + static_cast<ptrdiff_t>(starts[0]));
+}
+
+}  // namespace lazuli
