@@ -16,6 +16,10 @@ int64_t numel(std::span<const int64_t> shape) {
   return n;
 }
 
+bool contains(std::span<const int64_t> list, int64_t value) {
+  return std::find(list.begin(), list.end(), value) != list.end();
+}
+
 std::string to_string(std::span<const int64_t> shape) {
   if (shape.size() == 1) return fmt::format("({},)", shape[0]);
   return fmt::format("({})", fmt::join(shape.begin(), shape.end(), ", "));

@@ -17,6 +17,9 @@ inline constexpr int64_t kMaxElements = INT64_MAX;
 /// Number of elements. Shapes inside the graph are checked, so this cannot overflow.
 int64_t numel(std::span<const int64_t> shape);
 
+/// Is `value` one of the list?
+bool contains(std::span<const int64_t> list, int64_t value);
+
 /// "(2, 3)", "(2,)", "()": as Python prints a tuple.
 std::string to_string(std::span<const int64_t> shape);
 

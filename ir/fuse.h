@@ -4,11 +4,13 @@
 #pragma once
 
 #include <functional>
+#include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
-#include "core/node_map.h"
+#include "core/topology.h"
 #include "ir/kernel.h"
 #include "ir/labels.h"
 #include "ir/plan.h"
@@ -24,45 +26,61 @@ enum class Role : uint8_t {
   Library,  // a step of its own: Scatter, Scan, ArgSort
 };
 
+/// What fusion knows and decides of one node.
+struct FusedNode {
+  std::vector<int> users;
+  Role role = Role::Member;
+  bool array = false;  // must be an array: what a root or a library step is or reads, a copy
+  // of members and library nodes
+  std::vector<int> members;  // read through movement and inlined nodes, of which there are `cone`
+  std::vector<int> buffers;  // arrays that exist already, read likewise
+  int cone = 0;
+  int group = -1;
+  bool finish = false;  // is in the finish part of its group
+  bool stored = false;  // has an array of its own
+  Labels labels;        // of members of main parts: their space as axes of the grid
+
+  bool is_member() const { return role == Role::Member || role == Role::Library; }
+  /// Evaluated where it is read.
+  bool passes() const { return role == Role::Move || role == Role::Inline; }
+};
+
 struct Group {
   std::vector<int> main, finish;  // numbers of nodes, sources before users
   bool library = false;
   std::vector<int64_t> grid;  // extents
+
+  std::vector<int> members() const;  // of both parts
 };
 
-/// Nodes are known by their number in `nodes`, which is in topological order.
+/// Nodes are known by their numbers in the graph.
 struct Partition {
+  explicit Partition(std::vector<NodeRef> of)
+      : roots(std::move(of)), graph(roots, true), nodes(graph.size()) {}
+
   std::vector<NodeRef> roots;
-  std::vector<NodeRef> nodes;
-  NodeMap<int> number;
-  std::vector<SmallVector<int, 3>>
-      sources;  // numbers of each node's sources; none of realised nodes
-  std::vector<Role> role;
-  std::vector<int> group;       // of members and library nodes; -1 for others
-  std::vector<uint8_t> finish;  // is in the finish part of its group
-  std::vector<uint8_t> stored;  // has an array of its own
-  std::vector<Labels> labels;   // of members of main parts: their space (source shape of a
-                                // reduction) as axes of the grid
+  Topology graph;
+  std::vector<FusedNode> nodes;
+  std::vector<int> order;  // members and library nodes as they are placed
   Atoms atoms;
   std::vector<Group> groups;        // in order of execution
   std::vector<Decision> decisions;  // `step` is a group
 
-  int of(const Node* n) const { return number.at(n); }
+  FusedNode& operator[](int n) { return nodes[static_cast<size_t>(n)]; }
+  const FusedNode& operator[](int n) const { return nodes[static_cast<size_t>(n)]; }
+  const NodeRef& node_ref(int n) const { return graph.nodes[static_cast<size_t>(n)]; }
+  const Node& node(int n) const { return *node_ref(n); }
+  std::span<const int> sources(int n) const { return graph.sources(static_cast<size_t>(n)); }
 };
 
-/// What fusion looks up about every node before it places any: computed once, linear in the nodes.
-struct GraphFacts {
-  std::vector<std::vector<int>>
-      members;  // of a member: the members it reads, through movement and inlined nodes
-  std::vector<std::vector<int>> buffers;  // and the arrays that exist already
-  std::vector<int> readers;               // direct users of a node
-  std::vector<int> cone;   // of a member: the movement and inlined nodes it evaluates
-  std::vector<int> order;  // members and library nodes as they are placed
-};
+/// Decides which nodes share a kernel. `roots` are simplified. Linear in the nodes.
+Partition partition(std::vector<NodeRef> roots, const Target& target);
 
-/// Fills nodes, roles and what follows from them: inlined are nodes that are cheap to evaluate from
-/// stored arrays and the products that reductions sum.
-GraphFacts prepare(Partition& p);
+// ---- its steps
+
+/// Fills in what is known of every node before any is placed: inlined are nodes that are cheap to
+/// evaluate from stored arrays and the products that reductions sum. Linear in the nodes.
+void prepare(Partition& p);
 
 /// The graph with copies of values that each reading kernel computes for itself, and which node
 /// each copy is one of. No roots: nothing pays.
@@ -72,29 +90,6 @@ struct Recomputed {
 };
 Recomputed recompute(const Partition& p, const Target& target);
 
-/// Decides which nodes share a kernel. `roots` are simplified. Linear in the nodes.
-Partition partition(std::vector<NodeRef> roots, const Target& target);
-
-/// The iteration space of a node: its shape, or that of a reduction's source.
-const Shape& space(const Node& n);
-/// Movement nodes and identities: only index maps.
-bool is_move(const Node& n);
-/// The axes of `x` along which its values differ, as far as movement ops tell.
-std::vector<bool> varying_axes(const Node& x);
-/// Sum of a product whose factors each miss a kept axis of the other.
-bool is_contraction(const Node& n);
-/// The output axis along which index `n` counts 0, 1, ... and which it alone depends on; -1 if
-/// there is none.
-int64_t counted_axis(const Node& n);
-/// Labels of a gather from those of the array: axes whose index merely counts arrive unchanged.
-Labels gathered_labels(const Node& gather, const Labels& array);
-
-/// Labels of the nodes for which `is_input` says so and that member n reads, through movement and
-/// inlined nodes, where an axis of theirs arrives whole at one axis of n's space, which has labels
-/// `space`. Looks at a bounded number of nodes.
-std::vector<std::pair<int, Labels>> input_labels(Partition& p, int n, const Labels& space,
-                                                 const std::function<bool(int)>& is_input);
-
 /// A kernel and the nodes (numbers) whose arrays are its arguments.
 struct BuiltKernel {
   std::shared_ptr<Kernel> kernel;
@@ -103,5 +98,49 @@ struct BuiltKernel {
 
 /// The algorithm of one group: stages of values over shared axes.
 BuiltKernel build_kernel(Partition& p, const Group& group);
+
+// ---- facts of a node
+
+/// The iteration space of a node: its shape, or that of a reduction's source.
+const Shape& space(const Node& n);
+/// Is the axis one that n reduces?
+bool reduces_axis(const Node& n, size_t axis);
+/// The entries of a reduction's space that it keeps; all of another node's.
+Labels kept_labels(const Node& n, const Labels& space);
+/// Movement nodes and identities: only index maps.
+bool is_move(const Node& n);
+/// What x is an index map of.
+const Node& moved_from(const Node& x);
+/// The axes of `x` along which its values differ, as far as movement ops tell.
+std::vector<bool> varying_axes(const Node& x);
+/// Sum of a product whose factors each miss a kept axis of the other.
+bool is_contraction(const Node& n);
+
+// ---- labels, followed through the graph
+
+/// Labels of nodes as they follow from known ones, through movement and pointwise nodes.
+class LabelWalk {
+ public:
+  /// Does a walk end at node x, and with which labels, if any?
+  using End = std::function<bool(int x, std::optional<Labels>& labels)>;
+  LabelWalk(Partition& p, Atoms::Join join, End end) : p_(p), join_(join), end_(std::move(end)) {}
+
+  /// Labels of node x; nothing if no way up from it ends at labels.
+  const std::optional<Labels>& at(int x);
+  /// Labels of node n's space from those of its sources.
+  std::optional<Labels> of_sources(int n);
+
+ private:
+  Partition& p_;
+  Atoms::Join join_;
+  End end_;
+  std::map<int, std::optional<Labels>> known_;
+};
+
+/// The other way: labels of the nodes for which `is_input` says so and that member n reads, through
+/// movement and inlined nodes, where an axis of theirs arrives whole at one axis of n's space, which
+/// has labels `space`. Looks at a bounded number of nodes.
+std::vector<std::pair<int, Labels>> input_labels(Partition& p, int n, const Labels& space,
+                                                 const std::function<bool(int)>& is_input);
 
 }  // namespace lazuli

@@ -176,41 +176,49 @@ Labels Atoms::forward(const Node& n, const Labels& source) {
   }
 }
 
+Atoms::Aligned Atoms::align(const Pieces& a, const Pieces& b) {
+  Aligned r;
+  Pieces x = resolve(a), y = resolve(b);
+  while (!x.empty() && !y.empty()) {
+    Piece p = x.back(), q = y.back();
+    x.pop_back();
+    y.pop_back();
+    if (p.extent > q.extent && p.extent % q.extent == 0) {
+      const auto [high, low] = split(p, q.extent);
+      x.push_back(high);
+      p = low;
+    } else if (q.extent > p.extent && q.extent % p.extent == 0) {
+      const auto [high, low] = split(q, p.extent);
+      y.push_back(high);
+      q = low;
+    } else if (p.extent != q.extent) {
+      r.fits = false;
+      return r;
+    }
+    // A split may have replaced the other list's atom too.
+    x = resolve(x);
+    y = resolve(y);
+    r.pairs.emplace_back(p, q);
+  }
+  return r;
+}
+
 Labels Atoms::unify(const Labels& a, const Labels& b, std::span<const int64_t> shape, Join join) {
   Labels out;
   for (size_t i = 0; i < shape.size(); i++) {
-    Pieces x = resolve(a[i]), y = resolve(b[i]), reversed;
-    bool bad = false;
-    while (!x.empty() && !y.empty()) {
-      Piece p = x.back(), q = y.back();
-      x.pop_back();
-      y.pop_back();
-      if (p.extent > q.extent && p.extent % q.extent == 0) {
-        const auto [high, low] = split(p, q.extent);
-        x.push_back(high);
-        p = low;
-      } else if (q.extent > p.extent && q.extent % p.extent == 0) {
-        const auto [high, low] = split(q, p.extent);
-        y.push_back(high);
-        q = low;
-      } else if (p.extent != q.extent) {
-        bad = true;
-        break;
-      }
-      // A split may have replaced the other list's atom too.
-      x = resolve(x);
-      y = resolve(y);
-      const bool same = p.atom == q.atom;
-      int atom = same ? p.atom : -1;
-      if (!same && join == Join::First) atom = p.atom >= 0 ? p.atom : q.atom;
-      reversed.push_back({atom, p.extent});
-    }
-    if (bad) {
+    const Aligned aligned = align(a[i], b[i]);
+    if (!aligned.fits) {
       out.push_back(join == Join::First ? resolve(a[i]) : whole(shape[i]));
-    } else {
-      out.emplace_back(reversed.begin(), reversed.end());
-      std::reverse(out.back().begin(), out.back().end());
+      continue;
     }
+    Pieces axis;
+    for (size_t k = aligned.pairs.size(); k-- > 0;) {
+      const auto& [p, q] = aligned.pairs[k];
+      int atom = p.atom == q.atom ? p.atom : -1;
+      if (join == Join::First) atom = p.atom >= 0 ? p.atom : q.atom;
+      axis.push_back({atom, p.extent});
+    }
+    out.push_back(std::move(axis));
   }
   return out;
 }

@@ -44,6 +44,14 @@ class Atoms {
   /// Labels of the result of a movement node (or identity) from those of its source.
   Labels forward(const Node& n, const Labels& source);
 
+  /// Two axes cut at the same places, from the inside out, as far as sizes divide; for all who hold
+  /// their atoms.
+  struct Aligned {
+    std::vector<std::pair<Piece, Piece>> pairs;
+    bool fits = true;
+  };
+  Aligned align(const Pieces& a, const Pieces& b);
+
   /// How two labels of the same axis are combined.
   enum class Join : uint8_t {
     Agree,  // an atom stays where both have it

@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "core/error.h"
 #include "core/graph.h"
 #include "core/topology.h"
@@ -13,7 +15,7 @@ namespace {
 
 // A reshape of an array is the same bytes.
 const Node* array_of(const Partition& p, const Node* n) {
-  while (n->op == Op::Reshape && !p.stored[static_cast<size_t>(p.of(n))]) n = n->src[0];
+  while (n->op == Op::Reshape && !p[p.graph.find(n)].stored) n = n->src[0];
   return n;
 }
 
@@ -48,19 +50,13 @@ class Planner {
 
   // A kernel whose values are all evaluated by their readers is none.
   bool stores_nothing(const Group& group) const {
-    for (const std::vector<int>* part : {&group.main, &group.finish}) {
-      for (int n : *part) {
-        if (p_.stored[static_cast<size_t>(n)]) return false;
-      }
-    }
-    return true;
+    const std::vector<int> members = group.members();
+    return std::none_of(members.begin(), members.end(), [&](int n) { return p_[n].stored; });
   }
 
   void step(const Group& group) {
     PlanStep s;
-    for (const std::vector<int>* part : {&group.main, &group.finish}) {
-      for (int n : *part) s.members.push_back(p_.nodes[static_cast<size_t>(n)]);
-    }
+    for (int n : group.members()) s.members.push_back(p_.node_ref(n));
     if (group.library) {
       s.node = s.members[0];
       for (const NodeRef& x : s.node->src) s.arguments.push_back(slot(array_of(p_, x)));
@@ -70,9 +66,7 @@ class Planner {
       built.kernel->name = "kernel";
       verify_algorithm(*built.kernel);
       s.kernel = std::move(built.kernel);
-      for (int n : built.arguments) {
-        s.arguments.push_back(slot(p_.nodes[static_cast<size_t>(n)]));
-      }
+      for (int n : built.arguments) s.arguments.push_back(slot(p_.node_ref(n)));
     }
     plan_.steps.push_back(std::move(s));
   }

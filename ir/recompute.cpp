@@ -29,57 +29,36 @@ class Recompute {
 
   Recomputed run() {
     find_readers();
-    for (size_t i = 0; i < p_.nodes.size(); i++) {
-      const int n = static_cast<int>(i);
-      if (p_.role[i] != Role::Member || readers_[i].empty()) continue;
+    const int count = static_cast<int>(p_.nodes.size());
+    for (int n = 0; n < count; n++) {
+      if (p_[n].role != Role::Member || readers_[static_cast<size_t>(n)].empty()) continue;
       if (auto cone = cone_of(n); !cone.members.empty() && pays(n, cone))
         cones_[n] = std::move(cone);
     }
     if (cones_.empty()) return {};
-    for (size_t i = 0; i < p_.nodes.size(); i++) {
-      const Role r = p_.role[i];
-      if (r == Role::Member || r == Role::Library)
-        plain_[static_cast<int>(i)] = rebuilt(static_cast<int>(i));
+    for (int n = 0; n < count; n++) {
+      if (p_[n].is_member()) plain_[n] = rebuilt(n);
     }
-    for (const NodeRef& root : p_.roots) result_.roots.push_back(version(p_.of(root), -1));
+    for (const NodeRef& root : p_.roots) result_.roots.push_back(version(p_.graph.find(root), -1));
     return std::move(result_);
   }
 
  private:
-  const Node& node(int n) const { return *p_.nodes[static_cast<size_t>(n)]; }
-  const SmallVector<int, 3>& sources(int n) const { return p_.sources[static_cast<size_t>(n)]; }
-  Role role(int n) const { return p_.role[static_cast<size_t>(n)]; }
-  int group(int n) const { return p_.group[static_cast<size_t>(n)]; }
-  bool is_member(int n) const { return role(n) == Role::Member || role(n) == Role::Library; }
-  bool passes(int n) const { return role(n) == Role::Move || role(n) == Role::Inline; }
-
   // Kernels that read a member of another.
   void find_readers() {
     readers_.resize(p_.nodes.size());
-    std::vector<int> stack, seen(p_.nodes.size(), -1);
-    for (size_t i = 0; i < p_.nodes.size(); i++) {
-      if (!is_member(static_cast<int>(i))) continue;
-      stack.assign(p_.sources[i].begin(), p_.sources[i].end());
-      while (!stack.empty()) {
-        const int x = stack.back();
-        stack.pop_back();
-        const auto k = static_cast<size_t>(x);
-        if (seen[k] == static_cast<int>(i)) continue;
-        seen[k] = static_cast<int>(i);
-        if (is_member(x)) {
-          if (p_.group[k] != p_.group[i]) readers_[k].insert(p_.group[i]);
-        } else if (passes(x)) {
-          stack.insert(stack.end(), p_.sources[k].begin(), p_.sources[k].end());
-        }
+    for (const FusedNode& n : p_.nodes) {
+      for (int m : n.members) {
+        if (p_[m].group != n.group) readers_[static_cast<size_t>(m)].insert(n.group);
       }
     }
   }
 
   // Members above values a quarter of the size of n; none if n does not qualify.
   Cone cone_of(int n) const {
-    const Node& v = node(n);
+    const Node& v = p_.node(n);
     const int64_t size = v.numel();
-    if (size * size_of(v.dtype) < target_.l3 / 2 || has_array(n)) return {};
+    if (size * size_of(v.dtype) < target_.l3 / 2 || p_[n].array) return {};
     if (!is_elementwise(v.op) && !is_contraction(v)) return {};
     Cone cone;
     std::set<int> edges, passed;
@@ -89,9 +68,9 @@ class Recompute {
       const int x = stack.back();
       stack.pop_back();
       if (cone.members.count(x) || edges.count(x) || !passed.insert(x).second) continue;
-      const Node& y = node(x);
-      if (!passes(x)) {
-        if (role(x) == Role::Leaf || y.numel() * 4 <= size) {
+      const Node& y = p_.node(x);
+      if (!p_[x].passes()) {
+        if (p_[x].role == Role::Leaf || y.numel() * 4 <= size) {
           if (y.op != Op::Const && y.op != Op::Iota) edges.insert(x);
           continue;
         }
@@ -105,25 +84,16 @@ class Recompute {
         cone.members.insert(x);
         if (cone.members.size() > kConeNodes) return {};
       }
-      stack.insert(stack.end(), sources(x).begin(), sources(x).end());
+      stack.insert(stack.end(), p_.sources(x).begin(), p_.sources(x).end());
     }
     int64_t inputs = 0;
-    for (int e : edges) inputs += node(e).numel();
+    for (int e : edges) inputs += p_.node(e).numel();
     return contractions > 0 && 2 * inputs <= size ? cone : Cone{};
-  }
-
-  bool has_array(int n) const {
-    if (node(n).op == Op::Contiguous) return true;
-    return std::any_of(p_.roots.begin(), p_.roots.end(), [&](const NodeRef& r) {
-      const Node* x = r;
-      while (x->op == Op::Reshape && !x->realised()) x = x->src[0];
-      return x == p_.nodes[static_cast<size_t>(n)].get();
-    });
   }
 
   // One more contraction in each reading kernel, against a store and a load for each.
   bool pays(int n, const Cone& cone) const {
-    const double bytes = static_cast<double>(node(n).numel() * size_of(node(n).dtype));
+    const double bytes = static_cast<double>(p_.node(n).numel() * size_of(p_.node(n).dtype));
     const double kernels = static_cast<double>(readers_[static_cast<size_t>(n)].size());
     const double again = kernels * cone.products / target_.fma_per_second;
     return bytes >= kTooLarge || again < (1 + kernels) * bytes / target_.bandwidth;
@@ -131,38 +101,38 @@ class Recompute {
 
   NodeRef rebuilt(int n) {
     Sources src;
-    for (int s : sources(n)) src.push_back(version(s, group(n)));
-    return with_src(p_.nodes[static_cast<size_t>(n)], std::move(src));
+    for (int s : p_.sources(n)) src.push_back(version(s, p_[n].group));
+    return with_src(p_.node_ref(n), std::move(src));
   }
 
   // Node x as kernel g reads it. Chains of movement and inlined nodes are short.
   NodeRef version(int x, int g) {
-    if (is_member(x)) {
-      const bool again = g >= 0 && cones_.count(x) && group(x) != g;
+    if (p_[x].is_member()) {
+      const bool again = g >= 0 && cones_.count(x) && p_[x].group != g;
       return again ? copy(x, g, cones_.at(x).members) : plain_.at(x);
     }
-    if (!passes(x)) return p_.nodes[static_cast<size_t>(x)];
+    if (!p_[x].passes()) return p_.node_ref(x);
     if (const auto it = versions_.find({x, g}); it != versions_.end()) return it->second;
     Sources src;
-    for (int s : sources(x)) src.push_back(version(s, g));
-    return versions_[{x, g}] = with_src(p_.nodes[static_cast<size_t>(x)], std::move(src));
+    for (int s : p_.sources(x)) src.push_back(version(s, g));
+    return versions_[{x, g}] = with_src(p_.node_ref(x), std::move(src));
   }
 
   // Node x for kernel g, computed from marked copies of what lies below the cone: the mark keeps it
   // apart from the original.
   NodeRef copy(int x, int g, const std::set<int>& cone) {
     if (const auto it = copies_.find({x, g}); it != copies_.end()) return it->second;
-    const NodeRef& n = p_.nodes[static_cast<size_t>(x)];
+    const NodeRef& n = p_.node_ref(x);
     NodeRef r;
     if (n->op == Op::Const || n->op == Op::Iota) {
       r = n;
-    } else if (passes(x) || cone.count(x)) {
+    } else if (p_[x].passes() || cone.count(x)) {
       Sources src;
-      for (int s : sources(x)) src.push_back(copy(s, g, cone));
+      for (int s : p_.sources(x)) src.push_back(copy(s, g, cone));
       r = with_src(n, std::move(src));
-      if (is_member(x)) result_.originals[r] = plain_.at(x);
+      if (p_[x].is_member()) result_.originals[r] = plain_.at(x);
     } else {
-      const NodeRef below = is_member(x) ? plain_.at(x) : n;
+      const NodeRef below = p_[x].is_member() ? plain_.at(x) : n;
       r = make({.op = Op::Checkpoint,
                 .dtype = n->dtype,
                 .shape = n->shape,

@@ -77,19 +77,15 @@ TEST_CASE("every value is computed after its sources, and stored if another kern
   for (uint64_t seed = 0; seed < 300; seed++) {
     CAPTURE(seed);
     const Partition p = partition(simplify(test::random_graph(seed, 40)), small_target(seed));
-    for (size_t i = 0; i < p.nodes.size(); i++) {
-      if (p.role[i] != Role::Member) continue;
-      CHECK(p.group[i] >= 0);
+    for (const FusedNode& n : p.nodes) {
+      if (n.role == Role::Member) CHECK(n.group >= 0);
     }
     for (size_t g = 0; g < p.groups.size(); g++) {
-      const Group& group = p.groups[g];
-      for (const std::vector<int>* part : {&group.main, &group.finish}) {
-        for (int n : *part) {
-          for (const NodeRef& s : p.nodes[static_cast<size_t>(n)]->src) {
-            const auto k = static_cast<size_t>(p.of(s));
-            if (p.role[k] != Role::Member || p.group[k] == static_cast<int>(g)) continue;
-            CHECK(p.group[k] < static_cast<int>(g));
-          }
+      const int group = static_cast<int>(g);
+      for (int n : p.groups[g].members()) {
+        for (const NodeRef& s : p.node(n).src) {
+          const FusedNode& source = p[p.graph.find(s)];
+          if (source.role == Role::Member && source.group != group) CHECK(source.group < group);
         }
       }
     }

@@ -1,0 +1,230 @@
+// What a kernel can hold: parallel iterations, memory on chip for each of them, nodes and arrays,
+// and an order among kernels.
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "ir/partitioner.h"
+
+namespace lazuli {
+namespace {
+
+constexpr size_t kMostNodes = 256;
+constexpr int kMostInlined = 1024;  // movement and inlined nodes that its members evaluate
+constexpr size_t kMostArrays = 48;
+constexpr int kAgainCost = 8;  // operations that may be evaluated again instead of kept
+
+int64_t local_size_of(const Pieces& pieces, const std::set<int>& alive) {
+  int64_t r = 1;
+  for (const Piece& piece : pieces) {
+    if (piece.atom < 0 || !alive.count(piece.atom)) r *= piece.extent;
+  }
+  return r;
+}
+
+}  // namespace
+
+// ---- grids
+
+std::vector<int> Partitioner::grid(const Kern& k) {
+  std::vector<int> out;
+  for (int a : k.grid) {
+    const std::vector<int> parts = p_.atoms.parts(a);
+    out.insert(out.end(), parts.begin(), parts.end());
+  }
+  return out;
+}
+
+Partitioner::AtomSet Partitioner::grid_without(int k, const AtomSet& drop) {
+  AtomSet out;
+  for (int a : grid(kern(k))) {
+    if (!drop.count(a)) out.insert(a);
+  }
+  return out;
+}
+
+Partitioner::AtomSet Partitioner::atoms_of(const Labels& labels) {
+  AtomSet out;
+  for (const Pieces& pieces : p_.atoms.resolve(labels)) {
+    for (const Piece& piece : pieces) {
+      if (piece.atom >= 0) out.insert(piece.atom);
+    }
+  }
+  return out;
+}
+
+int64_t Partitioner::iterations(const AtomSet& alive) {
+  int64_t r = 1;
+  for (int a : alive) r *= p_.atoms.extent(a);
+  return r;
+}
+
+// ---- memory of one iteration
+
+int64_t Partitioner::local_size(const Labels& labels, const AtomSet& alive) {
+  int64_t r = 1;
+  for (const Pieces& pieces : p_.atoms.resolve(labels)) r *= local_size_of(pieces, alive);
+  return r;
+}
+
+// Bytes that one iteration keeps of member n for others.
+int64_t Partitioner::footprint(int n, const AtomSet& alive) {
+  const Node& v = node(n);
+  if (!is_reduce(v.op) && (p_[n].users.size() < 2 || again(n, alive, 0) <= kAgainCost)) return 0;
+  const int64_t l = local_size(kept_labels(v, p_[n].labels), alive);
+  return l > 1 ? l * size_of(v.dtype) : 0;
+}
+
+// The same of all members of kernel k, when its grid loses `drop`.
+int64_t Partitioner::footprint_without(int k, const AtomSet& drop) {
+  if (drop.empty()) return kern(k).footprint;
+  const AtomSet alive = grid_without(k, drop);
+  int64_t sum = 0;
+  for (int n : kern(k).kept) sum += footprint(n, alive);
+  return sum;
+}
+
+// Operations to evaluate n again from arrays and row scalars; large if a long reduction or a
+// costly operation is in the way.
+int Partitioner::again(int n, const AtomSet& alive, int depth) {
+  constexpr int kTooMuch = 99;
+  const Op op = node(n).op;
+  if (has(op, kCostly) || is_reduce(op) || depth > 8) return kTooMuch;
+  const int k = kern_of(n);
+  int cost = 1, seen = 0;
+  std::vector<int> stack(p_.sources(n).begin(), p_.sources(n).end());
+  while (!stack.empty()) {
+    const int x = stack.back();
+    const FusedNode& source = p_[x];
+    stack.pop_back();
+    if (++seen > 32) return kTooMuch;
+    if (source.role == Role::Leaf) continue;
+    if (source.passes()) {
+      cost += source.role == Role::Inline;
+      stack.insert(stack.end(), p_.sources(x).begin(), p_.sources(x).end());
+      continue;
+    }
+    if (kern_of(x) != k || source.finish) continue;
+    if (local_size(kept_labels(node(x), source.labels), alive) > 1) {
+      cost += again(x, alive, depth + 1);
+    }
+    if (cost >= kTooMuch) return kTooMuch;
+  }
+  return cost;
+}
+
+// Bytes of the larger operand that one iteration of contraction n walks because a kept axis is
+// not in the grid; 0 if all are.
+int64_t Partitioner::walk(int n, const Labels& labels, const AtomSet& alive) {
+  const Node* product = node(n).src[0];
+  if (product->op == Op::Cast) product = product->src[0];
+  const Labels l = p_.atoms.resolve(labels);
+  if (local_size(kept_labels(node(n), l), alive) == 1) return 0;
+  int64_t most = 0;
+  for (const NodeRef& factor : product->src) {
+    const Node& base = moved_from(*factor);
+    const std::vector<bool> varies = varying_axes(*factor);
+    int64_t elements = base.numel(), walked = 1;
+    for (size_t i = 0; i < l.size(); i++) {
+      if (!varies[i]) continue;
+      const int64_t inside = local_size_of(l[i], alive);
+      walked *= inside;
+      for (const Piece& piece : l[i]) {
+        if (piece.atom >= 0 && alive.count(piece.atom)) elements /= piece.extent;
+      }
+    }
+    most = std::max(most, std::min(std::max<int64_t>(elements, 1), walked) * size_of(base.dtype));
+  }
+  return most;
+}
+
+Partitioner::Text Partitioner::long_walk(int n, const Labels& labels, const AtomSet& alive) {
+  if (!is_contraction(node(n))) return {};
+  const int64_t bytes = walk(n, labels, alive);
+  if (bytes <= target_.l2) return {};
+  return fmt::format("contraction %{} would walk {} KiB per iteration", n, bytes >> 10);
+}
+
+// The same of the members of kernel k, when its grid loses `drop`.
+Partitioner::Text Partitioner::long_walk_without(int k, const AtomSet& drop) {
+  if (drop.empty()) return {};
+  const AtomSet alive = grid_without(k, drop);
+  for (int m : kern(k).main) {
+    if (auto why = long_walk(m, p_[m].labels, alive)) return why;
+  }
+  return {};
+}
+
+// ---- all limits
+
+// Why member n with these labels cannot join kernel k when its grid loses `drop`.
+Partitioner::Text Partitioner::misfit(int n, int k, const Labels& labels, const AtomSet& drop) {
+  const Kern& kn = kern(k);
+  const AtomSet alive = grid_without(k, drop);
+  const int64_t parallel = iterations(alive), work = kn.work + numel(space(node(n)));
+  if (parallel < kFewestIterations && work > kSmallWork) {
+    return fmt::format("only {} parallel iterations would be left for {} elements of work", parallel,
+                       work);
+  }
+  if (auto why = crowded(n, k)) return why;
+  int64_t bytes = footprint_without(k, drop);
+  for (int s : p_[n].members) {
+    if (kern_of(s) == k && !p_[s].finish && !kn.kept.count(s)) bytes += footprint(s, alive);
+  }
+  if (auto why = long_walk(n, labels, alive)) return why;
+  if (auto why = long_walk_without(k, drop)) return why;
+  if (bytes <= on_chip()) return {};
+  return fmt::format("{} KiB per iteration would have to stay on chip", bytes >> 10);
+}
+
+Partitioner::Text Partitioner::crowded(int n, int k) {
+  const Kern& kn = kern(k);
+  if (kn.main.size() + kn.finish.size() >= kMostNodes || kn.inlined + p_[n].cone > kMostInlined) {
+    return "the kernel is full";
+  }
+  size_t arrays = kn.arrays.size();
+  for (int b : p_[n].buffers) arrays += !kn.arrays.count(b);
+  for (int s : p_[n].members) arrays += kern_of(s) != k && !kn.arrays.count(s);
+  if (arrays <= kMostArrays) return {};
+  return fmt::format("it would read more than {} arrays", kMostArrays);
+}
+
+bool Partitioner::crowded_together(int a, int b) {
+  const Kern &x = kern(a), &y = kern(b);
+  std::set<int> arrays = x.arrays;
+  arrays.insert(y.arrays.begin(), y.arrays.end());
+  return arrays.size() > kMostArrays || x.inlined + y.inlined > kMostInlined ||
+         x.main.size() + x.finish.size() + y.main.size() + y.finish.size() > kMostNodes;
+}
+
+// ---- order of kernels
+
+// Why kernel k cannot hold n in this phase for the sake of order.
+Partitioner::Text Partitioner::too_early(int n, int k, bool finish) {
+  int64_t need = 0;
+  for (int s : p_[n].members) {
+    const int h = kern_of(s);
+    if (h == k) {
+      if (p_[s].finish && !finish) return "its source is a finished sum of the same kernel";
+      if (node(s).op == Op::Contiguous) return "its source is to be stored first";
+    } else {
+      need = std::max(need, kern(h).order);
+    }
+  }
+  if (need < kern(k).order || !kern(k).first) return {};
+  return "a later kernel would be needed, and this one already has readers";
+}
+
+// May the earlier of two kernels move up to the later one, or the later down to the earlier?
+// Returns the common order.
+std::optional<int64_t> Partitioner::common_order(int a, int b) {
+  const int lo = kern(a).order < kern(b).order ? a : b, hi = lo == a ? b : a;
+  if (!kern(lo).first || *kern(lo).first > kern(hi).order) return kern(hi).order;
+  for (int s : kern(hi).sources) {
+    const int h = find(s);
+    if (h == lo || (h != hi && kern(h).order >= kern(lo).order)) return {};
+  }
+  return kern(lo).order;
+}
+
+}  // namespace lazuli
