@@ -14,17 +14,36 @@ using namespace lazuli;
 
 namespace {
 
+// A stream that is kept as text.
+class Printed {
+ public:
+  Printed() : stream_(open_memstream(&text_, &size_)) {}
+  ~Printed() {
+    std::fclose(stream_);
+    std::free(text_);
+  }
+  Printed(const Printed&) = delete;
+  Printed& operator=(const Printed&) = delete;
+
+  std::FILE* stream() { return stream_; }
+  std::string text() {
+    std::fflush(stream_);
+    return std::string(text_, size_);
+  }
+
+ private:
+  char* text_ = nullptr;
+  size_t size_ = 0;
+  std::FILE* stream_;
+};
+
 // What training prints.
 std::string training(const nn::TrainOptions& options, nn::TrainResult& result) {
-  char* text = nullptr;
-  size_t size = 0;
+  Printed printed;
   nn::TrainOptions printing = options;
-  printing.out = open_memstream(&text, &size);
+  printing.out = printed.stream();
   result = nn::train_digits(printing);
-  std::fclose(printing.out);
-  std::string printed(text, size);
-  std::free(text);
-  return printed;
+  return printed.text();
 }
 
 size_t count(const std::string& text, const std::string& word) {
