@@ -1,9 +1,9 @@
 #include "core/cell_pool.h"
 
-#include <sys/mman.h>
-
 #include <cstdint>
 #include <new>
+
+#include "core/large_pages.h"
 
 // The address sanitizer is told which cells are free, so that it sees a use of one.
 #ifdef __SANITIZE_ADDRESS__
@@ -16,7 +16,7 @@
 namespace lazuli {
 namespace {
 
-constexpr size_t kSlabBytes = size_t{2} << 20;  // a large page
+constexpr size_t kSlabBytes = kLargePage;
 constexpr size_t kAlignment = 64;
 
 struct FreeCell {

@@ -58,7 +58,7 @@ std::vector<NodeRef> pull_back(std::span<const NodeRef> outputs, std::span<const
     passes[i] = std::any_of(sources.begin(), sources.end(), is_wanted);
     if (passes[i]) wanted[i] = true;
   }
-  std::vector<NodeRef> adjoint(graph.size());
+  PassVector<NodeRef> adjoint(graph.size());
   const auto add = [&](int i, const NodeRef& g) {
     NodeRef& sum = adjoint[static_cast<size_t>(i)];
     sum = sum ? elementwise(Op::Add, {sum, g}) : g;

@@ -235,7 +235,8 @@ NodeRef contiguous(const NodeRef& x) {
 }
 
 std::vector<NodeRef> topological(std::span<const NodeRef> roots, bool stop_at_realised) {
-  return Topology(roots, stop_at_realised).nodes;
+  const Topology graph(roots, stop_at_realised);
+  return {graph.nodes.begin(), graph.nodes.end()};
 }
 
 std::string arg_text(const Node& n) {

@@ -7,6 +7,7 @@
 
 #include "core/cell_pool.h"
 #include "core/error.h"
+#include "core/large_pages.h"
 
 #define XXH_INLINE_ALL
 #include <xxhash.h>
@@ -23,10 +24,10 @@ struct Slot {
 };
 struct Shard {
   std::mutex mutex;
-  std::vector<Slot> slots;  // open addressing, power of two; kTomb marks a removed one
+  PassVector<Slot> slots;  // open addressing, power of two; kTomb marks a removed one
   size_t used = 0, live = 0;
 };
-constexpr size_t kShards = 64;
+constexpr size_t kShards = 16;
 const Node* const kTomb = reinterpret_cast<const Node*>(uintptr_t{8});
 
 std::array<Shard, kShards>& shards() {
@@ -75,7 +76,8 @@ Hash128 hash_of(const NodeInit& init) {
 
 void grow(Shard& s) {
   const size_t size = std::bit_ceil(std::max<size_t>(64, s.live * 2));
-  const std::vector<Slot> old = std::exchange(s.slots, std::vector<Slot>(size));
+  decltype(s.slots) old(size);
+  std::swap(s.slots, old);
   s.used = s.live;
   for (const Slot& slot : old) {
     if (!slot.node || slot.node == kTomb) continue;
@@ -123,12 +125,12 @@ void destroy(const Node* n) {
 // Frees a node whose count reached 0, and whatever that sets free, by a work list in place of recursion. The list is
 // local to the outermost call, so that static tensors may still be freed when the thread's own objects are gone.
 void free_node(const Node* n) {
-  thread_local std::vector<const Node*>* pending = nullptr;
+  thread_local PassVector<const Node*>* pending = nullptr;
   if (pending) {
     pending->push_back(n);
     return;
   }
-  std::vector<const Node*> list{n};
+  PassVector<const Node*> list{n};
   pending = &list;
   while (!list.empty()) {
     const Node* dead = list.back();

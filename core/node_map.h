@@ -4,6 +4,7 @@
 #include <tsl/robin_map.h>
 #include <tsl/robin_set.h>
 
+#include "core/large_pages.h"
 #include "core/node.h"
 
 namespace lazuli {
@@ -20,12 +21,13 @@ struct NodePlaceHash {
 /// As std::unordered_map, but inserting moves the values: no reference into the map outlives an insertion. The map does
 /// not keep its nodes alive.
 template <typename V>
-using NodeMap = tsl::robin_map<const Node*, V, NodePlaceHash>;
-using NodeSet = tsl::robin_set<const Node*, NodePlaceHash>;
+using NodeMap = tsl::robin_map<const Node*, V, NodePlaceHash, std::equal_to<const Node*>,
+                               LargePages<std::pair<const Node*, V>>>;
+using NodeSet = tsl::robin_set<const Node*, NodePlaceHash, std::equal_to<const Node*>, LargePages<const Node*>>;
 
 /// The same, keeping its nodes alive: for passes that make nodes as they go, which could else be freed and others made in
 /// their place.
 template <typename V>
-using NodeRefMap = tsl::robin_map<NodeRef, V, NodePlaceHash, NodeEqual>;
+using NodeRefMap = tsl::robin_map<NodeRef, V, NodePlaceHash, NodeEqual, LargePages<std::pair<NodeRef, V>>>;
 
 }  // namespace lazuli

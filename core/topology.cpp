@@ -9,8 +9,8 @@ Topology::Topology(std::span<const NodeRef> roots, bool stop_at_realised) {
     const Node* node;
     uint32_t next, count;  // sources
   };
-  std::vector<Visit> stack;
-  std::vector<int> waiting;
+  PassVector<Visit> stack;
+  PassVector<int> waiting;
   const auto visit = [&](const Node* n) {
     const auto count = stop_at_realised && n->realised() ? 0 : static_cast<uint32_t>(n->src.size());
     stack.push_back({n, 0, count});

@@ -3,7 +3,6 @@
 #pragma once
 
 #include <span>
-#include <vector>
 
 #include "core/node_map.h"
 
@@ -26,11 +25,11 @@ class Topology {
     return it == number_.end() ? -1 : it->second;
   }
 
-  std::vector<NodeRef> nodes;
+  PassVector<NodeRef> nodes;
 
  private:
-  std::vector<int> sources_;
-  std::vector<size_t> first_{0};  // where a node's begin
+  PassVector<int> sources_;
+  PassVector<size_t> first_{0};  // where a node's begin
   NodeMap<int> number_;
 };
 

@@ -225,13 +225,13 @@ std::vector<NodeRef> simplify_once(std::span<const NodeRef> roots,
                                    std::vector<std::string>* trace) {
   Simplifier simplifier(trace);
   const Topology graph(roots, true);
-  std::vector<int> uses(graph.size());
+  PassVector<int> uses(graph.size());
   for (size_t i = 0; i < graph.size(); i++) {
     for (int s : graph.sources(i)) uses[static_cast<size_t>(s)]++;
   }
   for (const NodeRef& r : roots) uses[static_cast<size_t>(graph.find(r))]++;
   simplifier.expect(graph.size());
-  std::vector<NodeRef> done;
+  PassVector<NodeRef> done;
   done.reserve(graph.size());
   for (size_t i = 0; i < graph.size(); i++) {
     const NodeRef& n = graph.nodes[i];
