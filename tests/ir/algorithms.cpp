@@ -6,9 +6,9 @@
 #include <cstring>
 #include <random>
 
-#include "ir/evaluate.h"
 #include "ir/index.h"
 #include "ir/lower.h"
+#include "tests/ir/evaluate_kernel.h"
 
 namespace lazuli::test {
 namespace {

@@ -6,10 +6,10 @@
 
 #include "ir/kernel.h"
 
-namespace lazuli {
+namespace lazuli::test {
 
 /// Computes every value at every index, in order, and writes the outputs. `arguments` point to
 /// dense arrays, one a kernel argument. InternalError if a load lies outside its argument.
 void evaluate_kernel(const Kernel& kernel, const std::vector<void*>& arguments);
 
-}  // namespace lazuli
+}  // namespace lazuli::test

@@ -1,4 +1,4 @@
-#include "ir/evaluate.h"
+#include "tests/ir/evaluate_kernel.h"
 
 #include <fmt/format.h>
 
@@ -9,7 +9,7 @@
 #include "core/evaluate.h"
 #include "ir/index.h"
 
-namespace lazuli {
+namespace lazuli::test {
 namespace {
 
 // One expression as a list of nodes, sources first, evaluated at one point after another.
@@ -144,4 +144,4 @@ void evaluate_kernel(const Kernel& kernel, const std::vector<void*>& arguments) 
   }
 }
 
-}  // namespace lazuli
+}  // namespace lazuli::test
