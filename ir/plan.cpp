@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <set>
 
 #include "core/error.h"
 #include "core/graph.h"
@@ -68,7 +69,29 @@ class Planner {
       s.kernel = std::move(built.kernel);
       for (int n : built.arguments) s.arguments.push_back(slot(p_.node_ref(n)));
     }
+    s.operations = operations(group);
     plan_.steps.push_back(std::move(s));
+  }
+
+  // Ops of the group and of what it evaluates from what is stored elsewhere. Reshapes and
+  // repetitions cost nothing and are left out.
+  std::vector<Op> operations(const Group& group) const {
+    std::vector<int> stack = group.members();
+    std::set<int> evaluated(stack.begin(), stack.end());
+    while (!stack.empty()) {
+      const int n = stack.back();
+      stack.pop_back();
+      for (int s : p_.sources(n)) {
+        if (p_[s].role == Role::Leaf || p_[s].stored) continue;
+        if (evaluated.insert(s).second) stack.push_back(s);
+      }
+    }
+    std::vector<Op> out;
+    for (int n : evaluated) {
+      const Op op = p_.node(n).op;
+      if (op != Op::Reshape && op != Op::Expand && op != Op::Checkpoint) out.push_back(op);
+    }
+    return out;
   }
 
   void output(const NodeRef& root) {

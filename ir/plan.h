@@ -26,7 +26,8 @@ struct PlanStep {
   std::shared_ptr<Kernel> kernel;  // null: a library step
   NodeRef node;
   std::vector<int> arguments;
-  std::vector<NodeRef> members;    // graph nodes computed here, for explain
+  std::vector<NodeRef> members;    // graph nodes computed here
+  std::vector<Op> operations;      // and all ops that it takes, those evaluated inside others too
 };
 
 /// One decision of the scheduler: which node, what was decided, and why, with numbers.

@@ -15,16 +15,10 @@ namespace lazuli {
 
 class Runtime;
 
-/// One kernel of a compiled plan, as a device reports it.
-struct KernelReport {
-  std::string name;
-  std::string schedule;              // the steps, as text
-  std::vector<std::string> reasons;  // why each step was chosen
-  std::string program;               // the loop program
-  std::string source;                // LLVM IR or OpenCL C
-  std::string assembly;              // "" if the device has none
-  double flops = 0, bytes = 0;       // of one run
-  double seconds = 0;                // measured; 0 if it was not run
+/// How a device computes one step of a plan; empty for a step that is no kernel.
+struct StepReport {
+  std::string schedule;              // the steps of the schedule, as text
+  std::vector<std::string> reasons;  // why each was chosen
 };
 
 /// A plan made ready to run again and again: functions, argument blocks and memory. Not for use by two threads at once.
@@ -38,8 +32,8 @@ class Executable {
   virtual std::vector<double> time_steps(std::span<const std::shared_ptr<Storage>> inputs,
                                          std::span<const std::shared_ptr<Storage>> outputs, int repeats) = 0;
   virtual const Plan& plan() const = 0;
-  /// One report a kernel step.
-  virtual std::vector<KernelReport> report(bool with_assembly) const = 0;
+  /// One for each step.
+  virtual std::vector<StepReport> report() const = 0;
 };
 
 /// What a device has compiled so far.

@@ -35,11 +35,17 @@ PlanText inspect(std::span<const Tensor> roots, const Target& target, bool with_
 /// The graph in Graphviz's language: one box a node, movement dashed.
 std::string graph_dot(std::span<const Tensor> roots);
 
-/// One step of a plan, run and timed.
-struct StepCost {
+/// One step of a plan.
+struct StepNote {
   std::string name;
-  std::vector<std::string> operations;
-  double flops = 0, bytes = 0, predicted_seconds = 0, seconds = 0;
+  std::vector<std::string> operations;  // the graph's ops that it computes, in order
+  std::vector<std::string> decisions;   // why they share it
+  double flops = 0, bytes = 0, predicted_seconds = 0;
+};
+
+/// The same, run and timed.
+struct StepCost : StepNote {
+  double seconds = 0;
   double floor_seconds = 0;  // the larger of flops at peak and bytes at bandwidth
   std::string bound;         // "compute" or "memory"
   std::string schedule;

@@ -220,6 +220,10 @@ void* CompiledModule::symbol(std::string_view name) const {
   internal_error(fmt::format("a compiled module has no function '{}'", name));
 }
 
+CompileOptions options_for(const Target& target) {
+  return {.triple = target.triple, .cpu = target.cpu, .features = target.features};
+}
+
 Image compile_image(std::string_view text, const CompileOptions& options) {
   const auto object = run(text, options, Output::kObject);
   return link_object(std::as_bytes(std::span(object->text())));

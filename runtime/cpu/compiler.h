@@ -8,6 +8,7 @@
 #include <string_view>
 #include <vector>
 
+#include "ir/target.h"
 #include "runtime/cpu/object.h"
 
 namespace lazuli {
@@ -33,6 +34,9 @@ struct CompileOptions {
   bool full_pipeline = false;
   bool verify = true;  ///< run LLVM's verifier on the text; 1 to 2 % of the time
 };
+
+/// Code for a target.
+CompileOptions options_for(const Target& target);
 
 /// A function of the host that kernels may call.
 struct HostSymbol {

@@ -191,21 +191,10 @@ std::vector<double> CpuExecutable::time_steps(std::span<const std::shared_ptr<St
   return out;
 }
 
-std::vector<KernelReport> CpuExecutable::report(bool with_assembly) const {
-  std::vector<KernelReport> out;
-  for (size_t i = 0; i < launches_.size(); i++) {
-    const auto& k = launches_[i].kernel;
-    if (!k) continue;
-    KernelReport r;
-    r.name = plan_.steps[i].kernel ? plan_.steps[i].kernel->name : "kernel";
-    r.schedule = k->schedule;
-    r.reasons = k->reasons;
-    r.program = k->program;
-    r.source = k->source;
-    if (with_assembly) r.assembly = assembly(k->source);
-    r.flops = k->flops;
-    r.bytes = k->bytes;
-    out.push_back(std::move(r));
+std::vector<StepReport> CpuExecutable::report() const {
+  std::vector<StepReport> out;
+  for (const Launch& l : launches_) {
+    out.push_back(l.kernel ? StepReport{l.kernel->schedule, l.kernel->reasons} : StepReport{});
   }
   return out;
 }

@@ -21,7 +21,7 @@ class CpuExecutable final : public Executable {
   std::vector<double> time_steps(std::span<const std::shared_ptr<Storage>> inputs,
                                  std::span<const std::shared_ptr<Storage>> outputs, int repeats) override;
   const Plan& plan() const override { return plan_; }
-  std::vector<KernelReport> report(bool with_assembly) const override;
+  std::vector<StepReport> report() const override;
 
   /// Lets go of the graph: what remains can be kept in a cache without keeping arrays alive.
   void forget_graph();

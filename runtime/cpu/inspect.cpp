@@ -32,8 +32,7 @@ std::vector<NodeRef> nodes_of(std::span<const Tensor> tensors) {
 
 std::vector<std::string> operation_names(const PlanStep& s) {
   std::vector<std::string> r;
-  for (const NodeRef& m : s.members) r.emplace_back(name(m->op));
-  if (r.empty() && s.node) r.emplace_back(name(s.node->op));
+  for (Op op : s.operations) r.emplace_back(name(op));
   return r;
 }
 
@@ -75,13 +74,7 @@ KernelText kernel_text(const PlanStep& step, size_t i, const Target& target, boo
   t.program = print_program(program);
   t.llvm = emit_llvm(program, target, t.name);
   t.opencl = emit_opencl(program, t.name);
-  if (with_assembly) {
-    CompileOptions options;
-    options.triple = target.triple;
-    options.cpu = target.cpu;
-    options.features = target.features;
-    t.assembly = assembly(t.llvm, options);
-  }
+  if (with_assembly) t.assembly = assembly(t.llvm, options_for(target));
   t.flops = count_flops(*step.kernel);
   t.bytes = count_bytes(*step.kernel);
   t.predicted_seconds = predict_seconds(*step.kernel, target);
@@ -91,10 +84,6 @@ KernelText kernel_text(const PlanStep& step, size_t i, const Target& target, boo
 std::shared_ptr<Storage> host_storage(const PlanSlot& s) {
   const auto bytes = static_cast<size_t>(numel(s.shape)) * static_cast<size_t>(size_of(s.dtype));
   return std::make_shared<HostStorage>(Runtime::current().memory, bytes);
-}
-
-std::string joined(const std::vector<std::string>& parts) {
-  return fmt::format("{}", fmt::join(parts, ", "));
 }
 
 std::string indented(const std::string& text) {
@@ -145,13 +134,15 @@ std::vector<StepNote> step_notes(const Plan& plan, const Target& target) {
     StepNote n;
     n.name = step_name(step, i);
     n.operations = operation_names(step);
-    n.is_kernel = step.kernel != nullptr;
-    const auto add_bytes = [&](const NodeRef& x) { n.library_bytes += static_cast<double>(x->numel()) * size_of(x->dtype); };
-    if (n.is_kernel) {
+    if (step.kernel) {
+      n.flops = count_flops(*step.kernel);
+      n.bytes = count_bytes(*step.kernel);
       n.predicted_seconds = predict_seconds(*step.kernel, target);
     } else {
-      for (const NodeRef& s : step.node->src) add_bytes(s);
-      add_bytes(step.node);
+      for (int a : step.arguments) {
+        const PlanSlot& s = plan.slots[static_cast<size_t>(a)];
+        n.bytes += static_cast<double>(numel(s.shape)) * size_of(s.dtype);
+      }
     }
     notes.push_back(std::move(n));
   }
@@ -172,24 +163,15 @@ std::vector<StepCost> measure(const std::vector<StepNote>& notes, Executable& ex
     if (s.role == PlanSlot::Role::Output) outputs.push_back(host_storage(s));
   }
   const std::vector<double> seconds = executable.time_steps(inputs, outputs, repeats);
-  const std::vector<KernelReport> reports = executable.report(false);
+  std::vector<StepReport> reports = executable.report();
   const Roofline roof = measure_roofline(Runtime::current().pool);
   std::vector<StepCost> costs;
-  size_t next_report = 0;
   for (size_t i = 0; i < notes.size(); i++) {
     StepCost c;
-    c.name = notes[i].name;
-    c.operations = notes[i].operations;
+    static_cast<StepNote&>(c) = notes[i];
     c.seconds = seconds[i];
-    c.bytes = notes[i].library_bytes;
-    c.predicted_seconds = notes[i].predicted_seconds;
-    if (notes[i].is_kernel) {
-      const KernelReport& r = reports[next_report++];
-      c.flops = r.flops;
-      c.bytes = r.bytes;
-      c.schedule = r.schedule;
-      c.reasons = r.reasons;
-    }
+    c.schedule = std::move(reports[i].schedule);
+    c.reasons = std::move(reports[i].reasons);
     const double compute = c.flops / (roof.peak_gflops * 1e9), memory = c.bytes / (roof.bandwidth_gbps * 1e9);
     c.floor_seconds = std::max(compute, memory);
     c.bound = compute > memory ? "compute" : "memory";
@@ -198,12 +180,11 @@ std::vector<StepCost> measure(const std::vector<StepNote>& notes, Executable& ex
   return costs;
 }
 
-std::string told(const std::vector<StepNote>& notes, const std::vector<StepCost>& costs) {
+std::string told(const std::vector<StepCost>& costs) {
   std::string out;
-  for (size_t i = 0; i < costs.size(); i++) {
-    const StepCost& c = costs[i];
-    out += fmt::format("{}: {}\n", c.name, joined(c.operations));
-    for (const std::string& d : notes[i].decisions) out += "  why: " + d + "\n";
+  for (const StepCost& c : costs) {
+    out += fmt::format("{}: {}\n", c.name, fmt::join(c.operations, ", "));
+    for (const std::string& d : c.decisions) out += "  why: " + d + "\n";
     for (const std::string& r : c.reasons) out += "  schedule: " + r + "\n";
     if (!c.schedule.empty()) out += indented(c.schedule);
     out += fmt::format("  {:.4g} operations, {:.4g} bytes; predicted {:.1f} us, measured {:.1f} us, {:.0f} % of the floor, bound by {}\n",
@@ -244,7 +225,7 @@ std::string explain_origin(const Origin& origin) {
     inputs.push_back(host_storage(s));
     std::memset(inputs.back()->data(), 0, inputs.back()->bytes());
   }
-  return told(origin.notes, measure(origin.notes, *origin.executable, inputs, 11));
+  return told(measure(origin.notes, *origin.executable, inputs, 11));
 }
 
 std::shared_ptr<const Origin> origin_of(const Tensor& t) {
@@ -274,7 +255,7 @@ std::string explain(std::span<const Tensor> roots) {
   for (const auto& o : origins) out += explain_origin(*o);
   if (waiting.empty()) return out;
   const Prepared p = prepare(waiting);
-  return out + told(p.notes, measure(p.notes, *p.executable, p.inputs, 11));
+  return out + told(measure(p.notes, *p.executable, p.inputs, 11));
 }
 
 std::string explain(const Tensor& root) { return explain(std::span<const Tensor>(&root, 1)); }

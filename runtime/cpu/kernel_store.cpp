@@ -140,13 +140,9 @@ std::shared_ptr<const CompiledKernel> KernelStore::build(const Kernel& kernel) c
   const Program program = lower(k, target_);
   verify_program(program);
   auto out = std::make_shared<CompiledKernel>();
-  out->source = emit_llvm(program, target_, "kernel");
-  CompileOptions options;
-  options.triple = target_.triple;
-  options.cpu = target_.cpu;
-  options.features = target_.features;
+  CompileOptions options = options_for(target_);
   options.verify = false;
-  out->module = compile(out->source, options);
+  out->module = compile(emit_llvm(program, target_, "kernel"), options);
   for (size_t i = 0; i < program.phases.size(); i++) {
     CompiledKernel::PhaseFunctions f;
     f.body = out->module->kernel(phase_function("kernel", i, false));
@@ -156,12 +152,9 @@ std::shared_ptr<const CompiledKernel> KernelStore::build(const Kernel& kernel) c
   }
   out->scratch_bytes = program.scratch_bytes;
   out->shared_bytes = program.shared_bytes;
-  out->flops = count_flops(kernel);
-  out->bytes = count_bytes(kernel);
   out->predicted_seconds = predict_seconds(kernel, target_);
   out->schedule = k.schedule;
   out->reasons = k.reasons;
-  out->program = print_program(program);
   return out;
 }
 

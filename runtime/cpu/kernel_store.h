@@ -23,10 +23,8 @@ struct CompiledKernel {
   };
   std::vector<PhaseFunctions> phases;
   int64_t scratch_bytes = 0, shared_bytes = 0;
-  double flops = 0, bytes = 0;
   double predicted_seconds = 0;  // on one core
-  std::string source;            // LLVM IR
-  std::string schedule, program; // text, for explain
+  std::string schedule;          // text, for explain
   std::vector<std::string> reasons;
   std::shared_ptr<const CompiledModule> module;
 };
