@@ -70,13 +70,14 @@ Reads::Reads(const Kernel& kernel) {
   }
 }
 
+bool Reads::reads(const Stage* reader, int value) const {
+  const std::vector<Read>& list = of(reader);
+  return std::any_of(list.begin(), list.end(), [&](const Read& r) { return r.value == value; });
+}
+
 bool Reads::reads(const Stage* reader, const Stage* source) const {
-  for (const Read& r : of(reader)) {
-    for (const Value& v : source->values) {
-      if (v.id == r.value) return true;
-    }
-  }
-  return false;
+  return std::any_of(source->values.begin(), source->values.end(),
+                     [&](const Value& v) { return reads(reader, v.id); });
 }
 
 size_t loop_position(const Stage& host, const std::string& loop_name) {
@@ -94,8 +95,8 @@ bool is_below(const Stage* s, const Stage* host, size_t position) {
   return false;
 }
 
-Regions footprints(const Kernel&, const Reads& reads, const std::vector<Stage*>& attached,
-                   const Stage* host, const Region& covered) {
+Regions footprints(const Reads& reads, const std::vector<Stage*>& attached, const Stage* host,
+                   const Region& covered) {
   Regions regions;
   regions[host] = covered;
   // The reads of every stage whose region is known, as spans.

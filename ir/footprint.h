@@ -24,6 +24,7 @@ class Reads {
     std::vector<NodeRef> index;  // over the reader's axes
   };
   const std::vector<Read>& of(const Stage* s) const { return reads_.at(s); }
+  bool reads(const Stage* reader, int value) const;
   bool reads(const Stage* reader, const Stage* source) const;
 
  private:
@@ -40,7 +41,7 @@ using Regions = std::unordered_map<const Stage*, Region>;
 
 /// Regions of `attached` (in topological order), all of them below a loop of `host`, when host
 /// covers `covered`.
-Regions footprints(const Kernel& kernel, const Reads& reads, const std::vector<Stage*>& attached,
+Regions footprints(const Reads& reads, const std::vector<Stage*>& attached,
                    const Stage* host, const Region& covered);
 
 }  // namespace lazuli

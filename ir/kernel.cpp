@@ -140,10 +140,9 @@ void verify_expression(const Kernel& kernel, const Stage& stage, const Value& va
     require(n->shape.empty(), "{}: the {} in its expression has shape {}; expressions are scalar",
             where(), name(n->op), to_string(n->shape));
     if (n->op == Op::Var) {
-      const bool own = std::any_of(stage.axes.begin(), stage.axes.end(),
-                                   [&](const NodeRef& a) { return a.get() == n.get(); });
-      require(own, "{}: uses axis {}, which stage {} does not have; add it to the stage's axes",
-              where(), name_of(n), stage.name);
+      require(contains(stage.axes, n),
+              "{}: uses axis {}, which stage {} does not have; add it to the stage's axes", where(),
+              name_of(n), stage.name);
     } else if (n->op == Op::Load) {
       const int64_t slot = n->integer();
       const auto count = static_cast<int64_t>(kernel.arguments.size());
@@ -179,8 +178,7 @@ void verify_expression(const Kernel& kernel, const Stage& stage, const Value& va
 }  // namespace
 
 bool Stage::keeps(const Value& v, int axis) const {
-  const Node* a = axes[static_cast<size_t>(axis)];
-  return std::any_of(v.dims.begin(), v.dims.end(), [&](const NodeRef& d) { return d.get() == a; });
+  return contains(v.dims, axes[static_cast<size_t>(axis)]);
 }
 
 int Kernel::add_argument(std::string arg_name, DType dtype, int64_t size, bool output) {
@@ -250,6 +248,10 @@ Value* Kernel::find_value(const std::string& value_name) const {
     }
   }
   user_error("kernel {}: there is no value '{}'", name, value_name);
+}
+
+bool contains(std::span<const NodeRef> list, const Node* node) {
+  return std::any_of(list.begin(), list.end(), [&](const NodeRef& n) { return n.get() == node; });
 }
 
 NodeRef axis(std::string name, int64_t extent) {
@@ -341,9 +343,7 @@ void verify_algorithm(const Kernel& kernel) {
       require(v.expr != nullptr, "{}: has no expression", where());
       std::set<const Node*> kept;
       for (const NodeRef& d : v.dims) {
-        const bool own = std::any_of(s->axes.begin(), s->axes.end(),
-                                     [&](const NodeRef& a) { return a.get() == d.get(); });
-        require(own, "{}: a dimension is no axis of stage {}", where(), s->name);
+        require(contains(s->axes, d), "{}: a dimension is no axis of stage {}", where(), s->name);
         require(kept.insert(d.get()).second, "{}: keeps axis {} twice", where(), name_of(d));
       }
       require(v.reduces() || kept.size() == s->axes.size(),

@@ -17,6 +17,7 @@
 
 #include <map>
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -108,6 +109,9 @@ struct Kernel {
   std::pair<Stage*, Value*> find_value(int id) const;
   Value* find_value(const std::string& value_name) const;  // UserError if there is none
 };
+
+/// Is `node` one of the list?
+bool contains(std::span<const NodeRef> list, const Node* node);
 
 /// A fresh axis.
 NodeRef axis(std::string name, int64_t extent);

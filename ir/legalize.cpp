@@ -185,7 +185,6 @@ class Legalizer {
         break;
     }
     if (is_math(op)) return expand_math(op, dtype, src);
-    if (is_math(op) && floats) return expand_math(op, dtype, src);
     if (src.back()->dtype == DType::Bool) return logic(op, dtype, std::move(src));
     return scalar_op(op, dtype, std::move(src));
   }

@@ -82,23 +82,12 @@ class Limiter {
  private:
   // The stage runs over the masked axis and those that its bound depends on.
   bool has_axes(const Stage& s) const {
-    const auto has = [&](const Node* axis) {
-      for (const NodeRef& a : s.axes) {
-        if (a.get() == axis) return true;
-      }
-      return false;
-    };
-    bool all = has(mask_.axis);
-    visit(mask_.bound, [&](const NodeRef& n) { all &= n->op != Op::Var || has(n); });
+    bool all = contains(s.axes, mask_.axis);
+    visit(mask_.bound, [&](const NodeRef& n) { all &= n->op != Op::Var || contains(s.axes, n); });
     return all && s.limit.empty();
   }
 
-  bool keeps_mask_axis(const Value& v) const {
-    for (const NodeRef& d : v.dims) {
-      if (d.get() == mask_.axis.get()) return true;
-    }
-    return false;
-  }
+  bool keeps_mask_axis(const Value& v) const { return contains(v.dims, mask_.axis); }
 
   // A read at the reader's own point along the masked axis and the axes of the bound.
   bool same_point(const Reads::Read& r) const {

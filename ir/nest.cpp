@@ -131,7 +131,7 @@ void Nest::place_attached(const Stage* s, size_t position, const Environment& e)
     if (is_below(c.get(), s, position)) below.push_back(c.get());
   }
   if (below.empty()) return;
-  const Regions regions = footprints(kernel_, reads_, below, s, {e.current, e.remaining});
+  const Regions regions = footprints(reads_, below, s, {e.current, e.remaining});
   const auto here = [&](const Stage* c) {
     return c->at == s && c->at_loop == s->loops[position].name;
   };

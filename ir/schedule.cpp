@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <functional>
 #include <set>
 #include <sstream>
 
@@ -20,11 +21,22 @@ constexpr std::string_view kScopes[] = {"reg", "scratch", "local", "shared", "ar
 
 using Words = std::vector<std::string>;
 
+template <typename... Args>
+[[noreturn]] void complain(const Step& step, fmt::format_string<Args...> text, Args&&... args) {
+  user_error("schedule: `{}`: {}", print_step(step),
+             fmt::format(text, std::forward<Args>(args)...));
+}
+
+template <typename... Args>
+void check(const Step& step, bool ok, fmt::format_string<Args...> text, Args&&... args) {
+  if (!ok) complain(step, text, std::forward<Args>(args)...);
+}
+
 int64_t number(const Step& step, const std::string& word) {
   int64_t v = 0;
   const auto [end, error] = std::from_chars(word.data(), word.data() + word.size(), v);
-  require(error == std::errc() && end == word.data() + word.size(),
-          "schedule: `{}`: '{}' is not a number", print_step(step), word);
+  check(step, error == std::errc() && end == word.data() + word.size(), "'{}' is not a number",
+        word);
   return v;
 }
 
@@ -34,8 +46,7 @@ size_t find_loop(const Step& step, const Stage& s, const std::string& loop_name)
   }
   std::string known;
   for (const Loop& l : s.loops) known += " " + l.name;
-  user_error("schedule: `{}`: stage {} has no loop '{}'; it has{}", print_step(step), s.name,
-             loop_name, known);
+  complain(step, "stage {} has no loop '{}'; it has{}", s.name, loop_name, known);
 }
 
 size_t stage_index(const Kernel& k, const Stage* s) {
@@ -48,10 +59,9 @@ void split(Kernel& k, const Step& step) {
   Stage* s = k.find_stage(step.args[0]);
   const size_t i = find_loop(step, *s, step.args[1]);
   const int64_t factor = number(step, step.args[4]);
-  require(factor >= 1, "schedule: `{}`: the factor is not positive", print_step(step));
-  require(s->loops[i].kind == LoopKind::Serial,
-          "schedule: `{}`: loop {} is marked {} already; split first", print_step(step),
-          step.args[1], kLoopKinds[static_cast<size_t>(s->loops[i].kind)]);
+  check(step, factor >= 1, "the factor is not positive");
+  check(step, s->loops[i].kind == LoopKind::Serial, "loop {} is marked {} already; split first",
+        step.args[1], kLoopKinds[static_cast<size_t>(s->loops[i].kind)]);
   Loop outer = s->loops[i], inner = s->loops[i];
   inner.name = step.args[3];
   inner.extent = factor;
@@ -62,8 +72,7 @@ void split(Kernel& k, const Step& step) {
   s->loops.insert(s->loops.begin() + static_cast<ptrdiff_t>(i) + 1, inner);
   std::set<std::string> names;
   for (const Loop& l : s->loops) {
-    require(names.insert(l.name).second, "schedule: `{}`: stage {} would have two loops '{}'",
-            print_step(step), s->name, l.name);
+    check(step, names.insert(l.name).second, "stage {} would have two loops '{}'", s->name, l.name);
   }
 }
 
@@ -73,12 +82,11 @@ void order(Kernel& k, const Step& step) {
   std::set<size_t> seen;
   for (size_t i = 1; i < step.args.size(); i++) {
     const size_t l = find_loop(step, *s, step.args[i]);
-    require(seen.insert(l).second, "schedule: `{}`: loop {} stands twice", print_step(step),
-            step.args[i]);
+    check(step, seen.insert(l).second, "loop {} stands twice", step.args[i]);
     loops.push_back(s->loops[l]);
   }
-  require(loops.size() == s->loops.size(), "schedule: `{}`: names {} of the {} loops of {}",
-          print_step(step), loops.size(), s->loops.size(), s->name);
+  check(step, loops.size() == s->loops.size(), "names {} of the {} loops of {}", loops.size(),
+        s->loops.size(), s->name);
   s->loops = std::move(loops);
 }
 
@@ -89,13 +97,11 @@ void set_kind(Kernel& k, const Step& step) {
   for (size_t i = 1; i < step.args.size(); i++) {
     Loop& l = s->loops[find_loop(step, *s, step.args[i])];
     if (kind == LoopKind::Vector) {
-      require(l.stride == 1,
-              "schedule: `{}`: loop {} walks in steps of {}; a vector takes neighbours",
-              print_step(step), l.name, l.stride);
+      check(step, l.stride == 1, "loop {} walks in steps of {}; a vector takes neighbours", l.name,
+            l.stride);
       for (const Loop& o : s->loops) {
-        require(o.kind != LoopKind::Vector || o.name == l.name,
-                "schedule: `{}`: stage {} has the vector loop {}", print_step(step), s->name,
-                o.name);
+        check(step, o.kind != LoopKind::Vector || o.name == l.name,
+              "stage {} has the vector loop {}", s->name, o.name);
       }
     }
     l.kind = kind;
@@ -107,8 +113,7 @@ void attach(Kernel& k, const Step& step) {
   Stage* host = k.find_stage(step.args[1]);
   find_loop(step, *host, step.args[2]);
   for (const Stage* h = host; h; h = h->at) {
-    require(h != s, "schedule: `{}`: {} would be computed inside itself", print_step(step),
-            s->name);
+    check(step, h != s, "{} would be computed inside itself", s->name);
   }
   s->at = host;
   s->at_loop = step.args[2];
@@ -117,31 +122,26 @@ void attach(Kernel& k, const Step& step) {
 void set_scope(Kernel& k, const Step& step) {
   Value* v = k.find_value(step.args[0]);
   const auto it = std::find(std::begin(kScopes), std::end(kScopes) - 1, step.args[1]);
-  require(it != std::end(kScopes) - 1, "schedule: `{}`: a scope is reg, scratch, local or shared",
-          print_step(step));
-  require(v->slot < 0, "schedule: `{}`: {} is an output of the kernel and lives there",
-          print_step(step), v->name);
+  check(step, it != std::end(kScopes) - 1, "a scope is reg, scratch, local or shared");
+  check(step, v->slot < 0, "{} is an output of the kernel and lives there", v->name);
   v->scope = static_cast<Scope>(it - std::begin(kScopes));
 }
 
 void set_layout(Kernel& k, const Step& step) {
   Value* v = k.find_value(step.args[0]);
   const auto [s, same] = k.find_value(v->id);
-  require(v->slot < 0, "schedule: `{}`: {} is an output; its layout is row-major", print_step(step),
-          v->name);
+  check(step, v->slot < 0, "{} is an output; its layout is row-major", v->name);
   Words layout(step.args.begin() + 1, step.args.end());
   std::map<int, int64_t> covered;
   for (const std::string& l : layout) {
     const Loop& loop = s->loops[find_loop(step, *s, l)];
-    require(s->keeps(*v, loop.axis), "schedule: `{}`: {} does not keep the axis of loop {}",
-            print_step(step), v->name, l);
+    check(step, s->keeps(*v, loop.axis), "{} does not keep the axis of loop {}", v->name, l);
     covered[loop.axis]++;
   }
   for (const Loop& l : s->loops) {
     if (!s->keeps(*v, l.axis)) continue;
-    require(std::find(layout.begin(), layout.end(), l.name) != layout.end(),
-            "schedule: `{}`: leaves out loop {}; two elements would share a place",
-            print_step(step), l.name);
+    check(step, std::find(layout.begin(), layout.end(), l.name) != layout.end(),
+          "leaves out loop {}; two elements would share a place", l.name);
   }
   v->layout = std::move(layout);
 }
@@ -149,25 +149,23 @@ void set_layout(Kernel& k, const Step& step) {
 void set_inplace(Kernel& k, const Step& step) {
   Value* v = k.find_value(step.args[0]);
   Value* w = k.find_value(step.args[1]);
-  require(v != w, "schedule: `{}`: a value is in its own place already", print_step(step));
-  require(v->expr->dtype == w->expr->dtype, "schedule: `{}`: {} is {} but {} is {}",
-          print_step(step), v->name, name(v->expr->dtype), w->name, name(w->expr->dtype));
-  require(v->dims.size() == w->dims.size(), "schedule: `{}`: {} has {} dimensions but {} has {}",
-          print_step(step), v->name, v->dims.size(), w->name, w->dims.size());
+  check(step, v != w, "a value is in its own place already");
+  check(step, v->expr->dtype == w->expr->dtype, "{} is {} but {} is {}", v->name,
+        name(v->expr->dtype), w->name, name(w->expr->dtype));
+  check(step, v->dims.size() == w->dims.size(), "{} has {} dimensions but {} has {}", v->name,
+        v->dims.size(), w->name, w->dims.size());
   for (size_t d = 0; d < v->dims.size(); d++) {
-    require(v->dims[d]->hi == w->dims[d]->hi, "schedule: `{}`: dimension {} differs in size",
-            print_step(step), d);
+    check(step, v->dims[d]->hi == w->dims[d]->hi, "dimension {} differs in size", d);
   }
-  require(v->slot < 0 && w->alias < 0, "schedule: `{}`: {} has a place of its own",
-          print_step(step), v->slot < 0 ? w->name : v->name);
+  check(step, v->slot < 0 && w->alias < 0, "{} has a place of its own",
+        v->slot < 0 ? w->name : v->name);
   v->alias = w->id;
 }
 
 void set_stream(Kernel& k, const Step& step) {
   Value* v = k.find_value(step.args[0]);
-  require(v->slot >= 0 && !v->reduces(),
-          "schedule: `{}`: only an element-wise output is stored once and not read back",
-          print_step(step));
+  check(step, v->slot >= 0 && !v->reduces(),
+        "only an element-wise output is stored once and not read back");
   v->stream = true;
 }
 
@@ -175,12 +173,11 @@ void fuse(Kernel& k, const Step& step) {
   Stage* a = k.find_stage(step.args[0]);
   Stage* b = k.find_stage(step.args[1]);
   const size_t from = stage_index(k, a), to = stage_index(k, b);
-  require(from < to, "schedule: `{}`: {} does not come before {}", print_step(step), a->name,
-          b->name);
-  require(std::equal(a->axes.begin(), a->axes.end(), b->axes.begin(), b->axes.end(), NodeEqual()),
-          "schedule: `{}`: the stages do not run over the same axes", print_step(step));
-  require(a->limit == b->limit, "schedule: `{}`: the stages have different bounds",
-          print_step(step));
+  check(step, from < to, "{} does not come before {}", a->name, b->name);
+  check(step,
+        std::equal(a->axes.begin(), a->axes.end(), b->axes.begin(), b->axes.end(), NodeEqual()),
+        "the stages do not run over the same axes");
+  check(step, a->limit == b->limit, "the stages have different bounds");
   const auto reads_of_a = [&](const Stage& s, bool reduced_only) {
     for (int id : values_read(s)) {
       for (const Value& v : a->values) {
@@ -189,23 +186,41 @@ void fuse(Kernel& k, const Step& step) {
     }
     return false;
   };
-  require(!reads_of_a(*b, true),
-          "schedule: `{}`: {} reads a reduction of {}, which is known after its loops only",
-          print_step(step), b->name, a->name);
+  check(step, !reads_of_a(*b, true),
+        "{} reads a reduction of {}, which is known after its loops only", b->name, a->name);
   for (size_t i = from + 1; i < to; i++) {
-    require(!reads_of_a(*k.stages[i], false), "schedule: `{}`: {} lies between and reads {}",
-            print_step(step), k.stages[i]->name, a->name);
+    check(step, !reads_of_a(*k.stages[i], false), "{} lies between and reads {}", k.stages[i]->name,
+          a->name);
   }
   for (const auto& s : k.stages) {
-    require(s->at != b, "schedule: `{}`: {} is attached to {}", print_step(step), s->name, b->name);
+    check(step, s->at != b, "{} is attached to {}", s->name, b->name);
   }
   for (Value& v : b->values) {
-    require(v.layout.empty(), "schedule: `{}`: {} has a storage order already", print_step(step),
-            v.name);
+    check(step, v.layout.empty(), "{} has a storage order already", v.name);
     a->values.push_back(std::move(v));
   }
   std::swap(k.stages[from], k.stages[to]);  // a stands where b stood
   k.stages.erase(k.stages.begin() + static_cast<ptrdiff_t>(from));
+}
+
+void check_new_stage(const Kernel& k, const Step& step, const std::string& stage_name) {
+  for (const auto& s : k.stages) {
+    check(step, s->name != stage_name, "there is a stage {} already", stage_name);
+  }
+}
+
+// Puts what `f` makes of a read in its place; null leaves it.
+void replace_reads(Kernel& k, const std::function<NodeRef(const NodeRef&)>& f) {
+  for (const auto& s : k.stages) {
+    for (Value& v : s->values) {
+      Substitution map;
+      visit(v.expr, [&](const NodeRef& n) {
+        if (n->op != Op::Read) return;
+        if (NodeRef r = f(n)) map[n] = std::move(r);
+      });
+      if (!map.empty()) v.expr = substitute(v.expr, map);
+    }
+  }
 }
 
 // A new stage for `expr` over fresh axes, standing before `s`; returns what `s` reads in its place.
@@ -238,12 +253,8 @@ NodeRef stage_out(Kernel& k, Stage* s, const NodeRef& expr, const std::string& s
 void pack(Kernel& k, const Step& step) {
   Stage* s = k.find_stage(step.args[0]);
   const int64_t factor = number(step, step.args[1]);
-  require(factor == 0 || factor == 1, "schedule: `{}`: a product has factors 0 and 1",
-          print_step(step));
-  for (const auto& other : k.stages) {
-    require(other->name != step.args[2], "schedule: `{}`: there is a stage {} already",
-            print_step(step), step.args[2]);
-  }
+  check(step, factor == 0 || factor == 1, "a product has factors 0 and 1");
+  check_new_stage(k, step, step.args[2]);
   for (Value& v : s->values) {
     if (v.reduce != Op::ReduceAdd || v.expr->op != Op::Mul) continue;
     Sources src = v.expr->src;
@@ -254,26 +265,21 @@ void pack(Kernel& k, const Step& step) {
     k.find_value(id).second->expr = scalar_op(Op::Mul, dtype, std::move(src));
     return;
   }
-  user_error("schedule: `{}`: {} has no value that sums a product", print_step(step), s->name);
+  complain(step, "{} has no value that sums a product", s->name);
 }
 
 void lift(Kernel& k, const Step& step) {
   Stage* s = k.find_stage(step.args[0]);
   const int64_t wanted = number(step, step.args[1]);
-  for (const auto& other : k.stages) {
-    require(other->name != step.args[2], "schedule: `{}`: there is a stage {} already",
-            print_step(step), step.args[2]);
-  }
+  check_new_stage(k, step, step.args[2]);
   std::vector<NodeRef> loads;
   for (const Value& v : s->values) {
     visit(v.expr, [&](const NodeRef& n) {
-      const bool known = std::any_of(loads.begin(), loads.end(),
-                                     [&](const NodeRef& l) { return l.get() == n.get(); });
-      if (n->op == Op::Load && !known) loads.push_back(n);
+      if (n->op == Op::Load && !contains(loads, n)) loads.push_back(n);
     });
   }
-  require(wanted >= 0 && wanted < static_cast<int64_t>(loads.size()),
-          "schedule: `{}`: {} has {} loads", print_step(step), s->name, loads.size());
+  check(step, wanted >= 0 && wanted < static_cast<int64_t>(loads.size()), "{} has {} loads",
+        s->name, loads.size());
   const NodeRef load = loads[static_cast<size_t>(wanted)];
   const Substitution map{{load, stage_out(k, s, load, step.args[2])}};
   for (Value& v : s->values) v.expr = substitute(v.expr, map);
@@ -285,22 +291,22 @@ void flatten(Kernel& k, const Step& step) {
   Stage* s = k.find_stage(step.args[0]);
   const Loop outer = s->loops[find_loop(step, *s, step.args[1])];
   const Loop inner = s->loops[find_loop(step, *s, step.args[2])];
-  require(s->limit.empty(), "schedule: `{}`: {} has a bounded axis", print_step(step), s->name);
+  check(step, s->limit.empty(), "{} has a bounded axis", s->name);
   const auto whole = [](const Loop& l, const NodeRef& a) {
     return l.stride == 1 && l.extent == a->hi + 1;
   };
   const NodeRef a = s->axes[static_cast<size_t>(outer.axis)],
                 b = s->axes[static_cast<size_t>(inner.axis)];
-  require(whole(outer, a) && whole(inner, b) && a.get() != b.get(),
-          "schedule: `{}`: flatten takes two whole axes, before they are split", print_step(step));
+  check(step, whole(outer, a) && whole(inner, b) && a.get() != b.get(),
+        "flatten takes two whole axes, before they are split");
   for (const Value& v : s->values) {
     bool together = false;
     for (size_t d = 0; d + 1 < v.dims.size(); d++) {
       together |= v.dims[d].get() == a.get() && v.dims[d + 1].get() == b.get();
     }
     const bool neither = !s->keeps(v, outer.axis) && !s->keeps(v, inner.axis);
-    require(together || neither, "schedule: `{}`: {} and {} are not neighbours in {}",
-            print_step(step), step.args[1], step.args[2], v.name);
+    check(step, together || neither, "{} and {} are not neighbours in {}", step.args[1],
+          step.args[2], v.name);
   }
   const int64_t n = b->hi + 1;
   const NodeRef f = axis(step.args[3], (a->hi + 1) * n);
@@ -317,22 +323,15 @@ void flatten(Kernel& k, const Step& step) {
     }
   }
   // Reads of these values, now with one coordinate fewer.
-  for (const auto& reader : k.stages) {
-    for (Value& v : reader->values) {
-      Substitution reads;
-      visit(v.expr, [&](const NodeRef& x) {
-        if (x->op != Op::Read) return;
-        const auto it = merged.find(static_cast<int>(x->integer()));
-        if (it == merged.end()) return;
-        std::vector<NodeRef> index(x->src.begin(), x->src.end());
-        const auto at = static_cast<ptrdiff_t>(it->second);
-        index[it->second] = index_add(index[it->second + 1], index[it->second], n);
-        index.erase(index.begin() + at + 1);
-        reads[x] = read(it->first, x->dtype, std::move(index));
-      });
-      if (!reads.empty()) v.expr = substitute(v.expr, reads);
-    }
-  }
+  replace_reads(k, [&](const NodeRef& x) -> NodeRef {
+    const auto it = merged.find(static_cast<int>(x->integer()));
+    if (it == merged.end()) return {};
+    const size_t at = it->second;
+    std::vector<NodeRef> index(x->src.begin(), x->src.end());
+    index[at] = index_add(index[at + 1], index[at], n);
+    index.erase(index.begin() + static_cast<ptrdiff_t>(at) + 1);
+    return read(it->first, x->dtype, std::move(index));
+  });
   // The new axis takes the place of the inner one.
   s->axes[static_cast<size_t>(inner.axis)] = f;
   s->axes.erase(s->axes.begin() + outer.axis);
@@ -348,16 +347,14 @@ void flatten(Kernel& k, const Step& step) {
 
 void limit(Kernel& k, const Step& step) {
   const Value* v = k.find_value(step.args[0]);
-  require(!limit_stages(k, *v).empty(),
-          "schedule: `{}`: {} does not mask an axis with a bound that its readers could stop at",
-          print_step(step), v->name);
+  check(step, !limit_stages(k, *v).empty(),
+        "{} does not mask an axis with a bound that its readers could stop at", v->name);
 }
 
 // Reads of V get their coordinates in the same new order.
 void set_dims(Kernel& k, const Step& step) {
   Value* v = k.find_value(step.args[0]);
-  require(v->slot < 0, "schedule: `{}`: {} is an output; its layout is row-major", print_step(step),
-          v->name);
+  check(step, v->slot < 0, "{} is an output; its layout is row-major", v->name);
   std::vector<size_t> order;
   for (size_t i = 1; i < step.args.size(); i++)
     order.push_back(static_cast<size_t>(number(step, step.args[i])));
@@ -365,22 +362,16 @@ void set_dims(Kernel& k, const Step& step) {
   std::sort(sorted.begin(), sorted.end());
   bool permutation = sorted.size() == v->dims.size();
   for (size_t i = 0; permutation && i < sorted.size(); i++) permutation = sorted[i] == i;
-  require(permutation, "schedule: `{}`: does not name each of the {} dimensions of {} once",
-          print_step(step), v->dims.size(), v->name);
+  check(step, permutation, "does not name each of the {} dimensions of {} once", v->dims.size(),
+        v->name);
   const std::vector<NodeRef> old = v->dims;
   for (size_t i = 0; i < order.size(); i++) v->dims[i] = old[order[i]];
-  for (const auto& s : k.stages) {
-    for (Value& reader : s->values) {
-      Substitution map;
-      visit(reader.expr, [&](const NodeRef& n) {
-        if (n->op != Op::Read || n->integer() != v->id) return;
-        std::vector<NodeRef> index;
-        for (size_t place : order) index.push_back(n->src[place]);
-        map[n] = read(v->id, n->dtype, std::move(index));
-      });
-      if (!map.empty()) reader.expr = substitute(reader.expr, map);
-    }
-  }
+  replace_reads(k, [&](const NodeRef& n) -> NodeRef {
+    if (n->integer() != v->id) return {};
+    std::vector<NodeRef> index;
+    for (size_t place : order) index.push_back(n->src[place]);
+    return read(v->id, n->dtype, std::move(index));
+  });
 }
 
 struct StepKind {
@@ -416,8 +407,8 @@ constexpr StepKind kSteps[] = {
 const StepKind& kind_of(const Step& step) {
   for (const StepKind& s : kSteps) {
     if (s.op != step.op) continue;
-    require(step.args.size() >= s.min_args && step.args.size() <= s.max_args,
-            "schedule: `{}`: the form is `{}`", print_step(step), s.usage);
+    check(step, step.args.size() >= s.min_args && step.args.size() <= s.max_args,
+          "the form is `{}`", s.usage);
     return s;
   }
   std::string known;

@@ -31,6 +31,31 @@ NodeRef move_like(const NodeRef& m, const NodeRef& x) {
   }
 }
 
+NodeRef shrink_axis(const NodeRef& x, size_t axis, int64_t begin, int64_t end) {
+  Ints range;
+  for (size_t i = 0; i < x->shape.size(); i++) {
+    range.push_back(i == axis ? begin : 0);
+    range.push_back(i == axis ? end : x->shape[i]);
+  }
+  return shrink(x, range);
+}
+
+NodeRef pad_axis(const NodeRef& x, size_t axis, int64_t before, int64_t after) {
+  Ints around(2 * x->shape.size(), 0);
+  around[2 * axis] = before;
+  around[2 * axis + 1] = after;
+  return pad(x, around);
+}
+
+NodeRef move_axis(const NodeRef& x, size_t from, size_t to) {
+  Ints order;
+  for (size_t i = 0; i < x->shape.size(); i++) {
+    if (i != from) order.push_back(static_cast<int64_t>(i));
+  }
+  order.insert(order.begin() + static_cast<std::ptrdiff_t>(to), static_cast<int64_t>(from));
+  return permute(x, order);
+}
+
 namespace {
 
 NodeRef move_constant(const NodeRef& n, Simplifier&) {
@@ -113,7 +138,7 @@ NodeRef pad_first(const NodeRef& n, Simplifier& s) {
   } else if (m->op == Op::Flip) {
     for (size_t i = 0; i < rank; i++) {
       const Ints& axes = m->ints();
-      put(i, i, std::find(axes.begin(), axes.end(), static_cast<int64_t>(i)) != axes.end());
+      put(i, i, contains(axes, i));
     }
   } else if (m->op == Op::Window) {
     const auto axis = static_cast<size_t>(m->ints()[0]);
@@ -169,7 +194,7 @@ NodeRef shrink_first(const NodeRef& n, Simplifier& s) {
     const Ints& axes = m->ints();
     size_t i = 0;
     for (size_t a = 0; a < from.size(); a++) {
-      if (std::find(axes.begin(), axes.end(), static_cast<int64_t>(a)) == axes.end()) put(a, i++);
+      if (!contains(axes, a)) put(a, i++);
     }
     return reduce(m->op, s(shrink(m->src[0], part)), axes);
   }
@@ -204,20 +229,11 @@ NodeRef windows_side_by_side(const NodeRef& n, Simplifier& s) {
   if (n->op != Op::Window || n->ints()[1] != n->ints()[2] || n->ints()[3] != 1) return {};
   const auto axis = static_cast<size_t>(n->ints()[0]);
   const int64_t size = n->ints()[1], windows = n->shape[axis];
+  const NodeRef whole = s(shrink_axis(n->src[0], axis, 0, windows * size));
   Shape shape = n->src[0]->shape;
-  Ints range, order;
-  for (size_t i = 0; i < shape.size(); i++) {
-    range.push_back(0);
-    range.push_back(i == axis ? windows * size : shape[i]);
-  }
-  const NodeRef whole = s(shrink(n->src[0], range));
   shape[axis] = windows;
   shape.insert(shape.begin() + static_cast<std::ptrdiff_t>(axis) + 1, size);
-  for (size_t i = 0; i < shape.size(); i++) {
-    if (i != axis + 1) order.push_back(static_cast<int64_t>(i));
-  }
-  order.push_back(static_cast<int64_t>(axis) + 1);
-  return permute(s(reshape(whole, shape)), order);
+  return move_axis(s(reshape(whole, shape)), axis + 1, shape.size() - 1);
 }
 
 // Repetition is kept outermost: permute(repeat(x)) = repeat(permute(x)), and for a reshape that
@@ -354,26 +370,15 @@ NodeRef unwindow_of_repeated(const NodeRef& n, Simplifier& s) {
   if (step > 1) {
     Shape spread = one;
     spread.insert(spread.begin() + static_cast<std::ptrdiff_t>(axis) + 1, 1);
-    y = s(reshape(y, spread));
-    Ints zeros(2 * spread.size(), 0);
-    zeros[2 * (axis + 1) + 1] = step - 1;
-    y = s(pad(y, zeros));
+    y = s(pad_axis(s(reshape(y, spread)), axis + 1, 0, step - 1));
     one[axis] *= step;
     y = s(reshape(y, one));
   }
   if (one[axis] > length) {
-    Ints range;
-    for (size_t i = 0; i < one.size(); i++) {
-      range.push_back(0);
-      range.push_back(i == axis ? length : one[i]);
-    }
-    y = s(shrink(y, range));
+    y = s(shrink_axis(y, axis, 0, length));
     one[axis] = length;
   }
-  Ints around(2 * one.size(), 0);
-  around[2 * axis] = (size - 1) * dilation;
-  around[2 * axis + 1] = length - one[axis];
-  y = s(pad(y, around));
+  y = s(pad_axis(y, axis, (size - 1) * dilation, length - one[axis]));
   y = s(window(y, static_cast<int64_t>(axis), size, 1, dilation));
   return flip(y, {static_cast<int64_t>(place)});
 }

@@ -9,10 +9,6 @@
 namespace lazuli {
 namespace {
 
-bool contains(const Ints& axes, size_t a) {
-  return std::find(axes.begin(), axes.end(), static_cast<int64_t>(a)) != axes.end();
-}
-
 Ints count_axes(int64_t n) {
   Ints r;
   for (int64_t i = 0; i < n; i++) r.push_back(i);
@@ -149,17 +145,9 @@ NodeRef move_leading(const NodeRef& move, NodeRef y, size_t extra, Simplifier& s
     }
     case Op::Unwindow: {
       // The place in a window must be last: behind the extra axes and back again.
-      Ints order, back;
-      for (size_t i = 0; i < y->shape.size(); i++) {
-        if (i != lead - 1) order.push_back(static_cast<int64_t>(i));
-      }
-      order.push_back(static_cast<int64_t>(lead) - 1);
-      for (size_t i = 0; i + 1 < lead; i++) back.push_back(static_cast<int64_t>(i));
-      back.push_back(static_cast<int64_t>(y->shape.size()) - 1);
-      for (size_t i = 0; i < extra; i++) back.push_back(static_cast<int64_t>(lead - 1 + i));
-      const Ints& arg = move->ints();
-      y = s(unwindow(s(permute(y, order)), arg[0], arg[1], arg[2], arg[3]));
-      return s(permute(y, back));
+      const size_t last = y->shape.size() - 1;
+      y = s(move_like(move, s(move_axis(y, lead - 1, last))));
+      return s(move_axis(y, last, lead - 1));
     }
     default:
       internal_error("move_leading: such a node does not move");
@@ -270,29 +258,13 @@ NodeRef sum_of_disjoint_windows(const NodeRef& n, Simplifier& s) {
       n->ints()[0] != static_cast<int64_t>(place)) {
     return {};
   }
-  Ints around(2 * x->shape.size(), 0), order;
-  around[2 * place + 1] = step - size;
-  NodeRef y = s(pad(x, around));
-  for (size_t i = 0; i < place; i++) {
-    order.push_back(static_cast<int64_t>(i));
-    if (i == axis) order.push_back(static_cast<int64_t>(place));
-  }
-  y = s(permute(y, order));
+  NodeRef y = s(move_axis(s(pad_axis(x, place, 0, step - size)), place, axis + 1));
   Shape shape = n->shape;
   const int64_t covered = x->shape[axis] * step;
   shape[axis] = covered;
   y = s(reshape(y, shape));
-  if (covered >= length) {
-    Ints range;
-    for (size_t i = 0; i < shape.size(); i++) {
-      range.push_back(0);
-      range.push_back(n->shape[i]);
-    }
-    return s(shrink(y, range));
-  }
-  Ints behind(2 * shape.size(), 0);
-  behind[2 * axis + 1] = length - covered;
-  return s(pad(y, behind));
+  return covered >= length ? s(shrink_axis(y, axis, 0, length))
+                           : s(pad_axis(y, axis, 0, length - covered));
 }
 
 // A maximum of maxima.

@@ -49,6 +49,11 @@ inline bool is_constant(const NodeRef& n) {
 }
 /// The movement node `move` with another source, of the same shape as its own.
 NodeRef move_like(const NodeRef& move, const NodeRef& source);
+/// Elements [begin, end) along one axis; zeros around along one axis.
+NodeRef shrink_axis(const NodeRef& x, size_t axis, int64_t begin, int64_t end);
+NodeRef pad_axis(const NodeRef& x, size_t axis, int64_t before, int64_t after);
+/// Axis `from` becomes axis `to`; the others stay in order.
+NodeRef move_axis(const NodeRef& x, size_t from, size_t to);
 NodeRef constant_of_bits(uint64_t bits, DType dtype, Shape shape);
 
 }  // namespace lazuli

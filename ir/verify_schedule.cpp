@@ -13,6 +13,12 @@
 namespace lazuli {
 namespace {
 
+// The phase that a stage belongs to.
+const Stage* root_of(const Stage* s) {
+  while (s->at) s = s->at;
+  return s;
+}
+
 class ScheduleVerifier {
  public:
   explicit ScheduleVerifier(const Kernel& kernel) : kernel_(kernel), reads_(kernel) {
@@ -31,10 +37,6 @@ class ScheduleVerifier {
   }
 
  private:
-  static const Stage* root_of(const Stage* s) {
-    while (s->at) s = s->at;
-    return s;
-  }
   size_t number(const Stage* s) const { return number_.at(s); }
 
   // Every axis is covered by its loops, outer parts before inner ones, and nothing hangs inside a
@@ -91,35 +93,28 @@ class ScheduleVerifier {
   void readers(const Stage& s, const Value& v) const {
     const bool seen_by_all = v.scope == Scope::Shared || v.scope == Scope::Argument ||
                              (v.alias >= 0 && kernel_.find_value(v.alias).second->slot >= 0);
-    bool others = false;
+    std::vector<const Stage*> others;
     for (const auto& reader : kernel_.stages) {
-      const auto& list = reads_.of(reader.get());
-      others |= reader.get() != &s && std::any_of(list.begin(), list.end(),
-                                                  [&](const auto& r) { return r.value == v.id; });
+      if (reader.get() != &s && reads_.reads(reader.get(), v.id)) others.push_back(reader.get());
     }
     // What only its own stage reads, at the same point, may stay in registers.
-    const bool forwarded = v.scope == Scope::Register && !others;
+    const bool forwarded = v.scope == Scope::Register && others.empty();
     require(s.at || seen_by_all || forwarded,
             "schedule: {} is computed by a phase of its own but its scope is private; attach stage "
             "{} or give it scope shared",
             v.name, s.name);
-    for (const auto& reader : kernel_.stages) {
-      if (reader.get() == &s) continue;
-      const auto& list = reads_.of(reader.get());
-      const bool reads =
-          std::any_of(list.begin(), list.end(), [&](const auto& r) { return r.value == v.id; });
-      if (!reads) continue;
-      require(number(&s) < number(reader.get()), "schedule: {} reads {} before it is computed",
+    for (const Stage* reader : others) {
+      require(number(&s) < number(reader), "schedule: {} reads {} before it is computed",
               reader->name, v.name);
-      if (root_of(reader.get()) != root_of(&s)) {
+      if (root_of(reader) != root_of(&s)) {
         require(seen_by_all,
                 "schedule: {} is private to phase {} but phase {} reads it; give it scope shared",
-                v.name, root_of(&s)->name, root_of(reader.get())->name);
+                v.name, root_of(&s)->name, root_of(reader)->name);
         continue;
       }
       if (!s.at) continue;
       const bool enclosed =
-          reader.get() == s.at || is_below(reader.get(), s.at, loop_position(*s.at, s.at_loop));
+          reader == s.at || is_below(reader, s.at, loop_position(*s.at, s.at_loop));
       const bool held = common_loop(s, *reader);
       require(enclosed || held,
               "schedule: {} is computed in loop {} of {}, which does not enclose its reader {}",
@@ -169,9 +164,8 @@ class ScheduleVerifier {
       for (const Reads::Read& r : reads_.of(reader.get())) {
         if (r.value != first.id) continue;
         if (reader.get() == &writer) {
-          bool same = r.index.size() == second.dims.size();
-          for (size_t d = 0; same && d < r.index.size(); d++)
-            same = r.index[d].get() == second.dims[d].get();
+          const bool same = std::equal(r.index.begin(), r.index.end(), second.dims.begin(),
+                                       second.dims.end(), NodeEqual());
           require(same,
                   "schedule: {} takes the place of {}, but {} reads {} elsewhere than it writes",
                   second.name, first.name, writer.name, first.name);
@@ -197,8 +191,7 @@ class ScheduleVerifier {
           if (second.dims[d].get() != a) continue;
           bool whole = false;
           for (const Value& v : reader.values) {
-            whole |= std::none_of(v.dims.begin(), v.dims.end(),
-                                  [&](const NodeRef& k) { return k.get() == a; });
+            whole |= !contains(v.dims, a);
           }
           if (r.index[d].get() != a || whole) return false;
         }
@@ -234,10 +227,6 @@ void verify_schedule(const Kernel& kernel) {
 
 std::vector<const Stage*> phases(const Kernel& kernel) {
   const Reads reads(kernel);
-  const auto root_of = [](const Stage* s) {
-    while (s->at) s = s->at;
-    return s;
-  };
   // A root comes when all phases that its members read have come; of several, the first in the
   // list.
   std::map<const Stage*, std::set<const Stage*>> waits;
