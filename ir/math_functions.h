@@ -174,14 +174,25 @@ LAZULI_MATH V<S> cosh(V<S> x) {
   return (q + V<S>(0.0625) / q) * V<S>(2);
 }
 
-LAZULI_MATH V<S> tanh(V<S> x) {
-  using T = Table<S>;
-  const V<S> a = at_most(abs(x), T::kTanhHigh), z = a * a;
-  const V<S> near = fma(a * z, poly(z, T::kTanh), a);
+/// tanh(a) for 0 <= a <= kTanhHigh.
+template <template <typename> class V>
+V<double> tanh_positive(V<double> a) {
+  using T = Table<double>;
+  const V<double> z = a * a, one(1), near = fma(a * z, poly(z, T::kTanh), a);
   const auto [n, r] = split_exp(a + a);
-  const V<S> s = power_of_two<V, S>(n);
-  const V<S> far = V<S>(1) - V<S>(2) / fma(s, expm1_core(r), s + V<S>(1));
-  return flip_sign(where(a < V<S>(T::kTanhNear), near, far), sign_of(x));
+  const V<double> s = power_of_two<V, double>(n);
+  const V<double> far = one - V<double>(2) / fma(s, expm1_core(r), s + one);
+  return where(a < V<double>(T::kTanhNear), near, far);
+}
+template <template <typename> class V>
+V<float> tanh_positive(V<float> a) {  // (1 - e^-2a) / (1 + e^-2a): both sides are rounded once
+  const auto [n, r] = split_exp(-(a + a));
+  const V<float> s = power_of_two<V, float>(n), p = expm1_core(r), one(1);
+  return fma(-s, p, one - s) / fma(s, p, one + s);
+}
+
+LAZULI_MATH V<S> tanh(V<S> x) {
+  return flip_sign(tanh_positive(at_most(abs(x), Table<S>::kTanhHigh)), sign_of(x));
 }
 
 /// 1 / (1 + e^-x). Both terms are scaled alike, so that no e^-x overflows before the quotient
@@ -525,23 +536,26 @@ LAZULI_MATH V<S> erfc(V<S> x) {
   return where(a < V<S>(0.8), near, where(x < V<S>(0), V<S>(2) - y, y));
 }
 
-/// erf(a) for a above kErfSmall.
+/// erf(a) for a >= 0.
 template <template <typename> class V>
-V<double> erf_large(V<double> a) {
-  return V<double>(1) - erfc_positive(a);
+V<double> erf_positive(V<double> a) {
+  using T = Table<double>;
+  const V<double> small = fma(a, poly(a * a, T::kErf), a);
+  return where(a < V<double>(T::kErfSmall), small, V<double>(1) - erfc_positive(a));
 }
 template <template <typename> class V>
-V<float> erf_large(V<float> a) {  // 1 - 2^-q(a)
+V<float> erf_positive(V<float> a) {  // 1 - e^-q(a), without cancellation where q is small
   using T = Table<float>;
-  const V<float> q = poly(at_most(a, T::kErfOne), T::kErfTail);
-  const V<float> t = V<float>(T::kRound) - q, n = t - V<float>(T::kRound);
-  return fma(-power_of_two<V, float>(bits(t)), poly(-q - n, T::kExp2Short), V<float>(1));
+  a = at_most(a, T::kErfOne);
+  const V<float> q = fma(a, poly_to_one(a, T::kErfLog), a);
+  const V<float> t = fma(q, V<float>(-T::kLog2e.high), V<float>(T::kRound));
+  const V<float> r = fma(t - V<float>(T::kRound), V<float>(-T::kLn2.high), -q);
+  const V<float> s = power_of_two<V, float>(bits(t));
+  return fma(-s, expm1_core(r), V<float>(1) - s);
 }
 
 LAZULI_MATH V<S> erf(V<S> x) {
-  const V<S> a = abs(x);
-  const V<S> small = fma(a, poly(a * a, Table<S>::kErf), a);
-  return flip_sign(where(a < V<S>(Table<S>::kErfSmall), small, erf_large(a)), sign_of(x));
+  return flip_sign(erf_positive(abs(x)), sign_of(x));
 }
 
 // ---- power

@@ -67,11 +67,7 @@ struct Table<float> {
   static constexpr std::array kAtan{-0x1.55553ep-2, 0x1.9991ecp-3,  -0x1.24211ap-3,
                                     0x1.c0946cp-4,  -0x1.5825f2p-4, 0x1.da9c2ep-5,
                                     -0x1.fe7d24p-6, 0x1.6551e2p-7,  -0x1.d5a1aap-10};
-  // (tanh(a)/a - 1) / z, z = a^2, a <= 0.55: 2^-24.7
-  static constexpr double kTanhNear = 0.55;
-  static constexpr std::array kTanh{-0x1.555452p-2, 0x1.10cefcp-3, -0x1.af7d38p-5, 0x1.0d5184p-6};
   // erf(x)/x - 1 over z = x^2, x <= 0.94: 2^-25.4
-  static constexpr double kErfSmall = 0.93;
   static constexpr std::array kErf{0x1.06eba6p-3, -0x1.8126ep-2, 0x1.ce18fep-4,
                                    -0x1.b6721p-6, 0x1.46956p-8,  -0x1.373d26p-11};
   // erfc(a) e^(a^2) (a + k) over (a - k) / (a + k), 0.49 <= a <= 10.1: 2^-25.8
@@ -79,13 +75,11 @@ struct Table<float> {
   static constexpr std::array kErfc{0x1.058672p0,   -0x1.5fd386p-1,  0x1.1e2d9ep-2,
                                     -0x1.2a883ep-5, -0x1.60254ep-6,  0x1.a82718p-8,
                                     0x1.892758p-9,  -0x1.a5a4a4p-11, -0x1.ecfedap-12};
-  // -log2(erfc(a)), 0.92 <= a <= 3.93; the error of erf is 2^-27
+  // -log(erfc(a))/a - 1, a <= 3.93; the error of erf is 2^-27.7
   static constexpr double kErfOne = 3.93;
-  static constexpr std::array kErfTail{0x1.392bf2p-12, 0x1.a0776ep0,  0x1.d6b902p-1,  0x1.32dba2p-3,
-                                       -0x1.06403p-5,  0x1.1ed47ep-8, -0x1.26e8bap-12};
-  // 2^f, |f| <= 0.51: 2^-23.2
-  static constexpr std::array kExp2Short{0x1p0,         0x1.62e428p-1, 0x1.ebf98ep-3,
-                                         0x1.c6b812p-5, 0x1.3cfcbap-7, 0x1.5b97b4p-10};
+  static constexpr std::array kErfLog{0x1.06eba8p-3,   0x1.45f3p-1,    0x1.a4f8bp-4,
+                                      -0x1.39b58ep-6,  -0x1.6666f6p-13, 0x1.b7ba8cp-10,
+                                      -0x1.4ec23ep-11, 0x1.f4126ep-14, -0x1.3c8a8ep-17};
 };
 
 template <>
@@ -152,7 +146,7 @@ struct Table<double> {
       -0x1.ae5e72c0e6984p-5, 0x1.82dad79d1736p-5,   -0x1.59a3ff2ac6667p-5,  0x1.2c2e5ccfd4e26p-5,
       -0x1.e9fa0da6643e9p-6, 0x1.683cc98472e13p-6,  -0x1.c78fcd542af16p-7,  0x1.d7b927bbdceedp-8,
       -0x1.7a399ad4364a2p-9, 0x1.b3facbcd7bb8ap-11, -0x1.3f364d4b9695cp-13, 0x1.bbed9f7b04237p-17};
-  // a <= 0.55: 2^-60.6
+  // (tanh(a)/a - 1) / z, z = a^2, a <= 0.55: 2^-60.6
   static constexpr double kTanhNear = 0.55;
   static constexpr std::array kTanh{
       -0x1.555555555554fp-2,  0x1.1111111110794p-3,  -0x1.ba1ba1b97d0ep-5,   0x1.664f4859598d1p-6,
