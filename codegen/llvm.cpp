@@ -14,52 +14,39 @@ namespace {
 
 using OpKind = lazuli::Op;
 
-// How an op is spelled for signed and unsigned integers, floats and Bool (i1). A name that starts with '@' is an intrinsic,
-// overloaded by the operand type; empty: not spelled by one instruction.
+// How an op is spelled for signed integers, unsigned ones and Bool (i1), and floats. A name that starts with '@' is an
+// intrinsic, overloaded by the operand type; empty: not spelled by one instruction. What ir/legalize.h expands does not
+// arrive here.
 struct Spelling {
   OpKind op;
-  std::string_view sint, uint, flt, boolean;
+  std::string_view sint, uint, flt;
 };
 constexpr Spelling kSpelling[] = {
-    {OpKind::Add, "add", "add", "fadd", "or"},
-    {OpKind::Sub, "sub", "sub", "fsub", "xor"},
-    {OpKind::Mul, "mul", "mul", "fmul", "and"},
-    {OpKind::Div, "", "", "fdiv", ""},
-    {OpKind::IDiv, "sdiv", "udiv", "", "and"},
-    {OpKind::Rem, "srem", "urem", "frem", ""},
-    {OpKind::Max, "@llvm.smax", "@llvm.umax", "", "or"},
-    {OpKind::Min, "@llvm.smin", "@llvm.umin", "", "and"},
-    {OpKind::And, "and", "and", "", "and"},
-    {OpKind::Or, "or", "or", "", "or"},
-    {OpKind::Xor, "xor", "xor", "", "xor"},
-    {OpKind::Shl, "shl", "shl", "", ""},
-    {OpKind::Shr, "ashr", "lshr", "", ""},
-    {OpKind::Abs, "", "", "@llvm.fabs", ""},
-    {OpKind::Neg, "", "", "fneg", ""},
-    {OpKind::Sqrt, "", "", "@llvm.sqrt", ""},
-    {OpKind::Trunc, "", "", "@llvm.trunc", ""},
-    {OpKind::Floor, "", "", "@llvm.floor", ""},
-    {OpKind::Ceil, "", "", "@llvm.ceil", ""},
-    {OpKind::Round, "", "", "@llvm.roundeven", ""},
-    {OpKind::Fma, "", "", "@llvm.fma", ""},
-    {OpKind::Lt, "icmp slt", "icmp ult", "fcmp olt", "icmp ult"},
-    {OpKind::Le, "icmp sle", "icmp ule", "fcmp ole", "icmp ule"},
-    {OpKind::Eq, "icmp eq", "icmp eq", "fcmp oeq", "icmp eq"},
-    {OpKind::Ne, "icmp ne", "icmp ne", "fcmp une", "icmp ne"},
-};
-
-// Functions of the C library for what no arithmetic expansion covers; f32 adds an `f`.
-struct LibraryCall {
-  OpKind op;
-  std::string_view name;
-};
-constexpr LibraryCall kLibrary[] = {
-    {OpKind::Exp, "exp"},     {OpKind::Exp2, "exp2"},   {OpKind::Expm1, "expm1"}, {OpKind::Log, "log"},
-    {OpKind::Log2, "log2"},   {OpKind::Log10, "log10"}, {OpKind::Log1p, "log1p"}, {OpKind::Sin, "sin"},
-    {OpKind::Cos, "cos"},     {OpKind::Tan, "tan"},     {OpKind::Asin, "asin"},   {OpKind::Acos, "acos"},
-    {OpKind::Atan, "atan"},   {OpKind::Sinh, "sinh"},   {OpKind::Cosh, "cosh"},   {OpKind::Tanh, "tanh"},
-    {OpKind::Asinh, "asinh"}, {OpKind::Acosh, "acosh"}, {OpKind::Atanh, "atanh"}, {OpKind::Erf, "erf"},
-    {OpKind::Erfc, "erfc"},   {OpKind::Lgamma, "lgamma"}, {OpKind::Pow, "pow"},   {OpKind::Atan2, "atan2"},
+    {OpKind::Add, "add", "add", "fadd"},
+    {OpKind::Sub, "sub", "sub", "fsub"},
+    {OpKind::Mul, "mul", "mul", "fmul"},
+    {OpKind::Div, "", "", "fdiv"},
+    {OpKind::IDiv, "sdiv", "udiv", ""},
+    {OpKind::Rem, "srem", "urem", "frem"},
+    {OpKind::Max, "@llvm.smax", "@llvm.umax", ""},
+    {OpKind::Min, "@llvm.smin", "@llvm.umin", ""},
+    {OpKind::And, "and", "and", ""},
+    {OpKind::Or, "or", "or", ""},
+    {OpKind::Xor, "xor", "xor", ""},
+    {OpKind::Shl, "shl", "shl", ""},
+    {OpKind::Shr, "ashr", "lshr", ""},
+    {OpKind::Abs, "", "", "@llvm.fabs"},
+    {OpKind::Neg, "", "", "fneg"},
+    {OpKind::Sqrt, "", "", "@llvm.sqrt"},
+    {OpKind::Trunc, "", "", "@llvm.trunc"},
+    {OpKind::Floor, "", "", "@llvm.floor"},
+    {OpKind::Ceil, "", "", "@llvm.ceil"},
+    {OpKind::Round, "", "", "@llvm.roundeven"},
+    {OpKind::Fma, "", "", "@llvm.fma"},
+    {OpKind::Lt, "icmp slt", "icmp ult", "fcmp olt"},
+    {OpKind::Le, "icmp sle", "icmp ule", "fcmp ole"},
+    {OpKind::Eq, "icmp eq", "icmp eq", "fcmp oeq"},
+    {OpKind::Ne, "icmp ne", "icmp ne", "fcmp une"},
 };
 
 const Spelling* spelling(OpKind op) {
@@ -195,34 +182,6 @@ class Emitter {
     line("{} = call {} {}({})", e.dst, type, fn, args);
   }
 
-  // One call of the C library a lane.
-  void library(const Elementwise& e, std::string_view stem) {
-    ensure(e.in == DType::F32 || e.in == DType::F64, "llvm: a library function of another type than f32 or f64");
-    const std::string fn = fmt::format("@{}{}", stem, e.in == DType::F32 ? "f" : "");
-    const std::string_view t = element_type(e.in);
-    declare(fmt::format("{} {}({}{})", t, fn, t, e.args.size() == 2 ? fmt::format(", {}", t) : ""));
-    auto call = [&](const std::string& dst, const std::vector<std::string>& a) {
-      std::string list;
-      for (const std::string& s : a) list += fmt::format("{}{} {}", list.empty() ? "" : ", ", t, s);
-      line("{} = call {} {}({})", dst, t, fn, list);
-    };
-    if (e.lanes == 1) return call(e.dst, e.args);
-    std::string so_far = "poison";
-    const std::string type = type_of(e.in, e.lanes);
-    for (int q = 0; q < e.lanes; q++) {
-      std::vector<std::string> a;
-      for (const std::string& s : e.args) {
-        a.push_back(temporary());
-        line("{} = extractelement {} {}, i32 {}", a.back(), type, s, q);
-      }
-      const std::string r = temporary();
-      call(r, a);
-      const std::string next = q + 1 == e.lanes ? e.dst : temporary();
-      line("{} = insertelement {} {}, {} {}, i32 {}", next, type, so_far, t, r, q);
-      so_far = next;
-    }
-  }
-
   // NaN if either is NaN, from one compare-select that becomes max.ps or min.ps, and one test for NaN.
   void float_extreme(const Elementwise& e) {
     const std::string type = type_of(e.in, e.lanes), bool_type = type_of(DType::Bool, e.lanes);
@@ -233,70 +192,23 @@ class Emitter {
     line("{} = select {} {}, {} {}, {} {}", e.dst, bool_type, n, type, e.args[0], type, m);
   }
 
-  void integer_special(const Elementwise& e) {
+  // What is not one instruction.
+  void special(const Elementwise& e) {
     const std::string type = type_of(e.in, e.lanes);
     const std::string& x = e.args[0];
-    if (e.op == OpKind::Neg) {
+    if (is_float(e.in) && (e.op == OpKind::Max || e.op == OpKind::Min)) {
+      float_extreme(e);
+    } else if (e.op == OpKind::Neg) {
       line("{} = sub {} {}, {}", e.dst, type, splat_text("0", e.in, e.lanes), x);
     } else if (e.op == OpKind::Not) {
       line("{} = xor {} {}, {}", e.dst, type, x, splat_text(e.in == DType::Bool ? "1" : "-1", e.in, e.lanes));
-    } else if (e.op == OpKind::Abs && is_signed(e.in)) {
+    } else if (e.op == OpKind::Abs) {
       const std::string fn = fmt::format("@llvm.abs.{}", mangled(e.in, e.lanes));
       declare(fmt::format("{} {}({}, i1)", type, fn, type));
       line("{} = call {} {}({} {}, i1 0)", e.dst, type, fn, type, x);
-    } else if (e.op == OpKind::Abs || e.op == OpKind::Sign) {
-      sign_or_same(e);
     } else {
       internal_error(fmt::format("llvm: op {} on {} has no spelling", name(e.op), name(e.in)));
     }
-  }
-
-  void copy(const Elementwise& e) {
-    const std::string type = type_of(e.out, e.lanes);
-    line("{} = bitcast {} {} to {}", e.dst, type, e.args[0], type);
-  }
-
-  void sign_or_same(const Elementwise& e) {
-    const std::string type = type_of(e.in, e.lanes), bool_type = type_of(DType::Bool, e.lanes);
-    const std::string& x = e.args[0];
-    const std::string zero = constant(0, e.in, e.lanes);
-    if (e.op == OpKind::Abs || e.in == DType::Bool) return copy(e);
-    const bool flt = is_float(e.in);
-    const std::string above = temporary(), below = temporary(), s = temporary();
-    line("{} = {} {} {}, {}", above, flt ? "fcmp ogt" : is_signed(e.in) ? "icmp sgt" : "icmp ugt", type, x, zero);
-    line("{} = {} {} {}, {}", below, flt ? "fcmp olt" : is_signed(e.in) ? "icmp slt" : "icmp ult", type, x, zero);
-    std::string rest = zero;
-    if (flt) {  // NaN stays
-      const std::string nan = temporary();
-      rest = temporary();
-      line("{} = fcmp uno {} {}, {}", nan, type, x, x);
-      line("{} = select {} {}, {} {}, {} {}", rest, bool_type, nan, type, x, type, zero);
-    }
-    line("{} = select {} {}, {} {}, {} {}", s, bool_type, below, type, constant(-1, e.in, e.lanes), type, rest);
-    line("{} = select {} {}, {} {}, {} {}", e.dst, bool_type, above, type, constant(1, e.in, e.lanes), type, s);
-  }
-
-  void float_special(const Elementwise& e) {
-    const std::string type = type_of(e.in, e.lanes);
-    switch (e.op) {
-      case OpKind::Max:
-      case OpKind::Min: return float_extreme(e);
-      case OpKind::Sign: return sign_or_same(e);
-      case OpKind::Recip:
-        line("{} = fdiv {} {}, {}", e.dst, type, constant(1, e.in, e.lanes), e.args[0]);
-        return;
-      case OpKind::Rsqrt: {
-        const std::string r = temporary();
-        intrinsic({r, e.op, e.in, e.out, e.lanes, e.args}, "@llvm.sqrt");
-        line("{} = fdiv {} {}, {}", e.dst, type, constant(1, e.in, e.lanes), r);
-        return;
-      }
-      default: break;
-    }
-    for (const LibraryCall& row : kLibrary) {
-      if (row.op == e.op) return library(e, row.name);
-    }
-    internal_error(fmt::format("llvm: op {} on {} has no spelling", name(e.op), name(e.in)));
   }
 
   void elementwise(const Elementwise& e) {
@@ -314,8 +226,8 @@ class Emitter {
     ensure(e.in != DType::BF16, "llvm: arithmetic on bf16, which lowering does in f32");
     const Spelling* row = spelling(e.op);
     std::string_view text;
-    if (row) text = e.in == DType::Bool ? row->boolean : is_float(e.in) ? row->flt : is_signed(e.in) ? row->sint : row->uint;
-    if (text.empty()) return is_float(e.in) ? float_special(e) : integer_special(e);
+    if (row) text = is_float(e.in) ? row->flt : is_signed(e.in) ? row->sint : row->uint;
+    if (text.empty()) return special(e);
     if (text.front() == '@') return intrinsic(e, text);
     if (e.args.size() == 1) line("{} = {} {} {}", e.dst, text, type, e.args[0]);
     else line("{} = {} {} {}, {}", e.dst, text, type, e.args[0], e.args[1]);
@@ -327,17 +239,10 @@ class Emitter {
   }
 
   void cast(const Elementwise& e) {
-    const bool from16 = e.in == DType::F16 || e.in == DType::BF16, to16 = e.out == DType::F16 || e.out == DType::BF16;
-    if ((from16 && e.out != DType::F32) || (to16 && e.in != DType::F32)) {  // through f32
-      const std::string mid = temporary();
-      cast({mid, e.op, e.in, DType::F32, e.lanes, e.args});
-      return cast({e.dst, e.op, DType::F32, e.out, e.lanes, {mid}});
-    }
     if (e.in == DType::BF16) return widen_bf16(e);
     if (e.out == DType::BF16) return narrow_bf16(e);
     const std::string& x = e.args[0];
     const std::string type = type_of(e.in, e.lanes);
-    if (e.in == e.out) return copy(e);
     if (e.out == DType::Bool) {
       line("{} = {} {} {}, {}", e.dst, is_float(e.in) ? "fcmp une" : "icmp ne", type, x, constant(0, e.in, e.lanes));
     } else if (is_float(e.in) && is_float(e.out)) {
@@ -507,16 +412,6 @@ class Emitter {
     line("{} = icmp ne i{} {}, 0", ref(i.dst), v.lanes, t);
   }
 
-  void call(const Instruction& i) {
-    std::string params, args;
-    for (const Operand& a : i.args) {
-      params += (params.empty() ? "" : ", ") + type_of(a);
-      args += (args.empty() ? "" : ", ") + typed(a);
-    }
-    declare(fmt::format("{} @{}({})", type_of(i.dst), i.name, params));
-    line("{} = call {} @{}({})", ref(i.dst), type_of(i.dst), i.name, args);
-  }
-
   // ---- blocks
   void loop(const Instruction& i) {
     const std::string head = fmt::format("L{}", labels_++), exit = head + "x", before = block_;
@@ -577,7 +472,6 @@ class Emitter {
       case Code::Store: return store(i);
       case Code::LaneReduce: return lane_reduce(i);
       case Code::Any: return any(i);
-      case Code::Call: return call(i);
       case Code::Loop: return loop(i);
       case Code::If: return branch(i);
       case Code::Barrier:

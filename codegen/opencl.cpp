@@ -25,32 +25,7 @@ constexpr Spelling kSpelling[] = {
     {OpKind::Not, "~{0}", ""},
     {OpKind::Abs, "", "fabs({0})"},
     {OpKind::Sign, "", "select(sign({0}), {0}, isnan({0}))"},
-    {OpKind::Recip, "", "1 / {0}"},
     {OpKind::Sqrt, "", "sqrt({0})"},
-    {OpKind::Rsqrt, "", "1 / sqrt({0})"},
-    {OpKind::Exp, "", "exp({0})"},
-    {OpKind::Exp2, "", "exp2({0})"},
-    {OpKind::Expm1, "", "expm1({0})"},
-    {OpKind::Log, "", "log({0})"},
-    {OpKind::Log2, "", "log2({0})"},
-    {OpKind::Log10, "", "log10({0})"},
-    {OpKind::Log1p, "", "log1p({0})"},
-    {OpKind::Sin, "", "sin({0})"},
-    {OpKind::Cos, "", "cos({0})"},
-    {OpKind::Tan, "", "tan({0})"},
-    {OpKind::Asin, "", "asin({0})"},
-    {OpKind::Acos, "", "acos({0})"},
-    {OpKind::Atan, "", "atan({0})"},
-    {OpKind::Sinh, "", "sinh({0})"},
-    {OpKind::Cosh, "", "cosh({0})"},
-    {OpKind::Tanh, "", "tanh({0})"},
-    {OpKind::Sigmoid, "", "1 / (1 + exp(-{0}))"},
-    {OpKind::Asinh, "", "asinh({0})"},
-    {OpKind::Acosh, "", "acosh({0})"},
-    {OpKind::Atanh, "", "atanh({0})"},
-    {OpKind::Erf, "", "erf({0})"},
-    {OpKind::Erfc, "", "erfc({0})"},
-    {OpKind::Lgamma, "", "lgamma({0})"},
     {OpKind::Trunc, "", "trunc({0})"},
     {OpKind::Floor, "", "floor({0})"},
     {OpKind::Ceil, "", "ceil({0})"},
@@ -61,7 +36,6 @@ constexpr Spelling kSpelling[] = {
     {OpKind::Div, "", "{0} / {1}"},
     {OpKind::IDiv, "{0} / {1}", ""},
     {OpKind::Rem, "{0} % {1}", "fmod({0}, {1})"},
-    {OpKind::Pow, "", "pow({0}, {1})"},
     {OpKind::Max, "max({0}, {1})", "({0} > {1} || isnan({0}) ? {0} : {1})"},
     {OpKind::Min, "min({0}, {1})", "({0} < {1} || isnan({0}) ? {0} : {1})"},
     {OpKind::And, "{0} & {1}", ""},
@@ -73,7 +47,6 @@ constexpr Spelling kSpelling[] = {
     {OpKind::Le, "{0} <= {1}", "{0} <= {1}"},
     {OpKind::Eq, "{0} == {1}", "{0} == {1}"},
     {OpKind::Ne, "{0} != {1}", "{0} != {1}"},
-    {OpKind::Atan2, "", "atan2({0}, {1})"},
     {OpKind::Fma, "", "fma({0}, {1}, {2})"},
 };
 
@@ -176,12 +149,7 @@ class Emitter {
     const Spelling* row = spelling(op);
     std::string_view text = row ? is_float(in) ? row->floats : row->integers : "";
     if (in == DType::Bool) return apply_bool(op, lanes, a);
-    if (text.empty() && op == OpKind::Abs) {
-      return is_signed(in) ? fmt::format("({0} < 0 ? -{0} : {0})", a[0]) : a[0];
-    }
-    if (text.empty() && op == OpKind::Sign) {
-      return fmt::format("convert_{1}({0} > 0) - convert_{1}({0} < 0)", a[0], type_of(in, lanes));
-    }
+    if (text.empty() && op == OpKind::Abs) return fmt::format("({0} < 0 ? -{0} : {0})", a[0]);
     if (text.empty() || in == DType::BF16) {
       internal_error(fmt::format("opencl: op {} on {} has no spelling", name(op), name(in)));
     }
@@ -199,21 +167,9 @@ class Emitter {
   std::string apply_bool(OpKind op, int lanes, const std::vector<std::string>& a) {
     switch (op) {
       case OpKind::Not: return (lanes > 1 ? "~" : "!") + a[0];
-      case OpKind::Abs:
-      case OpKind::Sign:
-      case OpKind::Neg: return a[0];
-      case OpKind::Add:
-      case OpKind::Max:
       case OpKind::Or: return a[0] + " | " + a[1];
-      case OpKind::Mul:
-      case OpKind::Min:
       case OpKind::And: return a[0] + " & " + a[1];
-      case OpKind::Sub:
-      case OpKind::Xor:
-      case OpKind::Ne: return a[0] + " ^ " + a[1];
-      case OpKind::Eq: return lanes > 1 ? fmt::format("~({} ^ {})", a[0], a[1]) : a[0] + " == " + a[1];
-      case OpKind::Lt: return fmt::format("{}{} & {}", lanes > 1 ? "~" : "!", a[0], a[1]);
-      case OpKind::Le: return fmt::format("{}{} | {}", lanes > 1 ? "~" : "!", a[0], a[1]);
+      case OpKind::Xor: return a[0] + " ^ " + a[1];
       default: internal_error(fmt::format("opencl: op {} on bool has no spelling", name(op)));
     }
   }
@@ -419,13 +375,6 @@ class Emitter {
       case Code::LaneReduce: return lane_reduce(i);
       case Code::Any:
         return set(i.dst, i.args[0].lanes == 1 ? ref(i.args[0]) : fmt::format("any({})", ref(i.args[0])));
-      case Code::Call: {
-        std::string args;
-        for (const Operand& a : i.args) args += (args.empty() ? "" : ", ") + ref(a);
-        std::string callee = i.name;
-        if (callee.size() > 1 && callee.back() == 'f' && callee != "erf") callee.pop_back();
-        return set(i.dst, fmt::format("{}({})", callee, args));
-      }
       case Code::Loop: return loop(i);
       case Code::If: return branch(i);
       case Code::Barrier: return line("barrier(CLK_LOCAL_MEM_FENCE | CLK_GLOBAL_MEM_FENCE);");

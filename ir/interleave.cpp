@@ -19,7 +19,7 @@ bool is_long(const std::vector<Instruction>& code, size_t begin, size_t end) {
 }
 
 bool movable(Code code) {
-  return code != Code::Loop && code != Code::If && code != Code::Call && code != Code::Barrier &&
+  return code != Code::Loop && code != Code::If && code != Code::Barrier &&
          code != Code::GroupReduce;
 }
 

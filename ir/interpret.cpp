@@ -2,7 +2,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cmath>
 #include <cstring>
 #include <map>
 
@@ -198,19 +197,6 @@ class Interpreter {
     for (size_t q = 0; q < r.size(); q++) slot(i.phis[q].dst) = r[q];
   }
 
-  void call(const Instruction& i) {
-    const auto x = from_bits(value(i.args[0])[0], i.args[0].dtype).as_double();
-    const std::map<std::string, double (*)(double)> known = {
-        {"sin", [](double v) { return std::sin(v); }}, {"cos", [](double v) { return std::cos(v); }},
-        {"tan", [](double v) { return std::tan(v); }}, {"exp", [](double v) { return std::exp(v); }},
-        {"log", [](double v) { return std::log(v); }}};
-    std::string base = i.name;
-    if (!base.empty() && base.back() == 'f' && !known.count(base)) base.pop_back();
-    const auto it = known.find(base);
-    if (it == known.end()) fail("no helper " + i.name);
-    set(i.dst, {to_bits(Scalar(it->second(x)), i.dst.dtype)});
-  }
-
   void block(const std::vector<Instruction>& body) {
     for (const Instruction& i : body) step(i);
   }
@@ -239,7 +225,6 @@ class Interpreter {
         const auto v = value(i.args[0]);
         return set(i.dst, {std::any_of(v.begin(), v.end(), [](uint64_t b) { return b != 0; })});
       }
-      case Code::Call: return call(i);
       case Code::Loop: return loop(i);
       case Code::If: return branch(i);
       case Code::Barrier: return;

@@ -164,8 +164,13 @@ class Legalizer {
   }
 
   NodeRef plain(Op op, DType dtype, Sources src) {
+    if (src.back()->dtype == DType::Bool) return logic(op, dtype, std::move(src));
+    if (is_math(op)) return expand_math(op, dtype, src);
     const bool floats = is_float(src.back()->dtype);
     switch (op) {
+      case Op::Abs:
+        if (!floats && !is_signed(dtype)) return src[0];
+        break;
       case Op::IDiv:
         return divide(op, src[0], src[1]);
       case Op::Rem:
@@ -184,8 +189,6 @@ class Legalizer {
       default:
         break;
     }
-    if (is_math(op)) return expand_math(op, dtype, src);
-    if (src.back()->dtype == DType::Bool) return logic(op, dtype, std::move(src));
     return scalar_op(op, dtype, std::move(src));
   }
 
@@ -196,7 +199,11 @@ class Legalizer {
         return either(s[0], s[1]);
       case Op::Mul:
       case Op::Min:
+      case Op::IDiv:
         return logical_and(s[0], s[1]);
+      case Op::Rem:
+        return number(0, DType::Bool);
+      case Op::Sub:
       case Op::Ne:
         return scalar_op(Op::Xor, DType::Bool, {s[0], s[1]});
       case Op::Eq:
@@ -206,6 +213,8 @@ class Legalizer {
       case Op::Le:
         return either(logical_not(s[0]), s[1]);
       case Op::Abs:
+      case Op::Sign:
+      case Op::Neg:
         return s[0];
       default:
         return scalar_op(op, dtype, std::move(s));

@@ -103,7 +103,6 @@ class Printer {
       case Code::Load: return fmt::format("load {}[{}]{}", text(i.args[0]), i.imm, mask_text(i, 1));
       case Code::LaneReduce: return fmt::format("across {} {}", name(i.op), args_text(i));
       case Code::Any: return "any " + args_text(i);
-      case Code::Call: return fmt::format("call {}({})", i.name, args_text(i));
       case Code::GroupReduce: return fmt::format("group {} {}", name(i.op), args_text(i));
       default: return "?";
     }

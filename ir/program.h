@@ -35,7 +35,6 @@ enum class Code : uint8_t {
   Store,        // args[1] to args[0] + imm; masked likewise (Bool args[2]); `flag`: non-temporal
   LaneReduce,   // lanes of args[0] combined by `op` in a fixed tree
   Any,          // Bool scalar: is any lane of the Bool vector args[0] true
-  Call,         // external helper `name` on scalar args
   Loop,         // for dst in begin..end, at least one iteration: body, carrying phis; afterwards `next` is the value
   If,           // if args[0] (Bool scalar): body; phis: dst = next if taken, else init
   Barrier,      // of a work-group
@@ -58,7 +57,7 @@ struct Instruction {
   Operand begin = {}, end = {};  // Loop
   std::vector<Phi> phis = {};
   std::vector<Instruction> body = {};
-  std::string name = {};  // Loop: of its variable; Call: of the helper
+  std::string name = {};  // Loop: of its variable
 };
 
 /// One root nest: a function over [begin, end) of its parallel loop, and one for a ragged last iteration.

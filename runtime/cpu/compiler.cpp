@@ -147,51 +147,29 @@ std::vector<std::string> lines(std::string_view text) {
   return rows;
 }
 
-template <typename Function>
-const void* address_of(Function* function) {
-  return reinterpret_cast<const void*>(function);
-}
-
-// LLVM turns an intrinsic that a CPU lacks (sin, fma, roundeven) into a call of the C function;
-// codegen calls others by name for slow paths.
+// LLVM turns what a CPU lacks (fma, roundeven, a remainder) into a call of the C function.
 std::vector<HostSymbol> make_host_symbols() {
   std::vector<HostSymbol> symbols;
-#define LAZULI_UNARY(name)                                                         \
-  symbols.push_back({#name, address_of(static_cast<double (*)(double)>(::name))}); \
-  symbols.push_back({#name "f", address_of(static_cast<float (*)(float)>(::name##f))});
-#define LAZULI_BINARY(name)                                                                \
-  symbols.push_back({#name, address_of(static_cast<double (*)(double, double)>(::name))}); \
-  symbols.push_back({#name "f", address_of(static_cast<float (*)(float, float)>(::name##f))});
-  // clang-format off
-  LAZULI_UNARY(acos) LAZULI_UNARY(acosh) LAZULI_UNARY(asin) LAZULI_UNARY(asinh) LAZULI_UNARY(atan)
-  LAZULI_UNARY(atanh) LAZULI_UNARY(cbrt) LAZULI_UNARY(ceil) LAZULI_UNARY(cos) LAZULI_UNARY(cosh)
-  LAZULI_UNARY(erf) LAZULI_UNARY(erfc) LAZULI_UNARY(exp) LAZULI_UNARY(exp2) LAZULI_UNARY(exp10)
-  LAZULI_UNARY(expm1) LAZULI_UNARY(fabs) LAZULI_UNARY(floor) LAZULI_UNARY(lgamma) LAZULI_UNARY(log)
-  LAZULI_UNARY(log10) LAZULI_UNARY(log1p) LAZULI_UNARY(log2) LAZULI_UNARY(nearbyint)
-  LAZULI_UNARY(rint) LAZULI_UNARY(round) LAZULI_UNARY(roundeven) LAZULI_UNARY(sin)
-  LAZULI_UNARY(sinh) LAZULI_UNARY(sqrt) LAZULI_UNARY(tan) LAZULI_UNARY(tanh) LAZULI_UNARY(tgamma)
-  LAZULI_UNARY(trunc)
-  LAZULI_BINARY(atan2) LAZULI_BINARY(copysign) LAZULI_BINARY(fmax) LAZULI_BINARY(fmin)
-  LAZULI_BINARY(fmod) LAZULI_BINARY(hypot) LAZULI_BINARY(nextafter) LAZULI_BINARY(pow)
-  LAZULI_BINARY(remainder)
-  // clang-format on
-#undef LAZULI_UNARY
-#undef LAZULI_BINARY
-                                                      const auto add = [&](std::string_view name,
-                                                                           const void* address) {
-                                                        symbols.push_back({name, address});
-                                                      };
-  add("fma", address_of(static_cast<double (*)(double, double, double)>(::fma)));
-  add("fmaf", address_of(static_cast<float (*)(float, float, float)>(::fmaf)));
-  add("ldexp", address_of(static_cast<double (*)(double, int)>(::ldexp)));
-  add("ldexpf", address_of(static_cast<float (*)(float, int)>(::ldexpf)));
-  add("memcpy", address_of(static_cast<void* (*)(void*, const void*, size_t)>(::memcpy)));
-  add("memmove", address_of(static_cast<void* (*)(void*, const void*, size_t)>(::memmove)));
-  add("memset", address_of(static_cast<void* (*)(void*, int, size_t)>(::memset)));
+  const auto add = [&](std::string_view name, auto* function) {
+    symbols.push_back({name, reinterpret_cast<const void*>(function)});
+  };
+#define LAZULI_ADD(name, ...)                                \
+  add(#name, static_cast<double (*)(__VA_ARGS__)>(::name)); \
+  add(#name "f", ::name##f);
+  LAZULI_ADD(ceil, double)
+  LAZULI_ADD(floor, double)
+  LAZULI_ADD(roundeven, double)
+  LAZULI_ADD(trunc, double)
+  LAZULI_ADD(fmod, double, double)
+  LAZULI_ADD(fma, double, double, double)
+#undef LAZULI_ADD
+  add("memcpy", ::memcpy);
+  add("memmove", ::memmove);
+  add("memset", ::memset);
 #if defined(__x86_64__)
-  add("__extendhfsf2", address_of(__extendhfsf2));
-  add("__truncsfhf2", address_of(__truncsfhf2));
-  add("__truncdfhf2", address_of(__truncdfhf2));
+  add("__extendhfsf2", __extendhfsf2);
+  add("__truncsfhf2", __truncsfhf2);
+  add("__truncdfhf2", __truncdfhf2);
 #endif
   return symbols;
 }

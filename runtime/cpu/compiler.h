@@ -44,8 +44,8 @@ struct HostSymbol {
   const void* address;
 };
 
-/// The C library's mathematics in f64 and f32, memcpy, memmove, memset, and the half-precision
-/// conversions of the compiler's support library.
+/// What LLVM calls where a CPU lacks an instruction: rounding, fma and remainders of the C library,
+/// memcpy, memmove, memset, and the half-precision conversions of the compiler's support library.
 const std::vector<HostSymbol>& default_host_symbols();
 
 /// Machine code in memory; freed when dropped, so keep it while a function of it may run.
