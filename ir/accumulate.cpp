@@ -144,7 +144,7 @@ void Nest::accumulate(const Value& v, const NodeRef& x, Cell& c, const Environme
   }
 }
 
-void Nest::finish(const Stage*, const Value& v) {
+void Nest::finish(const Value& v) {
   Accumulators g = std::move(accumulators_.at(v.id));
   accumulators_.erase(v.id);
   const Op op = combining_op(v.reduce, accumulator_of(v));

@@ -54,9 +54,7 @@ void Emitter::open_loop(const NodeRef& variable, const Operand& begin, const Ope
   f.begin = begin;
   f.end = end;
   f.innermost = innermost;
-  f.counter.kind = Operand::Kind::Value;
-  f.counter.id = program_.values++;
-  f.counter.level = static_cast<int>(frames_.size());
+  f.counter = new_value_like({}, static_cast<int>(frames_.size()));
   frames_.push_back(std::move(f));
   bind(variable, top().counter);
 }
@@ -93,15 +91,9 @@ void Emitter::carry(Cell* cell, int frame) {
   for (size_t f = static_cast<size_t>(frame) + 1; f < frames_.size(); f++) {
     Frame& g = frames_[f];
     if (std::find(g.cells.begin(), g.cells.end(), cell) != g.cells.end()) continue;
-    Phi phi;
-    phi.init = cell->current;
-    phi.dst = cell->current;
-    phi.dst.kind = Operand::Kind::Value;
-    phi.dst.bits = 0;
-    phi.dst.id = program_.values++;
-    phi.dst.level = static_cast<int>(f);
-    cell->current = phi.dst;
-    g.phis.push_back(phi);
+    const Operand result = new_value_like(cell->current, static_cast<int>(f));
+    g.phis.push_back({result, cell->current, {}});
+    cell->current = result;
     g.cells.push_back(cell);
   }
 }
@@ -114,10 +106,21 @@ void Emitter::barrier() {
 // ---- values
 
 Operand Emitter::constant(DType dtype, uint64_t bits) {
-  Operand v;
-  v.kind = Operand::Kind::Constant;
-  v.dtype = dtype;
-  v.bits = bits;
+  return {.kind = Operand::Kind::Constant, .dtype = dtype, .bits = bits};
+}
+
+Operand Emitter::lane_numbers(DType dtype, int64_t live) const {
+  return {.kind = Operand::Kind::Iota,
+          .dtype = dtype,
+          .lanes = lanes_,
+          .bits = static_cast<uint64_t>(live)};
+}
+
+Operand Emitter::new_value_like(Operand v, int level) {
+  v.kind = Operand::Kind::Value;
+  v.bits = 0;
+  v.id = program_.values++;
+  v.level = level;
   return v;
 }
 
@@ -180,11 +183,7 @@ Operand Emitter::lane_reduce(Op o, const Operand& v) {
 
 Operand Emitter::only_live(const NodeRef& lane, const Operand& v, const Operand& other) {
   if (live_lanes(lane) == lanes_) return v;
-  Operand mask;
-  mask.kind = Operand::Kind::Iota;
-  mask.dtype = DType::Bool;
-  mask.lanes = lanes_;
-  mask.bits = static_cast<uint64_t>(live_lanes(lane));
+  const Operand mask = lane_numbers(DType::Bool, live_lanes(lane));
   return op_here(Op::Where, {mask, widen(v, lanes_), widen(other, lanes_)});
 }
 
@@ -229,10 +228,7 @@ Operand Emitter::emit(const NodeRef& n) {
   if (const Operand* known = find(key)) return *known;
   if (n->op == Op::Var) {
     ensure(lane_of(n) != nullptr, "a variable is used outside its loop: " + index_text(n));
-    Operand v;
-    v.kind = Operand::Kind::Iota;
-    v.lanes = lanes_;
-    return v;
+    return lane_numbers(DType::I64);
   }
   switch (n->op) {
     case Op::Lin:
@@ -294,14 +290,10 @@ Operand Emitter::emit_rare(const NodeRef& n) {
   frame.code.erase(first, frame.code.end());
   for (size_t i = keys; i < frame.keys.size(); i++) memo_.erase(frame.keys[i]);
   frame.keys.resize(keys);
-  Phi phi{usual, usual, next};
-  phi.dst.kind = Operand::Kind::Value;
-  phi.dst.bits = 0;
-  phi.dst.id = program_.values++;
-  phi.dst.level = level;
-  branch.phis.push_back(phi);
+  const Operand result = new_value_like(usual, level);
+  branch.phis.push_back({result, usual, next});
   frame.code.push_back(std::move(branch));
-  return phi.dst;
+  return result;
 }
 
 // An index that grows by a constant with the innermost loop is a phi; its first value is computed
@@ -392,13 +384,7 @@ Operand Emitter::emit_narrow(const NodeRef& n) {
               {emit(n->src[0]), emit_narrow(n->src[1]), emit_narrow(n->src[2])});
   }
   if (!lane) return op(Op::Cast, DType::I32, {emit(n)});
-  if (n.get() == lane.get()) {
-    Operand v;
-    v.kind = Operand::Kind::Iota;
-    v.dtype = DType::I32;
-    v.lanes = lanes_;
-    return v;
-  }
+  if (n.get() == lane.get()) return lane_numbers(DType::I32);
   if (n->op == Op::Lin) {
     LinearForm scalar = linear_form(n), vector;
     bool small = true;

@@ -73,6 +73,8 @@ class Emitter {
   Operand only_live(const NodeRef& lane, const Operand& v, const Operand& other);
   static Operand constant(DType dtype, uint64_t bits);
   static Operand index(int64_t v);
+  /// 0, 1, ... in the lanes; of Bool: true in the first `live`.
+  Operand lane_numbers(DType dtype, int64_t live = 0) const;
 
   // ---- stored values
   Place& place(int value) { return places_[value]; }
@@ -139,6 +141,7 @@ class Emitter {
   };
 
   static int level_of(const std::vector<Operand>& args);
+  Operand new_value_like(Operand v, int level);
   Frame& top() { return frames_.back(); }
   Operand push(Instruction i, int level, DType dtype, int lanes);
   Operand op(Op op, DType dtype, std::vector<Operand> args);

@@ -78,12 +78,7 @@ Operand Emitter::load_vector(const Access& a, const NodeRef& lane, const LinearF
   if (a.valid) {
     Operand mask = widen(emit(a.valid), lanes_);
     if (i.mask > 0) {
-      Operand lanes;
-      lanes.kind = Operand::Kind::Iota;
-      lanes.dtype = DType::Bool;
-      lanes.lanes = lanes_;
-      lanes.bits = static_cast<uint64_t>(live);
-      mask = op(Op::And, DType::Bool, {mask, lanes});
+      mask = op(Op::And, DType::Bool, {mask, lane_numbers(DType::Bool, live)});
       i.mask = 0;
     }
     level = std::max(level, mask.level);

@@ -8,13 +8,6 @@
 #include "ir/schedule.h"
 
 namespace lazuli {
-namespace {
-
-NodeRef variable(const std::string& loop_name, int64_t extent) {
-  return axis(loop_name, extent);
-}
-
-}  // namespace
 
 Nest::Nest(const Kernel& kernel, const Target& target, int lanes)
     : kernel_(kernel), target_(target), emitter_(kernel, program_, lanes), reads_(kernel) {
@@ -201,7 +194,7 @@ void Nest::loops(const Stage* s, size_t position, Environment& e) {
   } else {
     run_loop(s, position, e);
   }
-  for (const Value* v : opened) finish(s, *v);
+  for (const Value* v : opened) finish(*v);
 }
 
 void Nest::run_loop(const Stage* s, size_t position, Environment& e) {
@@ -294,15 +287,13 @@ void Nest::parallel_loops(const Stage* s, Environment& e) {
     return;
   }
   if (total == 0) return;
-  const NodeRef v = variable(first.name, total);
-  Operand begin, end;
-  begin.kind = Operand::Kind::Begin;
-  end.kind = Operand::Kind::End;
+  const NodeRef v = axis(first.name, total);
   NodeRef rest = v;
   std::vector<NodeRef> iterations(count);
   for (size_t q = count; q-- > 0;) std::tie(rest, iterations[q]) = index_divmod(rest, full[q]);
   if (total > 1) {
-    emitter_.open_loop(v, begin, end, innermost(s, count - 1));
+    emitter_.open_loop(v, {.kind = Operand::Kind::Begin}, {.kind = Operand::Kind::End},
+                       innermost(s, count - 1));
     parallel_variable_ = v;
   }
   Environment inner = e;
@@ -339,7 +330,7 @@ void Nest::serial_loop(const Stage* s, size_t position, Environment& e) {
   if (full == 1 && !end) {
     body(s, position, e, index_const(0), l.stride);
   } else if (full > 0) {
-    const NodeRef v = variable(l.name, full);
+    const NodeRef v = axis(l.name, full);
     const Operand last = end ? emitter_.emit(end) : Emitter::index(full);
     emitter_.open_loop(v, Emitter::index(0), last, innermost(s, position));
     body(s, position, e, v, l.stride);

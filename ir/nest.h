@@ -83,7 +83,7 @@ class Nest {
                          const Operand& initial);
   Cell& accumulator(const Stage* s, const Value& v, const std::vector<NodeRef>& index,
                     const Environment& e, bool across);
-  void finish(const Stage* s, const Value& v);
+  void finish(const Value& v);
   void leaf(const Stage* s, Environment& e);
   void accumulate(const Value& v, const NodeRef& x, Cell& c, const Environment& e);
   void keep(const Value& v, const std::vector<NodeRef>& index, const Operand& r);
