@@ -454,44 +454,4 @@ bool uses(const NodeRef& n, const Node* what) {
   return found;
 }
 
-std::string index_text(const NodeRef& n) {
-  const auto atom = [](const NodeRef& x) {
-    const std::string t = index_text(x);
-    return x->op == Op::Lin ? "(" + t + ")" : t;
-  };
-  switch (n->op) {
-    case Op::Const:
-      return std::to_string(const_value(n));
-    case Op::Var:
-      return std::get<VarArg>(n->arg).name;
-    case Op::FDiv:
-      return fmt::format("{} // {}", atom(n->src[0]), n->integer());
-    case Op::FMod:
-      return fmt::format("{} % {}", atom(n->src[0]), n->integer());
-    case Op::Lin: {
-      const Ints& c = n->ints();
-      std::string r;
-      for (size_t i = 0; i < n->src.size(); i++) {
-        const int64_t k = c[i + 1];
-        if (i > 0)
-          r += k < 0 ? " - " : " + ";
-        else if (k < 0)
-          r += "-";
-        if (k != 1 && k != -1) r += fmt::format("{}*", k < 0 ? -k : k);
-        const bool division = n->src[i]->op == Op::FDiv || n->src[i]->op == Op::FMod;
-        r += division ? "(" + index_text(n->src[i]) + ")" : atom(n->src[i]);
-      }
-      if (c[0] != 0) r += fmt::format(" {} {}", c[0] < 0 ? "-" : "+", c[0] < 0 ? -c[0] : c[0]);
-      return r;
-    }
-    default: {
-      std::string r(name(n->op));
-      if (n->op == Op::Load || n->op == Op::Read) r += std::to_string(n->integer());
-      r += "(";
-      for (size_t i = 0; i < n->src.size(); i++) r += (i ? ", " : "") + index_text(n->src[i]);
-      return r + ")";
-    }
-  }
-}
-
 }  // namespace lazuli

@@ -83,7 +83,7 @@ TEST_CASE("a reshape keeps the indices of the axes it leaves alone") {
   const NodeRef i = axis("i", 8), j = axis("j", 30);
   const Access at = source_access(*reshape(x, {8, 30}), {{i, j}, {}});
   CHECK(at.index[0].get() == i.get());
-  CHECK(index_text(at.index[1]) == "j // 5");
+  CHECK(index_text(at.index[1]) == "((j) // 5)");
 }
 
 TEST_CASE("a reshape and its inverse cancel") {

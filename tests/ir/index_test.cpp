@@ -42,7 +42,7 @@ TEST_SUITE("ir") {
     CHECK(index_divmod(q, 6).first.get() == i.get());
     CHECK(index_divmod(q, 6).second.get() == j.get());
     CHECK(index_divmod(flat, 30).first.get() == i.get());
-    CHECK(index_text(index_divmod(flat, 10).first) == "3*i + (j // 2)");
+    CHECK(index_text(index_divmod(flat, 10).first) == "3*i + ((j) // 2)");
   }
 
   TEST_CASE("merging the two parts of a split index gives the index back") {

@@ -320,6 +320,8 @@ TEST_CASE("explain names the operations, the time and the bound of each kernel")
   INFO(r.err);
   CHECK(r.status == 0);
   CHECK(r.out.size() > 100);
+  // The product is evaluated inside the sum, the permutation in the index of a load.
+  CHECK_MESSAGE(r.out.starts_with("kernel 0: permute, mul, reduce_add, "), r.out);
 }
 
 #endif  // LAZULI_LLVM
