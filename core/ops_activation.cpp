@@ -3,6 +3,7 @@
 #include <cmath>
 #include <numbers>
 
+#include "core/error.h"
 #include "core/gradient.h"
 #include "core/ops_elementwise.h"
 #include "core/ops_movement.h"

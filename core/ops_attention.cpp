@@ -3,6 +3,7 @@
 #include <cmath>
 #include <limits>
 
+#include "core/error.h"
 #include "core/ops_creation.h"
 #include "core/ops_elementwise.h"
 #include "core/ops_index.h"

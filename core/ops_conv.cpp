@@ -1,5 +1,6 @@
 #include "core/ops_conv.h"
 
+#include "core/error.h"
 #include "core/ops_elementwise.h"
 #include "core/ops_matmul.h"
 #include "core/ops_movement.h"

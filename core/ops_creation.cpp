@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "core/error.h"
 #include "core/ops_elementwise.h"
 #include "core/ops_movement.h"
 #include "core/promotion.h"

@@ -6,6 +6,7 @@
 #include <limits>
 #include <numbers>
 
+#include "core/error.h"
 #include "core/ops_movement.h"
 #include "core/ops_reduce.h"
 

@@ -4,6 +4,7 @@
 #include <array>
 #include <cmath>
 
+#include "core/error.h"
 #include "core/ops_conv.h"
 #include "core/ops_elementwise.h"
 #include "core/ops_index.h"

@@ -1,6 +1,7 @@
 // Joins, repeats, padding, and diagonals.
 #include <algorithm>
 
+#include "core/error.h"
 #include "core/ops_creation.h"
 #include "core/ops_elementwise.h"
 #include "core/ops_index.h"

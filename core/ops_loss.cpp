@@ -2,6 +2,7 @@
 
 #include <array>
 
+#include "core/error.h"
 #include "core/gradient.h"
 #include "core/ops_activation.h"
 #include "core/ops_creation.h"

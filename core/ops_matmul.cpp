@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "core/error.h"
 #include "core/ops_elementwise.h"
 #include "core/ops_movement.h"
 #include "core/promotion.h"

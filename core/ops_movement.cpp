@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <numeric>
 
+#include "core/error.h"
 #include "core/promotion.h"
 
 namespace lazuli {

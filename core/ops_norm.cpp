@@ -5,6 +5,7 @@
 #include <cmath>
 #include <limits>
 
+#include "core/error.h"
 #include "core/gradient.h"
 #include "core/ops_elementwise.h"
 #include "core/ops_movement.h"

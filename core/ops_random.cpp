@@ -8,6 +8,7 @@
 #include <mutex>
 #include <numbers>
 
+#include "core/error.h"
 #include "core/ops_creation.h"
 #include "core/ops_elementwise.h"
 #include "core/ops_index.h"

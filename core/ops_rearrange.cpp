@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <string>
 
+#include "core/error.h"
 #include "core/ops_movement.h"
 
 namespace lazuli {

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 
+#include "core/error.h"
 #include "core/evaluate.h"
 #include "core/gradient.h"
 #include "core/ops_creation.h"

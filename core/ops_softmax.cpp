@@ -2,6 +2,7 @@
 
 #include <limits>
 
+#include "core/error.h"
 #include "core/gradient.h"
 #include "core/ops_elementwise.h"
 #include "core/ops_movement.h"

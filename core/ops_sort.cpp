@@ -6,6 +6,7 @@
 #include <numeric>
 #include <string_view>
 
+#include "core/error.h"
 #include "core/evaluate.h"
 #include "core/gradient.h"
 #include "core/ops_creation.h"

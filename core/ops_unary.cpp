@@ -4,6 +4,7 @@
 #include <limits>
 #include <numbers>
 
+#include "core/error.h"
 #include "core/gradient.h"
 #include "core/ops_elementwise.h"
 #include "core/ops_movement.h"

@@ -1,5 +1,7 @@
 #include "core/promotion.h"
 
+#include "core/error.h"
+
 #include <array>
 
 namespace lazuli {

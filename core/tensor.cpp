@@ -1,5 +1,7 @@
 #include "core/tensor.h"
 
+#include "core/error.h"
+
 #include <cstring>
 
 namespace lazuli {

@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "core/arguments.h"
-#include "core/error.h"
+#include "core/exception.h"
 #include "core/graph.h"
 #include "core/lazy_buffer.h"
 

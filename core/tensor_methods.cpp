@@ -1,4 +1,5 @@
 // The method spellings of operations: each calls the operation with this tensor first.
+#include "core/error.h"
 #include "core/ops.h"
 #include "core/tensor.h"
 

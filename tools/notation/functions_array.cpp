@@ -1,4 +1,5 @@
 // Rows of the functions that move, reduce and index arrays.
+#include "core/error.h"
 #include "core/ops_index.h"
 #include "core/ops_movement.h"
 #include "core/ops_reduce.h"
