@@ -8,6 +8,8 @@
 namespace lazuli {
 namespace {
 
+constexpr double kBlockWork = 2e6;  // multiply-adds: some 40 microseconds of one core
+
 bool contains(const std::vector<NodeRef>& list, const Node* n) {
   return std::any_of(list.begin(), list.end(), [&](const NodeRef& x) { return x.get() == n; });
 }
@@ -19,7 +21,21 @@ struct RowContraction {
   Stage* host;  // the stage that its tile loops are in: its one pointwise reader, or itself
 };
 
-// The largest number of rows whose local values stay in a third of L2, with the cheapest tiles.
+// Multiply-adds of the contractions of one row, all that stands in a block but the rows.
+double row_work(const StageGroup& g, const std::vector<RowContraction>& list) {
+  double work = 0;
+  for (const RowContraction& r : list) {
+    double one = 1;
+    for (const NodeRef& a : r.stage->axes) {
+      if (!contains(g.grid, a)) one *= static_cast<double>(extent(a));
+    }
+    work += one;
+  }
+  return work;
+}
+
+// The largest number of rows whose local values stay in a third of L2, with the cheapest tiles. Few
+// rows are shared out to sixteen blocks, unless a block would then have little to do.
 int64_t choose_block(const ScheduleWriter& w, const StageGroup& g,
                      const std::vector<RowContraction>& list, const NodeRef& block) {
   int64_t bytes = 4;
@@ -36,7 +52,8 @@ int64_t choose_block(const ScheduleWriter& w, const StageGroup& g,
   for (const NodeRef& a : g.grid) outside *= a.get() == block.get() ? 1 : extent(a);
   const int64_t n = extent(block);
   int64_t most = std::clamp<int64_t>(w.target().l2 / 3 / bytes, 8, 128);
-  most = std::min({most, n, std::max<int64_t>(8, n * outside / 16)});
+  const auto worthwhile = static_cast<int64_t>(kBlockWork / row_work(g, list));
+  most = std::min({most, n, std::max(std::clamp<int64_t>(worthwhile, 1, 16), n * outside / 16)});
   double best = 1e300;
   int64_t chosen = std::min<int64_t>(most, n);
   for (int64_t q = (most + 1) / 2; q <= most; q++) {
@@ -174,11 +191,23 @@ bool schedule_row_blocks(ScheduleWriter& w, StageGroup& g) {
   if (w.lanes() == 1 || g.members.size() < 2 || g.grid.empty()) return false;
   fuse_siblings(w, g);
   forward_values(w, g);
-  const NodeRef block = g.grid.back();
-  const std::vector<NodeRef> fixed(g.grid.begin(), g.grid.end() - 1);
-  std::vector<RowContraction> list = find_contractions(w, g, fixed);
-  if (list.empty()) return false;
   Stage* root = g.root();
+  // Rows are what the root keeps: an axis that it sums over lies inside a block, and so does the
+  // last axis where tiles have their lanes along it.
+  const std::vector<NodeRef> whole = g.grid;
+  std::erase_if(g.grid, [&](const NodeRef& a) { return !keeps_in_all(*root, a); });
+  std::vector<NodeRef> fixed;
+  std::vector<RowContraction> list;
+  for (; !g.grid.empty(); g.grid.pop_back()) {
+    fixed.assign(g.grid.begin(), g.grid.end() - 1);
+    list = find_contractions(w, g, fixed);
+    if (!list.empty()) break;
+  }
+  if (list.empty()) {
+    g.grid = whole;
+    return false;
+  }
+  const NodeRef block = g.grid.back();
   // Inside a block the root's own axes are walked after the grid.
   const int64_t rows = choose_block(w, g, list, block);
   const std::string n = w.loop(*root, block), block_loop = n + ".b";

@@ -2,6 +2,7 @@
 #include "nn/digits.h"
 
 #include <doctest/doctest.h>
+#include <fmt/format.h>
 
 #include <cstdio>
 #include <cstdlib>
