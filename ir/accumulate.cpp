@@ -1,5 +1,4 @@
 // Leaves of a nest: values, and the accumulators of reductions (rules L6, L7 of ir/nest.h).
-#include <fmt/format.h>
 
 #include <algorithm>
 

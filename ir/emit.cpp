@@ -1,7 +1,5 @@
 #include "ir/emit.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <bit>
 

@@ -12,7 +12,6 @@
 
 #include <functional>
 #include <map>
-#include <string>
 #include <unordered_map>
 #include <vector>
 

@@ -175,8 +175,7 @@ void Partitioner::gather_updates() {
   for (int k = 0; k < count; k++) {
     const Kern& kn = kern(k);
     if (kn.into >= 0 || kn.closed || kn.first || !kn.finish.empty() || kn.main.empty()) continue;
-    if (std::any_of(kn.main.begin(), kn.main.end(),
-                    [&](int n) { return is_reduce(node(n).op); })) {
+    if (std::any_of(kn.main.begin(), kn.main.end(), [&](int n) { return is_reduce(node(n).op); })) {
       continue;
     }
     if (into < 0 || crowded_together(into, k)) {
@@ -204,11 +203,10 @@ void Partitioner::find_stored() {
     const Op op = node(n).op;
     if (!x.stored || x.array || x.finish || !is_elementwise(op) || has(op, kCostly)) continue;
     if (x.members.size() + x.buffers.size() > 2) continue;
-    const bool from_stored = std::all_of(x.members.begin(), x.members.end(),
-                                         [&](int s) { return p_[s].stored; });
-    const bool full = std::any_of(x.members.begin(), x.members.end(), [&](int s) {
-      return node(s).numel() >= node(n).numel();
-    });
+    const bool from_stored =
+        std::all_of(x.members.begin(), x.members.end(), [&](int s) { return p_[s].stored; });
+    const bool full = std::any_of(x.members.begin(), x.members.end(),
+                                  [&](int s) { return node(s).numel() >= node(n).numel(); });
     if (!from_stored || !full) continue;
     x.stored = false;
     kern(kern_of(n)).reasons.emplace_back(n, "not stored: its readers evaluate it again");

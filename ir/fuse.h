@@ -7,7 +7,6 @@
 #include <map>
 #include <memory>
 #include <optional>
-#include <string>
 #include <vector>
 
 #include "core/topology.h"
@@ -138,8 +137,8 @@ class LabelWalk {
 };
 
 /// The other way: labels of the nodes for which `is_input` says so and that member n reads, through
-/// movement and inlined nodes, where an axis of theirs arrives whole at one axis of n's space, which
-/// has labels `space`. Looks at a bounded number of nodes.
+/// movement and inlined nodes, where an axis of theirs arrives whole at one axis of n's space,
+/// which has labels `space`. Looks at a bounded number of nodes.
 std::vector<std::pair<int, Labels>> input_labels(Partition& p, int n, const Labels& space,
                                                  const std::function<bool(int)>& is_input);
 

@@ -100,8 +100,8 @@ Partitioner::Text Partitioner::join(int n, int k) {
 Partitioner::Text Partitioner::spoils_contraction(const Fit& f) {
   constexpr int64_t kSmallPiece = 32;
   if (f.leads) return "it would take the leading axis from a contraction";
-  const bool pieces = std::all_of(f.cut.begin(), f.cut.end(),
-                                  [&](int a) { return p_.atoms.is_part(a); });
+  const bool pieces =
+      std::all_of(f.cut.begin(), f.cut.end(), [&](int a) { return p_.atoms.is_part(a); });
   if (!f.cut.empty() && pieces && iterations(f.cut) < kSmallPiece) {
     return "it reduces small pieces of a contraction's axes, which would be cut into them";
   }
@@ -137,7 +137,8 @@ bool Partitioner::reads_windows(int n, int k) {
 
 Partitioner::Text Partitioner::join_finish(int n, int k) {
   const Node& v = node(n);
-  if (is_reduce(v.op) || v.op == Op::Gather) return "reads a finished sum other than point by point";
+  if (is_reduce(v.op) || v.op == Op::Gather)
+    return "reads a finished sum other than point by point";
   if (auto why = too_early(n, k, true)) return why;
   int64_t most = 0;
   bool mixed = false;

@@ -163,8 +163,8 @@ Partitioner::Text Partitioner::misfit(int n, int k, const Labels& labels, const 
   const AtomSet alive = grid_without(k, drop);
   const int64_t parallel = iterations(alive), work = kn.work + numel(space(node(n)));
   if (parallel < kFewestIterations && work > kSmallWork) {
-    return fmt::format("only {} parallel iterations would be left for {} elements of work", parallel,
-                       work);
+    return fmt::format("only {} parallel iterations would be left for {} elements of work",
+                       parallel, work);
   }
   if (auto why = crowded(n, k)) return why;
   int64_t bytes = footprint_without(k, drop);

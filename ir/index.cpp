@@ -82,7 +82,7 @@ bool is_const(const NodeRef& n) {
   return n->op == Op::Const;
 }
 int64_t const_value(const NodeRef& n) {
-  return from_bits(std::get<ScalarBits>(n->arg).bits, n->dtype).as_int();
+  return const_scalar(*n).as_int();
 }
 NodeRef bool_const(bool v) {
   return scalar_const(Scalar(v), DType::Bool);
@@ -423,6 +423,10 @@ NodeRef scalar_op(Op op, DType dtype, Sources src) {
 
 NodeRef scalar_const(const Scalar& v, DType dtype) {
   return make({.op = Op::Const, .dtype = dtype, .arg = ScalarBits{to_bits(v, dtype)}});
+}
+
+Scalar const_scalar(const Node& n) {
+  return from_bits(std::get<ScalarBits>(n.arg).bits, n.dtype);
 }
 
 std::pair<int64_t, int64_t> dtype_interval(DType dtype) {

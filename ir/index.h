@@ -39,6 +39,8 @@ NodeRef substitute(const NodeRef& n, const Substitution& map, Substitution& memo
 /// Kernel-level elementwise node (shape ()), folding a select with a constant condition and the like.
 NodeRef scalar_op(Op op, DType dtype, Sources src);
 NodeRef scalar_const(const Scalar& v, DType dtype);
+/// The value of a Const.
+Scalar const_scalar(const Node& n);
 
 /// The values that a kernel-level integer of this dtype can have, as far as int64 can say.
 std::pair<int64_t, int64_t> dtype_interval(DType dtype);

@@ -1,7 +1,6 @@
 #include "ir/interleave.h"
 
 #include <algorithm>
-#include <iterator>
 #include <set>
 #include <unordered_map>
 

@@ -1,5 +1,5 @@
-// The axes of a kernel: one for each atom of its labels, or for a run of atoms that follow each other
-// wherever they occur.
+// The axes of a kernel: one for each atom of its labels, or for a run of atoms that follow each
+// other wherever they occur.
 #pragma once
 
 #include <map>
@@ -13,8 +13,8 @@ class KernelAxes {
  public:
   explicit KernelAxes(Atoms& atoms) : atoms_(atoms) {}
 
-  /// Atoms that were cut apart for the sake of a label, but follow each other in all spaces, stay one
-  /// axis, unless they are in `alone`.
+  /// Atoms that were cut apart for the sake of a label, but follow each other in all spaces, stay
+  /// one axis, unless they are in `alone`.
   void find_runs(const std::vector<Labels>& spaces, const std::vector<Pieces>& alone);
 
   /// The axes of one label: resolved, with runs as one.

@@ -1,8 +1,5 @@
 #include "ir/legalize.h"
 
-#include <unordered_map>
-
-#include "core/error.h"
 #include "ir/index.h"
 #include "ir/math.h"
 
@@ -39,7 +36,7 @@ NodeRef divide(Op op, const NodeRef& x, const NodeRef& y) {
   const DType t = x->dtype;
   const bool quotient = op == Op::IDiv;
   if (is_const(y)) {
-    const int64_t d = from_bits(std::get<ScalarBits>(y->arg).bits, t).as_int();
+    const int64_t d = const_scalar(*y).as_int();
     if (d == 0) return number(0, t);
     if (d == -1 && is_signed(t)) return quotient ? scalar_op(Op::Neg, t, {x}) : number(0, t);
     return binary(op, x, y);
@@ -62,7 +59,7 @@ NodeRef shift(Op op, const NodeRef& x, const NodeRef& y) {
   NodeRef inside = compare(Op::Le, y, last);
   if (is_signed(t)) inside = logical_and(inside, compare(Op::Le, number(0, t), y));
   if (is_const(y)) {
-    const Scalar count = from_bits(std::get<ScalarBits>(y->arg).bits, t);
+    const Scalar count = const_scalar(*y);
     if (count.as_int() >= 0 && count.as_int() < width) return binary(op, x, y);
     return op == Op::Shr && is_signed(t) ? binary(op, x, last) : number(0, t);
   }
@@ -129,7 +126,7 @@ class Legalizer {
       const NodeRef &one = n->src[i], &tanh = n->src[1 - i];
       if (tanh->op != Op::Tanh || !is_const(one)) continue;
       const DType t = n->dtype;
-      if (from_bits(std::get<ScalarBits>(one->arg).bits, t).as_double() != 1) continue;
+      if (const_scalar(*one).as_double() != 1) continue;
       const NodeRef two = scalar_const(Scalar(2.0), t);
       const NodeRef u = binary(Op::Mul, legal_.at(tanh->src[0]), two);
       return binary(Op::Mul, two, plain(Op::Sigmoid, t, {u}));
@@ -140,8 +137,7 @@ class Legalizer {
   // The f32 with the same value.
   NodeRef widen(const NodeRef& x) {
     if (is_const(x)) {
-      return scalar_const(
-          Scalar(from_bits(std::get<ScalarBits>(x->arg).bits, x->dtype).as_double()), DType::F32);
+      return scalar_const(Scalar(const_scalar(*x).as_double()), DType::F32);
     }
     const auto it = wide_.find(x);
     if (it != wide_.end()) return it->second;

@@ -22,7 +22,7 @@ struct Mask {
 
 Outside classify(const NodeRef& n) {
   if (n->op != Op::Const || !is_float(n->dtype)) return Outside::Unknown;
-  const double v = from_bits(std::get<ScalarBits>(n->arg).bits, n->dtype).as_double();
+  const double v = const_scalar(*n).as_double();
   if (v == 0) return Outside::Zero;
   return std::isinf(v) && v < 0 ? Outside::MinusInfinity : Outside::Unknown;
 }

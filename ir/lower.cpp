@@ -4,7 +4,6 @@
 #include <bit>
 
 #include "core/error.h"
-#include "ir/index.h"
 #include "ir/legalize.h"
 #include "ir/nest.h"
 #include "ir/schedule.h"

@@ -26,7 +26,6 @@
 #pragma once
 
 #include <memory>
-#include <unordered_set>
 
 #include "ir/emit.h"
 #include "ir/footprint.h"

@@ -1,6 +1,6 @@
-// The class behind partition(): kernels in the making, and the tests that a member must pass to join
-// one. Its functions stand in fuse.cpp (placing, and what follows when all is placed), fuse_join.cpp
-// (how a member comes into a kernel) and fuse_limits.cpp (what a kernel can hold).
+// The class behind partition(): kernels in the making, and the tests that a member must pass to
+// join one. Its functions stand in fuse.cpp (placing, and what follows when all is placed),
+// fuse_join.cpp (how a member comes into a kernel) and fuse_limits.cpp (what a kernel can hold).
 #pragma once
 
 #include <optional>

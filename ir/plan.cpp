@@ -5,8 +5,6 @@
 #include <algorithm>
 #include <set>
 
-#include "core/error.h"
-#include "core/graph.h"
 #include "core/topology.h"
 #include "ir/fuse.h"
 #include "ir/simplify.h"

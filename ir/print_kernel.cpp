@@ -87,7 +87,7 @@ class ExpressionPrinter {
   std::string one(const Node& n) {
     switch (n.op) {
       case Op::Const: {
-        const Scalar v = from_bits(std::get<ScalarBits>(n.arg).bits, n.dtype);
+        const Scalar v = const_scalar(n);
         if (n.dtype == DType::I64) return std::to_string(v.as_int());
         if (n.dtype == DType::Bool) return v.as_int() ? "true" : "false";
         if (!v.is_float()) return fmt::format("{}:{}", v.as_int(), name(n.dtype));

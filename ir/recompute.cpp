@@ -5,7 +5,6 @@
 #include <map>
 #include <set>
 
-#include "core/error.h"
 #include "ir/fuse.h"
 
 namespace lazuli {

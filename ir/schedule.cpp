@@ -430,7 +430,7 @@ std::vector<int> values_read(const Stage& stage) {
 
 std::vector<Step> parse_schedule(const std::string& text) {
   std::vector<Step> steps;
-  std::string line, word;
+  std::string word;
   bool comment = false;
   std::vector<std::string> lines(1);
   for (char c : text) {

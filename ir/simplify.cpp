@@ -1,8 +1,9 @@
 #include "ir/simplify.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 
-#include "core/error.h"
 #include "core/evaluate.h"
 #include "core/graph.h"
 #include "core/topology.h"

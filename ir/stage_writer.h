@@ -14,9 +14,9 @@ struct NewValue {
   std::string name;
   NodeRef expr;
   std::vector<NodeRef> kept = {}, reduced = {};  // its axes
-  Op reduce = Op::Count_;              // over the reduced ones
-  int slot = -1;                       // of the argument that it is stored to
-  bool part = false;                   // part of a sum over rows: stands beside what the rows store
+  Op reduce = Op::Count_;                        // over the reduced ones
+  int slot = -1;                                 // of the argument that it is stored to
+  bool part = false;  // part of a sum over rows: stands beside what the rows store
 };
 
 class StageWriter {

@@ -312,16 +312,15 @@ class KernelBuilder {
       ensure(made.value >= 0, "a member is read before it is computed");
       return read_at(made, v, output_labels(n), at);
     }
-    if (is_stored(n)) return load(slot_of(n, false), v.dtype, flat_index(at.index, v.shape), at.valid);
+    if (is_stored(n))
+      return load(slot_of(n, false), v.dtype, flat_index(at.index, v.shape), at.valid);
     return apply(n, at);
   }
 
   // What node n computes at `at`, from its sources.
   NodeRef apply(int n, const Access& at) {
     const Node& v = node(n);
-    if (v.op == Op::Const) {
-      return scalar_const(from_bits(std::get<ScalarBits>(v.arg).bits, v.dtype), v.dtype);
-    }
+    if (v.op == Op::Const) return scalar_const(const_scalar(v), v.dtype);
     if (v.op == Op::Iota) return at.index[0];
     if (v.op == Op::Pad && tiles_) return padded(n, at);
     if (is_movement(v.op) || has(v.op, kIdentity)) return moved(n, source_access(v, at), at);

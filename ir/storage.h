@@ -5,7 +5,6 @@
 
 #include "core/node.h"
 #include "ir/kernel.h"
-#include "ir/program.h"
 
 namespace lazuli {
 

@@ -1,5 +1,4 @@
 // What only a whole schedule can tell: see verify_schedule in ir/schedule.h.
-#include <fmt/format.h>
 
 #include <algorithm>
 #include <map>
@@ -7,7 +6,6 @@
 
 #include "core/error.h"
 #include "ir/footprint.h"
-#include "ir/index.h"
 #include "ir/schedule.h"
 
 namespace lazuli {

@@ -8,7 +8,6 @@
 #include <string>
 #include <thread>
 
-#include "core/error.h"
 
 namespace lazuli {
 namespace {

@@ -1,6 +1,5 @@
 #include "runtime/plan_key.h"
 
-#include "core/graph.h"
 #include "core/topology.h"
 
 #define XXH_INLINE_ALL

@@ -1,6 +1,5 @@
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <atomic>
 #include <list>
 #include <unordered_map>

@@ -8,7 +8,6 @@
 
 #include "codegen/llvm.h"
 #include "codegen/opencl.h"
-#include "core/error.h"
 #include "core/graph.h"
 #include "ir/choose.h"
 #include "ir/lower.h"

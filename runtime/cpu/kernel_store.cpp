@@ -3,7 +3,6 @@
 #include <algorithm>
 
 #include "codegen/llvm.h"
-#include "core/error.h"
 #include "ir/choose.h"
 #include "ir/index.h"
 #include "ir/lower.h"

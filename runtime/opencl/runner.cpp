@@ -5,7 +5,6 @@
 #include <dlfcn.h>
 
 #include <algorithm>
-#include <memory>
 
 #include "codegen/llvm.h"
 #include "core/error.h"

@@ -25,7 +25,8 @@ Program program_of(Op op, const std::string& schedule) {
   kernel.add_argument("y", DType::F32, kCount, true);
   const NodeRef i = axis("i", kCount);
   Stage* rows = kernel.add_stage("rows", {i});
-  kernel.add_value(rows, "y", scalar_op(op, DType::F32, {load(0, DType::F32, i)}), {i}, Op::Count_, 1);
+  kernel.add_value(rows, "y", scalar_op(op, DType::F32, {load(0, DType::F32, i)}), {i}, Op::Count_,
+                   1);
   apply_schedule(kernel, schedule);
   Program program = lower(kernel, Target{});
   verify_program(program);
@@ -52,8 +53,9 @@ TEST_SUITE_BEGIN("ir");
 
 TEST_CASE("what is seldom needed runs only when a lane needs it") {
   for (const Op op : {Op::Sin, Op::Cos, Op::Tan}) {
-    for (const char* schedule : {"", "split rows i o l 8; vector rows l",
-                                 "split rows i o r 16; split rows r u l 8; unroll rows u; vector rows l"}) {
+    for (const char* schedule :
+         {"", "split rows i o l 8; vector rows l",
+          "split rows i o r 16; split rows r u l 8; unroll rows u; vector rows l"}) {
       CAPTURE(name(op));
       CAPTURE(schedule);
       Program program = program_of(op, schedule);

@@ -136,18 +136,8 @@ class Evaluator {
   }
 
   Value base(const Expr& e) {
+    if (auto value = literal(e)) return *value;
     switch (e.kind) {
-      case ExprKind::None:
-        return {};
-      case ExprKind::Bool:
-        return {.data = e.integer != 0};
-      case ExprKind::Int:
-        return {.data = e.integer};
-      case ExprKind::Float:
-        return {.data = e.real};
-      case ExprKind::Word:
-      case ExprKind::String:
-        return {.data = Word{e.text}};
       case ExprKind::Input:
         return {.data = inputs_[static_cast<size_t>(e.input)]};
       case ExprKind::Variable:

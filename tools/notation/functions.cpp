@@ -11,6 +11,24 @@
 #include "tools/notation/source.h"
 
 namespace lazuli::notation {
+std::optional<Value> literal(const Expr& e) {
+  switch (e.kind) {
+    case ExprKind::None:
+      return Value{};
+    case ExprKind::Bool:
+      return Value{.data = e.integer != 0};
+    case ExprKind::Int:
+      return Value{.data = e.integer};
+    case ExprKind::Float:
+      return Value{.data = e.real};
+    case ExprKind::Word:
+    case ExprKind::String:
+      return Value{.data = Word{e.text}};
+    default:
+      return {};
+  }
+}
+
 namespace {
 
 struct Table {
@@ -41,28 +59,13 @@ std::string_view trim(std::string_view text) {
 }
 
 /// The value of a default: a literal or a list of literals.
-Value literal(const Program& program, ExprId id) {
+Value default_value(const Program& program, ExprId id) {
   const Expr& e = program.at(id);
-  switch (e.kind) {
-    case ExprKind::None:
-      return {};
-    case ExprKind::Bool:
-      return {.data = e.integer != 0};
-    case ExprKind::Int:
-      return {.data = e.integer};
-    case ExprKind::Float:
-      return {.data = e.real};
-    case ExprKind::Word:
-    case ExprKind::String:
-      return {.data = Word{e.text}};
-    case ExprKind::List: {
-      Sequence list;
-      for (const ExprId child : e.children) list.items.push_back(literal(program, child));
-      return {.data = std::move(list)};
-    }
-    default:
-      internal_error("a default in a signature is not a literal");
-  }
+  if (auto value = literal(e)) return *value;
+  if (e.kind != ExprKind::List) internal_error("a default in a signature is not a literal");
+  Sequence list;
+  for (const ExprId child : e.children) list.items.push_back(default_value(program, child));
+  return {.data = std::move(list)};
 }
 
 /// Splits at the commas that stand in no bracket.
@@ -308,7 +311,7 @@ std::vector<Parameter> parse_signature(std::string_view signature) {
     p.has_default = equal != std::string_view::npos;
     if (p.has_default) {
       const Program program = parse(part.substr(equal + 1));
-      p.standard = literal(program, program.result());
+      p.standard = default_value(program, program.result());
     }
     parameters.push_back(std::move(p));
   }

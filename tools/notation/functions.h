@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "core/error.h"
+#include "tools/notation/ast.h"
 #include "tools/notation/bind.h"
 
 namespace lazuli::notation {
@@ -32,6 +33,9 @@ std::vector<Function> order_functions();
 std::vector<Function> nn_functions();
 std::vector<Function> pool_functions();
 std::vector<Function> transform_functions();
+
+/// The value of a literal; nothing of what is none, or holds others.
+std::optional<Value> literal(const Expr& e);
 
 /// The parts one after the other.
 std::vector<Function> join_rows(std::vector<std::vector<Function>> parts);
