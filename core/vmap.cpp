@@ -10,7 +10,8 @@ namespace {
 
 class Batcher {
  public:
-  Batcher(int64_t batch, std::span<const NodeRef> inputs, std::span<const NodeRef> batched) : batch_(batch) {
+  Batcher(int64_t batch, std::span<const NodeRef> inputs, std::span<const NodeRef> batched)
+      : batch_(batch), inputs_(inputs.begin(), inputs.end()), images_(batched.begin(), batched.end()) {
     for (size_t i = 0; i < inputs.size(); i++) batched_[inputs[i]] = batched[i];
   }
 
@@ -97,12 +98,23 @@ class Batcher {
     return scatter(of(n->src[0]), flat, of(n->src[2]), static_cast<Combine>(n->integer()));
   }
 
+  // The user's function knows one example: it is called with the cotangent of one, and what it returns is batched as the
+  // forward pass was.
   NodeRef custom(const NodeRef& n) const {
     std::vector<Tensor> inputs;
     for (size_t i = 1; i < n->src.size(); i++) inputs.emplace_back(of(n->src[i]));
-    return custom_vjp(Tensor(of(n->src[0])), inputs, [](const Tensor&) -> std::vector<Tensor> {
-             user_error("vmap: a gradient through a custom_vjp inside vmap is not built yet; take the gradient inside");
-           }).node();
+    const auto rule = std::get<std::shared_ptr<const Attribute>>(n->arg);
+    auto vjp = [rule, n, batch = batch_, inputs = inputs_, images = images_](const Tensor& cotangent) {
+      std::vector<NodeRef> from = inputs, to = images;
+      from.push_back(fresh(constant(Scalar(0), n->dtype, n->shape)));
+      to.push_back(cotangent.node());
+      std::vector<NodeRef> given;
+      for (const Tensor& t : static_cast<const VjpAttribute&>(*rule).function(Tensor(from.back()))) given.push_back(t.node());
+      std::vector<Tensor> r;
+      for (NodeRef& g : batch_graph(given, from, to, batch)) r.emplace_back(std::move(g));
+      return r;
+    };
+    return custom_vjp(Tensor(of(n->src[0])), inputs, std::move(vjp)).node();
   }
 
   NodeRef rewrite(const NodeRef& n) const {
@@ -136,6 +148,7 @@ class Batcher {
   }
 
   int64_t batch_;
+  std::vector<NodeRef> inputs_, images_;  // what is mapped over, and its batched form
   NodeMap<NodeRef> batched_;
 };
 

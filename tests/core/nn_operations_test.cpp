@@ -195,4 +195,25 @@ TEST_CASE("vmap goes through products, convolutions, norms and orders") {
              matmul(matrix_transpose(x), x)));
 }
 
+TEST_CASE("gradients pass functions of the user's own inside vmap") {
+  const ReferenceScope scope;
+  const Tensor x = randn({3, 4}, DType::F32, random_key(1)),
+               w = randn({3, 4}, DType::F32, random_key(2));
+  // The square, with three times its gradient.
+  const Tensor y = vmap(
+      [](const Tensor& v) {
+        return custom_vjp(v * v, {v}, [v](const Tensor& g) { return std::vector<Tensor>{g * v * 6.0}; });
+      },
+      x);
+  CHECK(allclose(y, x * x, 1e-6, 0));
+  CHECK(allclose(vjp(y, std::vector<Tensor>{x}, w)[0], w * x * 6.0, 1e-6, 1e-6));
+  const Tensor z = vmap(
+      [](const Tensor& v) {
+        return checkpoint([](const std::vector<Tensor>& in) { return sin(in[0]) * sum(in[0]); }, {v});
+      },
+      x);
+  const Tensor plain = vmap([](const Tensor& v) { return sin(v) * sum(v); }, x);
+  CHECK(allclose(vjp(z, std::vector<Tensor>{x}, w)[0], vjp(plain, std::vector<Tensor>{x}, w)[0], 1e-5, 1e-6));
+}
+
 TEST_SUITE_END();
