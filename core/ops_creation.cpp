@@ -11,18 +11,6 @@
 namespace lazuli {
 namespace {
 
-DType default_dtype(const Scalar& value) {
-  switch (value.kind()) {
-    case Kind::Bool:
-      return DType::Bool;
-    case Kind::Int:
-      return DType::I64;
-    case Kind::Float:
-      return DType::F32;
-  }
-  internal_error("a number of no category");
-}
-
 Tensor filled(std::string_view op, const Shape& shape, const Scalar& value, DType dtype) {
   check_shape(op, shape);
   return Tensor(fresh(constant(value, dtype, shape)));
@@ -96,7 +84,7 @@ NodeRef coordinate(const Shape& shape, int64_t axis) {
 }  // namespace detail
 
 Tensor full(const Shape& shape, const Scalar& value, std::optional<DType> dtype) {
-  return filled("full", shape, value, dtype.value_or(default_dtype(value)));
+  return filled("full", shape, value, dtype.value_or(dtype_of(value)));
 }
 Tensor zeros(const Shape& shape, DType dtype) {
   return filled("zeros", shape, 0, dtype);
@@ -109,7 +97,7 @@ Tensor empty(const Shape& shape, DType dtype) {
 }
 
 Tensor scalar_tensor(const Scalar& value, std::optional<DType> dtype) {
-  return filled("scalar_tensor", {}, value, dtype.value_or(default_dtype(value)));
+  return filled("scalar_tensor", {}, value, dtype.value_or(dtype_of(value)));
 }
 
 Tensor full_like(const Tensor& x, const Scalar& value, std::optional<DType> dtype) {

@@ -18,18 +18,6 @@ struct ClassType {
   }
 };
 
-DType dtype_of_number(const Scalar& s) {
-  switch (s.kind()) {
-    case Kind::Bool:
-      return DType::Bool;
-    case Kind::Int:
-      return DType::I64;
-    case Kind::Float:
-      return DType::F32;
-  }
-  internal_error("a number of no category");
-}
-
 // A lower class changes the result only by raising its category.
 ClassType combine(const ClassType& higher, const ClassType& lower) {
   if (!higher.any) return lower;
@@ -42,11 +30,23 @@ ClassType combine(const ClassType& higher, const ClassType& lower) {
 
 }  // namespace
 
+DType dtype_of(const Scalar& s) {
+  switch (s.kind()) {
+    case Kind::Bool:
+      return DType::Bool;
+    case Kind::Int:
+      return DType::I64;
+    case Kind::Float:
+      return DType::F32;
+  }
+  internal_error("a number of no category");
+}
+
 DType result_type(std::span<const TensorOrScalar> operands) {
   ClassType with_dims, rank_0, numbers;
   for (const TensorOrScalar& x : operands) {
     if (!x.is_tensor())
-      numbers.add(dtype_of_number(x.scalar()));
+      numbers.add(dtype_of(x.scalar()));
     else if (x.tensor().dim() == 0)
       rank_0.add(x.tensor().dtype());
     else

@@ -30,6 +30,9 @@ class TensorOrScalar {
   std::variant<Tensor, Scalar> value_;
 };
 
+/// The dtype of a tensor made of one number: bool, i64 or f32, as PyTorch's defaults.
+DType dtype_of(const Scalar& number);
+
 using Operands = std::initializer_list<TensorOrScalar>;
 
 /// The dtype that the operands are converted to, as torch.result_type: tensors with dimensions

@@ -248,20 +248,30 @@ NodeRef index_mul(const NodeRef& a, int64_t factor) {
   return from_linear(std::move(x));
 }
 
-std::pair<NodeRef, NodeRef> index_divmod(const NodeRef& a, int64_t d) {
-  ensure(d > 0, "an index is divided by a number that is not positive");
-  if (d == 1) return {a, index_const(0)};
-  const LinearForm x = linear_form(a);
-  LinearForm quotient, rest;
-  quotient.constant = floor_div(x.constant, d);
+namespace {
+
+// The terms that are multiples of d, divided by it, and those that are not; the constant has a share in both.
+std::pair<LinearForm, LinearForm> divide_terms(const LinearForm& x, int64_t d) {
+  LinearForm multiples, rest;
+  multiples.constant = floor_div(x.constant, d);
   rest.constant = floor_mod(x.constant, d);
   for (const auto& [atom, c] : x.terms) {
     if (c % d == 0) {
-      quotient.terms.emplace_back(atom, c / d);
+      multiples.terms.emplace_back(atom, c / d);
     } else {
       rest.terms.emplace_back(atom, c);
     }
   }
+  return {multiples, rest};
+}
+
+}  // namespace
+
+std::pair<NodeRef, NodeRef> index_divmod(const NodeRef& a, int64_t d) {
+  ensure(d > 0, "an index is divided by a number that is not positive");
+  if (d == 1) return {a, index_const(0)};
+  const LinearForm x = linear_form(a);
+  const auto [quotient, rest] = divide_terms(x, d);
   const NodeRef q = from_linear(quotient);
   NodeRef r = from_linear(rest);
   if (r->lo >= 0 && r->hi < d) return {q, r};
@@ -269,16 +279,7 @@ std::pair<NodeRef, NodeRef> index_divmod(const NodeRef& a, int64_t d) {
   for (const auto& term : rest.terms) {
     const int64_t g = std::abs(term.second);
     if (g <= 1 || d % g != 0) continue;
-    LinearForm upper, lower;
-    upper.constant = floor_div(rest.constant, g);
-    lower.constant = floor_mod(rest.constant, g);
-    for (const auto& [atom, c] : rest.terms) {
-      if (c % g == 0) {
-        upper.terms.emplace_back(atom, c / g);
-      } else {
-        lower.terms.emplace_back(atom, c);
-      }
-    }
+    const auto [upper, lower] = divide_terms(rest, g);
     const NodeRef b = from_linear(lower);
     if (b->lo < 0 || b->hi >= g) continue;
     const auto [q2, r2] = index_divmod(from_linear(upper), d / g);

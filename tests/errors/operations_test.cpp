@@ -1,40 +1,10 @@
 // What a mistake in an operation says, by its exact text. Each is raised where the operation is
 // written, on any device.
-#include <doctest/doctest.h>
-
 #include <limits>
-#include <string_view>
-#include <vector>
 
-#include "nn/lazuli.h"
+#include "tests/errors/mistakes.h"
 
 using namespace lazuli;
-
-namespace {
-
-Tensor f32(const Shape& shape) {
-  return zeros(shape);
-}
-Tensor i64(const Shape& shape) {
-  return zeros(shape, DType::I64);
-}
-Tensor i8(const Shape& shape) {
-  return zeros(shape, DType::I8);
-}
-Tensor boolean(const Shape& shape) {
-  return zeros(shape, DType::Bool);
-}
-
-struct Mistake {
-  void (*make)();
-  std::string_view text;
-};
-
-void check(const std::vector<Mistake>& mistakes) {
-  for (const Mistake& m : mistakes) CHECK_THROWS_WITH_AS(m.make(), m.text.data(), UserError);
-}
-
-}  // namespace
 
 TEST_SUITE_BEGIN("errors");
 

@@ -1,36 +1,8 @@
 // What a mistake in an operation of networks says, by its exact text. Each is raised where the
 // operation is written.
-#include <doctest/doctest.h>
-
-#include <string_view>
-#include <vector>
-
-#include "nn/lazuli.h"
+#include "tests/errors/mistakes.h"
 
 using namespace lazuli;
-
-namespace {
-
-Tensor f32(const Shape& shape) {
-  return zeros(shape);
-}
-Tensor i64(const Shape& shape) {
-  return zeros(shape, DType::I64);
-}
-Tensor boolean(const Shape& shape) {
-  return zeros(shape, DType::Bool);
-}
-
-struct Mistake {
-  void (*make)();
-  std::string_view text;
-};
-
-void check(const std::vector<Mistake>& mistakes) {
-  for (const Mistake& m : mistakes) CHECK_THROWS_WITH_AS(m.make(), m.text.data(), UserError);
-}
-
-}  // namespace
 
 TEST_SUITE_BEGIN("errors");
 
