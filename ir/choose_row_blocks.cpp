@@ -52,8 +52,12 @@ int64_t choose_block(const ScheduleWriter& w, const StageGroup& g,
   for (const NodeRef& a : g.grid) outside *= a.get() == block.get() ? 1 : extent(a);
   const int64_t n = extent(block);
   int64_t most = std::clamp<int64_t>(w.target().l2 / 3 / bytes, 8, 128);
+  const bool tiles_rows = std::any_of(list.begin(), list.end(), [&](const RowContraction& r) {
+    return r.c.r.get() == block.get();
+  });
   const auto worthwhile = static_cast<int64_t>(kBlockWork / row_work(g, list));
-  most = std::min({most, n, std::max(std::clamp<int64_t>(worthwhile, 1, 16), n * outside / 16)});
+  const int64_t fewest = std::clamp<int64_t>(worthwhile, tiles_rows ? 4 : 1, 16);
+  most = std::min({most, n, std::max(fewest, n * outside / 16)});
   double best = 1e300;
   int64_t chosen = std::min<int64_t>(most, n);
   for (int64_t q = (most + 1) / 2; q <= most; q++) {
@@ -110,7 +114,9 @@ void schedule_tile(ScheduleWriter& w, const StageGroup& g, const RowContraction&
     std::string t;
     for (const NodeRef& d : r.stage->values[0].dims) {
       const bool tiled = d.get() == r.c.v.get() || d.get() == r.c.r.get();
-      if (!tiled && !contains(fixed, d)) t += " " + w.loop(s, d);
+      // A block of one row has no loop over its rows.
+      const bool around = &s == root && w.loop(s, d) == block_loop;
+      if (!tiled && !around && !contains(fixed, d)) t += " " + w.loop(s, d);
     }
     return t;
   };
@@ -210,13 +216,13 @@ bool schedule_row_blocks(ScheduleWriter& w, StageGroup& g) {
   const NodeRef block = g.grid.back();
   // Inside a block the root's own axes are walked after the grid.
   const int64_t rows = choose_block(w, g, list, block);
-  const std::string n = w.loop(*root, block), block_loop = n + ".b";
+  const std::string n = w.loop(*root, block), block_loop = rows > 1 ? n + ".b" : n;
   int64_t outside = 1;
   for (const NodeRef& a : fixed) outside *= extent(a);
   // Too few outer iterations to share out: operands are packed by a phase, and blocks run in
   // parallel.
   const std::string outer_loop = outside < 8 ? "" : w.loop(*root, fixed.back());
-  w.step("split {0} {1} {2} {1} {3}", root->name, n, block_loop, rows);
+  if (rows > 1) w.step("split {0} {1} {2} {1} {3}", root->name, n, block_loop, rows);
   bool root_is_host = false;
   std::map<const Stage*, bool> tiled;
   for (const RowContraction& r : list) {
@@ -237,7 +243,8 @@ bool schedule_row_blocks(ScheduleWriter& w, StageGroup& g) {
                                                          : 0;
     std::string rest;
     for (const NodeRef& a : local) {
-      if (unroll == 0 || a.get() != v.get()) rest += " " + w.loop(*root, a);
+      const bool walked = w.loop(*root, a) == block_loop || (unroll > 0 && a.get() == v.get());
+      if (!walked) rest += " " + w.loop(*root, a);
     }
     if (unroll == 0) {
       w.step("order {}{}{}", root->name, around, rest);

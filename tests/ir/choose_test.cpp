@@ -4,7 +4,10 @@
 
 #include <functional>
 
+#include "core/gradient.h"
+#include "core/ops.h"
 #include "ir/lower.h"
+#include "ir/plan.h"
 #include "ir/schedule.h"
 #include "tests/ir/algorithms.h"
 
@@ -63,7 +66,41 @@ std::string reasons(const Kernel& k) {
   return r;
 }
 
+std::string reasons(std::initializer_list<Tensor> roots) {
+  const Target target = named_target("x86-64-v3");
+  std::vector<NodeRef> nodes;
+  for (const Tensor& t : roots) nodes.push_back(t.node());
+  std::string r;
+  for (const PlanStep& step : make_plan(nodes, target).steps) {
+    if (!step.kernel) continue;
+    Kernel k = clone(*step.kernel);
+    choose_schedule(k, target);
+    r += reasons(k);
+  }
+  return r;
+}
+
 TEST_SUITE("ir") {
+  TEST_CASE("a row program is tiled whatever its grid holds") {
+    const auto array = [](Shape shape) { return contiguous(randn(shape)); };
+    const Tensor x = array({64, 784}), w = array({784, 128}), v = array({128, 10});
+    const auto tiled = [](const std::string& r) {
+      return r.find("rule row blocks") != std::string::npos && r.find("given up") == std::string::npos;
+    };
+    // The axis between the products is summed by the last one.
+    CHECK(tiled(reasons({matmul(relu(matmul(x, w)), v)})));
+    // Both products of the gradient have their lanes along the last axis of the grid.
+    const Tensor h = matmul(array({128, 256}), array({256, 1024}));
+    const Tensor b = array({1024, 256}), t = array({128, 256});
+    const Tensor up = matmul(gelu(h, "tanh"), b) * t;
+    CHECK(tiled(reasons({grad(sum(up), h)})));
+    // A row of the grid is a whole head.
+    const Tensor q = array({2, 4, 128, 64}), k = array({2, 4, 128, 64}), u = array({2, 4, 128, 64});
+    const Tensor a = matmul(softmax(matmul(q, matrix_transpose(k)) * 0.125, -1), u) * array({2, 4, 128, 64});
+    const std::vector<Tensor> g = grad(sum(a), std::vector<Tensor>{q, k, u});
+    CHECK(tiled(reasons({g[0], g[1], g[2]})));
+  }
+
   TEST_CASE("chosen schedules compute the algorithm on 4, 8 and 16 lanes") {
     for (const char* name : {"x86-64-v2", "x86-64-v3", "x86-64-v4"}) {
       const Target target = named_target(name);
