@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <new>
+#include <utility>
 
 #include "core/large_pages.h"
 
@@ -18,6 +19,7 @@ namespace {
 
 constexpr size_t kSlabBytes = kLargePage;
 constexpr size_t kAlignment = 64;
+constexpr size_t kKeptSlabs = 128;  // empty ones: a page costs more to have again than to keep
 
 struct FreeCell {
   FreeCell* next;
@@ -41,7 +43,12 @@ struct CellPool::Slab {
   FreeCell* free = nullptr;                   // cells that came back
   char* fresh = nullptr;                      // cells from here on were never taken
   size_t used = 0;
+  bool kept = false;  // empty, and counted so
 
+  void reset() {
+    free = nullptr;
+    fresh = reinterpret_cast<char*>(this) + (sizeof(Slab) + kAlignment - 1) / kAlignment * kAlignment;
+  }
   char* end(size_t cell_bytes) { return reinterpret_cast<char*>(this) + kSlabBytes - cell_bytes; }
   bool full(size_t cell_bytes) { return !free && fresh > end(cell_bytes); }
 };
@@ -52,7 +59,7 @@ CellPool::Slab* CellPool::new_slab() {
   if (slabs_ > 0) madvise(memory, kSlabBytes, MADV_HUGEPAGE);
   slabs_++;
   auto* slab = new (memory) Slab;
-  slab->fresh = static_cast<char*>(memory) + (sizeof(Slab) + kAlignment - 1) / kAlignment * kAlignment;
+  slab->reset();
   return slab;
 }
 
@@ -60,6 +67,7 @@ void* CellPool::take() {
   std::lock_guard lock(mutex_);
   if (!open_) open_ = new_slab();
   Slab* slab = open_;
+  if (std::exchange(slab->kept, false)) kept_--;
   void* cell = slab->free;
   if (cell) {
     slab->free = slab->free->next;
@@ -94,6 +102,12 @@ void CellPool::give(void* cell) {
     return;
   }
   if (slab->used > 0 || slab == open_) return;
+  if (kept_ < kKeptSlabs) {
+    slab->reset();
+    slab->kept = true;
+    kept_++;
+    return;
+  }
   slab->previous->next = slab->next;
   if (slab->next) slab->next->previous = slab->previous;
   slabs_--;

@@ -7,8 +7,8 @@
 
 namespace lazuli {
 
-/// Cells of one size, cut from slabs of 2 MiB. A slab whose cells have all come back is returned to the system, but for
-/// one kept in hand. Thread-safe.
+/// Cells of one size, cut from slabs of 2 MiB. Slabs whose cells have all come back are kept for the next graph, up to
+/// 256 MiB of them; the others are returned to the system. Thread-safe.
 class CellPool {
  public:
   explicit CellPool(size_t cell_bytes) : cell_bytes_(cell_bytes) {}
@@ -27,7 +27,7 @@ class CellPool {
   std::mutex mutex_;
   const size_t cell_bytes_;
   Slab* open_ = nullptr;  // slabs that have a free cell, the one in use first
-  size_t slabs_ = 0;
+  size_t slabs_ = 0, kept_ = 0;
 };
 
 }  // namespace lazuli
