@@ -39,7 +39,8 @@ std::vector<Tensor> vjp(std::span<const Tensor> ys, std::span<const Tensor> xs, 
 Tensor jvp(const Tensor& y, std::span<const Tensor> xs, std::span<const Tensor> tangents);
 
 /// f over a new leading axis: `f` is written for one example; the result has the examples of `xs` (axis `in_dim` of each) stacked along
-/// axis 0. The graph of one example is rewritten, op by op; f runs once.
+/// axis 0. The graph of one example is rewritten, op by op; f runs once, and may not ask for the values of its example
+/// (item(), masked_select(), unique(), ...): UserError.
 std::vector<Tensor> vmap(const Function<std::vector<Tensor>(const std::vector<Tensor>&)>& f,
                          const std::vector<Tensor>& xs, int64_t in_dim = 0);
 Tensor vmap(const Function<Tensor(const Tensor&)>& f, const Tensor& x, int64_t in_dim = 0);

@@ -106,7 +106,7 @@ class Batcher {
     const auto rule = std::get<std::shared_ptr<const Attribute>>(n->arg);
     auto vjp = [rule, n, batch = batch_, inputs = inputs_, images = images_](const Tensor& cotangent) {
       std::vector<NodeRef> from = inputs, to = images;
-      from.push_back(fresh(constant(Scalar(0), n->dtype, n->shape)));
+      from.push_back(make({.op = Op::Buffer, .dtype = n->dtype, .shape = n->shape, .arg = next_serial()}));
       to.push_back(cotangent.node());
       std::vector<NodeRef> given;
       for (const Tensor& t : static_cast<const VjpAttribute&>(*rule).function(Tensor(from.back()))) given.push_back(t.node());
@@ -182,7 +182,8 @@ std::vector<Tensor> vmap(const Function<std::vector<Tensor>(const std::vector<Te
       one.push_back(n->shape[static_cast<size_t>(a)]);
     }
     batched.push_back(permute(n, order));
-    placeholders.push_back(fresh(constant(Scalar(0), n->dtype, one)));
+    // An array that is nowhere: it stands for every example, so asking for its values is an error.
+    placeholders.push_back(make({.op = Op::Buffer, .dtype = n->dtype, .shape = one, .arg = next_serial()}));
     examples.emplace_back(placeholders.back());
   }
   std::vector<NodeRef> outputs;

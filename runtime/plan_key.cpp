@@ -1,6 +1,7 @@
 #include "runtime/plan_key.h"
 
 #include "core/topology.h"
+#include "runtime/storage.h"
 
 #define XXH_INLINE_ALL
 #include <xxhash.h>
@@ -46,6 +47,7 @@ PlanKey plan_key(std::span<const NodeRef> roots) {
   for (size_t i = 0; i < graph.size(); i++) {
     const NodeRef& n = graph.nodes[i];
     const bool leaf = n->realised();
+    if (n->op == Op::Buffer && !leaf) refuse_example();
     h.add(static_cast<int64_t>(leaf ? Op::Buffer : n->op) << 16 | static_cast<int64_t>(n->dtype) << 8 | leaf);
     h.add(n->shape);
     if (leaf) {

@@ -25,4 +25,10 @@ void attach_values(std::span<const NodeRef> nodes,
   }
 }
 
+void refuse_example() {
+  user_error(
+      "vmap: the function asks for values of its example, which stands for all examples at once; use operations whose "
+      "shape does not depend on the data, or call the function for each example and stack the results");
+}
+
 }  // namespace lazuli

@@ -37,4 +37,7 @@ std::shared_lock<std::shared_mutex> hold_values();
 void attach_values(std::span<const NodeRef> nodes,
                    std::span<const std::shared_ptr<Storage>> values);
 
+/// Refuses to compute what depends on an array that is nowhere: the example that vmap hands to its function.
+[[noreturn]] void refuse_example();
+
 }  // namespace lazuli

@@ -303,6 +303,7 @@ void realize_reference(std::span<const NodeRef> roots) {
       values[i] = Array(n->dtype, n->shape, s);
       continue;
     }
+    if (n->op == Op::Buffer) refuse_example();
     Arrays src;
     for (int s : graph.sources(i)) src.push_back(values[static_cast<size_t>(s)]);
     values[i] = eval(*n, src);

@@ -437,4 +437,14 @@ TEST_CASE("arguments that make no sense are refused with the values") {
   });
 }
 
+TEST_CASE("the values of vmap's example are nobody's") {
+  const Tensor x = ones({2, 3});
+  const auto text =
+      "vmap: the function asks for values of its example, which stands for all examples at once; use operations whose "
+      "shape does not depend on the data, or call the function for each example and stack the results";
+  CHECK_THROWS_WITH_AS(vmap([](const Tensor& v) { return v * sum(v).item(); }, x), text, UserError);
+  CHECK_THROWS_WITH_AS(vmap([](const Tensor& v) { return masked_select(v, v > 0.5); }, x), text, UserError);
+  CHECK(vmap([](const Tensor& v) { return sum(v); }, x).to_vector<float>() == std::vector<float>{3, 3});
+}
+
 TEST_SUITE_END();

@@ -4,7 +4,9 @@
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cctype>
+#include <cerrno>
 #include <cstdio>
+#include <cstring>
 #include <functional>
 
 #include "core/error.h"
@@ -166,7 +168,12 @@ int fail(ExitCode code, const char* message) {
 int main(int argc, char** argv) {
   using namespace lazuli;
   try {
-    return cli::run_command_line(argc, argv);
+    const int code = cli::run_command_line(argc, argv);
+    // A full disk shows when the last text leaves the buffer.
+    if (std::fflush(stdout) != 0 || std::ferror(stdout) != 0) {
+      device_error("standard output cannot be written: {}", std::strerror(errno));
+    }
+    return code;
   } catch (const UserError& error) {
     return cli::fail(cli::kUserMistake, error.what());
   } catch (const DeviceError& error) {

@@ -11,6 +11,7 @@ endif()
 
 install(CODE "
   set(source_dir \"${PROJECT_SOURCE_DIR}\")
+  set(binary_dir \"${PROJECT_BINARY_DIR}\")
   set(include_dir \"\${CMAKE_INSTALL_PREFIX}/${LAZULI_INCLUDE_DIR}/lazuli\")
   include(\"${PROJECT_SOURCE_DIR}/tools/cmake/install_headers.cmake\")")
 

@@ -1,7 +1,15 @@
 # Installs the umbrella header as lazuli/lazuli.h and every header that it reaches, found by following the includes:
-# what users cannot reach from it is private and stays behind.
+# what users cannot reach from it is private and stays behind. There they include one another as lazuli/core/...: a
+# user's own folder named core is no concern of theirs.
 cmake_minimum_required(VERSION 3.25)
-file(INSTALL "${source_dir}/nn/lazuli.h" DESTINATION "${include_dir}")
+function(install_header header destination)
+  file(READ "${source_dir}/${header}" text)
+  string(REGEX REPLACE "(#include \")(core|ir|codegen|runtime|nn)/" "\\1lazuli/\\2/" text "${text}")
+  file(WRITE "${binary_dir}/installed/${destination}" "${text}")
+  get_filename_component(folder "${destination}" DIRECTORY)
+  file(INSTALL "${binary_dir}/installed/${destination}" DESTINATION "${include_dir}/${folder}")
+endfunction()
+install_header(nn/lazuli.h lazuli.h)
 set(pending nn/lazuli.h)
 set(seen)
 while(pending)
@@ -11,8 +19,7 @@ while(pending)
   endif()
   list(APPEND seen ${header})
   if(NOT header STREQUAL "nn/lazuli.h")
-    get_filename_component(folder ${header} DIRECTORY)
-    file(INSTALL "${source_dir}/${header}" DESTINATION "${include_dir}/${folder}")
+    install_header(${header} ${header})
   endif()
   file(STRINGS "${source_dir}/${header}" lines REGEX "^ *#include \"")
   foreach(line IN LISTS lines)
