@@ -1,6 +1,7 @@
 #include "core/ops_index.h"
 
 #include <algorithm>
+#include <variant>
 
 #include "core/error.h"
 #include "core/ops_creation.h"
@@ -9,6 +10,18 @@
 #include "core/ops_reduce.h"
 
 namespace lazuli {
+
+struct Index::Value : std::variant<int64_t, Slice, NewAxis, Ellipsis, Tensor> {
+  using variant::variant;
+};
+
+Index::Index(Number number) : value_(std::make_shared<Value>(number.value)) {}
+Index::Index(Slice slice) : value_(std::make_shared<Value>(slice)) {}
+Index::Index(NewAxis axis) : value_(std::make_shared<Value>(axis)) {}
+Index::Index(Ellipsis rest) : value_(std::make_shared<Value>(rest)) {}
+Index::Index(const Tensor& t) : value_(std::make_shared<Value>(t)) {}
+Index::Index(const std::vector<int64_t>& list)
+    : Index(Tensor::from(list, {static_cast<int64_t>(list.size())})) {}
 namespace {
 
 size_t at(int64_t i) {

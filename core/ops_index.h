@@ -2,8 +2,9 @@
 // is out of range reads 0 and writes nothing; a constant one is an error where it is written.
 #pragma once
 
+#include <concepts>
+#include <memory>
 #include <optional>
-#include <variant>
 #include <vector>
 
 #include "core/arguments.h"
@@ -16,20 +17,24 @@ namespace lazuli {
 /// integers or bools.
 class Index {
  public:
-  using Value = std::variant<int64_t, Slice, NewAxis, Ellipsis, Tensor>;
+  struct Value;
   template <std::integral T>
-  Index(T i) : value_(static_cast<int64_t>(i)) {}
-  Index(Slice slice) : value_(slice) {}
-  Index(NewAxis axis) : value_(axis) {}
-  Index(Ellipsis rest) : value_(rest) {}
-  Index(const Tensor& t) : value_(t) {}
-  Index(const std::vector<int64_t>& list)
-      : value_(Tensor::from(list, {static_cast<int64_t>(list.size())})) {}
+  Index(T i) : Index(Number{static_cast<int64_t>(i)}) {}
+  Index(Slice slice);
+  Index(NewAxis axis);
+  Index(Ellipsis rest);
+  Index(const Tensor& t);
+  Index(const std::vector<int64_t>& list);
 
-  const Value& value() const { return value_; }
+  const Value& value() const { return *value_; }
 
  private:
-  Value value_;
+  struct Number {
+    int64_t value;
+  };
+  explicit Index(Number number);
+
+  std::shared_ptr<const Value> value_;  // a variant behind a pointer: users' programs compile the sooner
 };
 using Indices = std::vector<Index>;
 

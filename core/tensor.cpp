@@ -6,6 +6,8 @@
 
 namespace lazuli {
 
+Tensor::Tensor(NodeRef node) : buffer_(std::make_shared<LazyBuffer>(std::move(node))) {}
+
 Tensor::Tensor() : Tensor(constant(Scalar(0.0), DType::F32)) {}
 
 Tensor Tensor::from_bytes(const void* data, size_t bytes, Shape shape, DType dtype) {

@@ -31,7 +31,7 @@ class Tensor {
  public:
   /// A rank-0 f32 zero.
   Tensor();
-  explicit Tensor(NodeRef node) : buffer_(std::make_shared<LazyBuffer>(std::move(node))) {}
+  explicit Tensor(NodeRef node);
   explicit Tensor(std::shared_ptr<LazyBuffer> buffer) : buffer_(std::move(buffer)) {}
   /// A copy of `values` (row-major) as an array of `shape`; UserError if the counts differ.
   template <typename V>
