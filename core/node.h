@@ -128,9 +128,6 @@ int64_t next_serial();
 /// Number of nodes alive in the process: for tests of leaks.
 size_t live_nodes();
 
-struct NodeHash {
-  size_t operator()(const NodeRef& n) const { return std::hash<const Node*>()(n.get()); }
-};
 struct NodeEqual {
   bool operator()(const NodeRef& a, const NodeRef& b) const { return a.get() == b.get(); }
 };

@@ -6,20 +6,11 @@
 #include <cmath>
 
 #include "nn/lazuli.h"
+#include "tests/text_of_error.h"
 
 using namespace lazuli;
 
 namespace {
-
-template <typename F>
-std::string refusal(F f) {
-  try {
-    f();
-  } catch (const UserError& e) {
-    return e.what();
-  }
-  return "no error";
-}
 
 nn::Sequential perceptron() {
   return {nn::make<nn::Linear>(3, 4), nn::make<nn::ReLU>(), nn::make<nn::Linear>(4, 2, false)};
@@ -61,7 +52,7 @@ TEST_SUITE("nn") {
     CHECK(layer(Tensor::from<float>({1, 0, -1}, {3})).to_vector() == std::vector<float>{8, 18});
     CHECK(layer(ones({2, 4, 3})).shape() == Shape{2, 4, 2});
     CHECK(!nn::Linear(3, 2, false).bias);
-    CHECK(refusal([] { nn::Linear(0, 2); }) == "Linear: sizes must be positive, not 0 and 2");
+    CHECK(text_of_error([] { nn::Linear(0, 2); }) == "Linear: sizes must be positive, not 0 and 2");
   }
 
   TEST_CASE("Linear begins uniform within one over the root of its inputs, by the seed") {
@@ -109,7 +100,7 @@ TEST_SUITE("nn") {
     CHECK(net(x).to_vector() == x.to_vector());
     net.train();
     CHECK(net(x).to_vector() != x.to_vector());
-    CHECK(refusal([] { nn::Dropout(1.5); }) ==
+    CHECK(text_of_error([] { nn::Dropout(1.5); }) ==
           "Dropout: the probability is 1.5, but must lie in [0, 1]");
   }
 
@@ -130,7 +121,7 @@ TEST_SUITE("nn") {
     nn::Sequential net = perceptron();
     const std::vector<float> before = net.parameters()[0].to_vector();
     const auto load = [&](const std::vector<nn::NamedTensor>& state) {
-      return refusal([&] { net.load_state(state); });
+      return text_of_error([&] { net.load_state(state); });
     };
     std::vector<nn::NamedTensor> state = net.state();
     for (auto& [name, tensor] : state) tensor = zeros(tensor.shape());

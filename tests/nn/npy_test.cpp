@@ -14,6 +14,7 @@
 #include <map>
 
 #include "nn/lazuli.h"
+#include "tests/text_of_error.h"
 
 using namespace lazuli;
 
@@ -49,21 +50,11 @@ Bytes with_descr(const std::string& descr) {
                  std::string(8, '\1'));
 }
 
-template <typename F>
-std::string refusal(F f) {
-  try {
-    f();
-  } catch (const UserError& e) {
-    return e.what();
-  }
-  return "no error";
-}
-
 std::string npy_refusal(const Bytes& b) {
-  return refusal([&] { parse_npy(b, "f.npy"); });
+  return text_of_error([&] { parse_npy(b, "f.npy"); });
 }
 std::string npz_refusal(const Bytes& b) {
-  return refusal([&] { parse_npz(b, "f.npz"); });
+  return text_of_error([&] { parse_npz(b, "f.npz"); });
 }
 
 // A folder that goes when the test ends.
@@ -346,22 +337,22 @@ TEST_SUITE("nn") {
     Bytes twins = member;
     twins[text_of(member).rfind("b.npy")] = std::byte{'a'};
     CHECK(npz_refusal(twins) == f + "two members have the name 'a.npy'");
-    CHECK(refusal([] {
+    CHECK(text_of_error([] {
             npz_bytes({{"a", ones({1})}, {"a", ones({1})}}, "f.npz");
           }) == f + "two arrays have the name 'a'");
   }
 
   TEST_CASE("files that cannot be read or written say why, and the old file stays") {
     const Folder folder;
-    CHECK(refusal([&] { load_npy(folder / "none.npy"); }) ==
+    CHECK(text_of_error([&] { load_npy(folder / "none.npy"); }) ==
           "file: " + folder / "none.npy" + " cannot be opened: No such file or directory");
-    CHECK(refusal([&] { load_npy(folder / ""); }) ==
+    CHECK(text_of_error([&] { load_npy(folder / ""); }) ==
           "file: " + folder / "" + " cannot be read: Is a directory");
-    CHECK(refusal([&] { save_npy(folder / "none/a.npy", ones({1})); }) ==
+    CHECK(text_of_error([&] { save_npy(folder / "none/a.npy", ones({1})); }) ==
           "file: " + folder / "none/a.npy" + " cannot be written: No such file or directory");
     save_npy(folder / "a.npy", ones({1}));
     std::filesystem::create_directory(folder / "a.npy.part");
-    CHECK(refusal([&] { save_npy(folder / "a.npy", zeros({1})); }) ==
+    CHECK(text_of_error([&] { save_npy(folder / "a.npy", zeros({1})); }) ==
           "file: " + folder / "a.npy" + " cannot be written: Is a directory");
     CHECK(load_npy(folder / "a.npy").item() == 1);
   }

@@ -11,6 +11,7 @@
 
 #include "nn/lazuli.h"
 #include "runtime/device.h"
+#include "tests/text_of_error.h"
 
 using namespace lazuli;
 using nlohmann::json;
@@ -98,16 +99,6 @@ void replay(const json& c, double rate) {
     CHECK(error(problem.b, expected["b"]) <= tolerance);
     step++;
   }
-}
-
-template <typename F>
-std::string refusal(F f) {
-  try {
-    f();
-  } catch (const UserError& e) {
-    return e.what();
-  }
-  return "no error";
 }
 
 Tensor parameter() {
@@ -224,25 +215,25 @@ TEST_SUITE("nn") {
   }
 
   TEST_CASE("what cannot be optimized is refused") {
-    CHECK(refusal([] { nn::SGD({}, 0.1); }) == "optimizer: there are no parameters to optimize");
-    CHECK(refusal([] {
+    CHECK(text_of_error([] { nn::SGD({}, 0.1); }) == "optimizer: there are no parameters to optimize");
+    CHECK(text_of_error([] {
             nn::SGD({parameter(), ones({2})}, 0.1);
           }) == "optimizer: parameter 1 does not require a gradient; call requires_grad_() on it");
     const Tensor p = parameter();
-    CHECK(refusal([&] {
+    CHECK(text_of_error([&] {
             nn::SGD({p, p}, 0.1);
           }) == "optimizer: parameters 0 and 1 are the same tensor; give it once");
-    CHECK(refusal([] { nn::Adam({parameter()}, -1); }) ==
+    CHECK(text_of_error([] { nn::Adam({parameter()}, -1); }) ==
           "optimizer: the learning rate is -1, but must not be negative");
-    CHECK(refusal([] { nn::Adam({parameter()}).set_learning_rate(NAN); }) ==
+    CHECK(text_of_error([] { nn::Adam({parameter()}).set_learning_rate(NAN); }) ==
           "optimizer: the learning rate is nan, but must not be negative");
-    CHECK(refusal([] { nn::Adam({parameter()}, 0.1, {.beta1 = 1}); }) ==
+    CHECK(text_of_error([] { nn::Adam({parameter()}, 0.1, {.beta1 = 1}); }) ==
           "Adam: betas must lie in [0, 1), but are 1 and 0.999");
-    CHECK(refusal([] { nn::AdamW({parameter()}, 0.1, {.eps = -1}); }) ==
+    CHECK(text_of_error([] { nn::AdamW({parameter()}, 0.1, {.eps = -1}); }) ==
           "Adam: eps and weight decay must not be negative, but are -1 and 0");
-    CHECK(refusal([] { nn::SGD({parameter()}, 0.1, {.nesterov = true}); }) ==
+    CHECK(text_of_error([] { nn::SGD({parameter()}, 0.1, {.nesterov = true}); }) ==
           "SGD: nesterov needs momentum and no dampening, but momentum is 0 and dampening 0");
-    CHECK(refusal([] { nn::SGD({parameter()}, 0.1, {.momentum = -0.5}); }) ==
+    CHECK(text_of_error([] { nn::SGD({parameter()}, 0.1, {.momentum = -0.5}); }) ==
           "SGD: momentum and weight decay must not be negative, but are -0.5 and 0");
   }
 }

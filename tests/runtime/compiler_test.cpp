@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "core/error.h"
+#include "tests/text_of_error.h"
 
 // g++ tells of the sanitizer by a macro, clang by a feature.
 #if defined(__has_feature)
@@ -86,16 +87,6 @@ std::vector<unsigned char> bytes_of(const std::vector<T>& values) {
   std::vector<unsigned char> bytes(values.size() * sizeof(T));
   std::memcpy(bytes.data(), values.data(), bytes.size());
   return bytes;
-}
-
-template <typename E, typename F>
-std::string text_of_error(F function) {
-  try {
-    function();
-  } catch (const E& error) {
-    return error.what();
-  }
-  return "no error";
 }
 
 }  // namespace

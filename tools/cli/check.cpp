@@ -231,9 +231,7 @@ struct GradientError {
   double relative = 0;
   int64_t place = -1;
   double analytic = 0, numeric = 0;
-  int checked = 0,
-      unclear =
-          0;  // places; unclear ones have no derivative, or one that differences do not converge to
+  int checked = 0, unclear = 0;  // places; at the unclear ones differences do not converge
   bool ok = true;
 };
 
@@ -249,8 +247,6 @@ constexpr double kGradientTolerance = 1e-4;
 PlaceError compare_place(const std::function<double()>& loss, double size, double& x,
                          double derivative) {
   PlaceError best;
-  best.unclear = !std::isfinite(derivative);
-  if (best.unclear) return best;
   std::vector<double> differences;
   // Beside a kink a shorter step may stay on one side of it.
   for (const double h : {1e-5, 1e-6, 1e-7}) {
@@ -258,16 +254,17 @@ PlaceError compare_place(const std::function<double()>& loss, double size, doubl
     const double difference = central_difference(loss, x, step);
     const double error = std::fabs(derivative - difference);
     const double scale = std::max({std::fabs(derivative), std::fabs(difference), 1e-6});
-    if (differences.empty() || error / scale < best.relative) {
+    if (std::isfinite(derivative) && (differences.empty() || error / scale < best.relative)) {
       best.relative = error / scale;
       best.numeric = difference;
     }
     differences.push_back(difference);
     const double noise = 16 * std::numeric_limits<double>::epsilon() * size / step + 1e-8;
-    best.ok = error <= kGradientTolerance * scale + noise;
+    best.ok = error <= kGradientTolerance * scale + noise;  // never where there is no derivative
     if (best.ok) return best;
   }
   const double a = differences[differences.size() - 2], b = differences.back();
+  if (!std::isfinite(derivative)) best.numeric = b;
   best.unclear = !(std::fabs(a - b) <= 0.01 * std::max(std::fabs(a), std::fabs(b)));
   return best;
 }
@@ -354,12 +351,18 @@ void print(const Json& j) {
     fmt::print("; bound {:.4g}\n", j["bound"].get<double>());
     return;
   }
+  const int left_out = j["unclear"].get<int>();
+  if (j["places"].get<int>() == 0 && left_out > 0) {
+    fmt::print("gradient of {}: not checked: differences converge at none of {} places\n",
+               j["gradient of"].get<std::string>(), left_out);
+    return;
+  }
   fmt::print("{} gradient of {}: largest relative error {:.3g}{}", mark,
              j["gradient of"].get<std::string>(), j["relative"].get<double>(), at);
   if (j.contains("value"))
     fmt::print(", {:.9g} for {:.9g}", j["value"].get<double>(), j["difference"].get<double>());
-  if (j["unclear"].get<int>() > 0) {
-    fmt::print(", {} places left out where differences do not converge", j["unclear"].get<int>());
+  if (left_out > 0) {
+    fmt::print(", {} places left out where differences do not converge", left_out);
   }
   fmt::print("; bound {:.4g}\n", j["bound"].get<double>());
 }
