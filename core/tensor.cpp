@@ -1,6 +1,8 @@
 #include "core/tensor.h"
 
 #include "core/error.h"
+#include "core/ops_index.h"
+#include "core/promotion.h"
 
 #include <cstring>
 
@@ -92,6 +94,30 @@ std::optional<Tensor> Tensor::grad() const {
 
 void Tensor::set_grad(const std::optional<Tensor>& grad) {
   buffer_->set_grad(grad ? grad->buffer() : nullptr);
+}
+
+Tensor& Tensor::assign_(const Tensor& other) {
+  const NodeRef old = node();
+  if (broadcast_shapes("assign_", old->shape, other.shape()) != old->shape) {
+    user_error("assign_: a value of shape {} does not fit a tensor of shape {}",
+               to_string(other.shape()), to_string(old->shape));
+  }
+  NodeRef value = operand(other, old->dtype, old->shape);
+  if (requires_grad()) {
+    // The new value is a leaf as the old one was: what made it is no part of later gradients.
+    value = make({.op = Op::Fresh,
+                  .dtype = old->dtype,
+                  .shape = old->shape,
+                  .arg = next_serial(),
+                  .src = {lazuli::detach(value)},
+                  .tracked = true});
+  }
+  buffer_->rebind(std::move(value));
+  return *this;
+}
+
+Tensor& Tensor::set_(const std::vector<Index>& items, const TensorOrScalar& value) {
+  return assign_(setitem(*this, items, value));
 }
 
 namespace detail {
