@@ -18,7 +18,7 @@ namespace lazuli {
 namespace {
 
 constexpr size_t kSlabBytes = kLargePage;
-constexpr size_t kAlignment = 64;
+constexpr size_t kAlignment = 16;
 constexpr size_t kKeptSlabs = 128;  // empty ones: a page costs more to have again than to keep
 
 struct FreeCell {

@@ -15,7 +15,7 @@ class CellPool {
   CellPool(const CellPool&) = delete;
   CellPool& operator=(const CellPool&) = delete;
 
-  /// Memory for one object, aligned to 64 bytes; std::bad_alloc if the system has none.
+  /// Memory for one object, aligned to 16 bytes; std::bad_alloc if the system has none.
   void* take();
   /// Gives back what take() returned.
   void give(void* cell);

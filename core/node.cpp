@@ -15,11 +15,13 @@
 namespace lazuli {
 namespace {
 
-// The table of live nodes, in shards so that threads seldom meet. It holds no counts: a node that reaches count 0 takes
-// itself out. A lookup may meet a node whose count has just reached 0; it is then taken for absent, and its slot is
-// replaced by the new node, which is why removal compares pointers.
+// The table of live nodes, in shards so that threads seldom meet. It holds no counts: a node that
+// reaches count 0 takes itself out. A lookup may meet a node whose count has just reached 0; it is
+// then taken for absent, and its slot is replaced by the new node, which is why removal compares
+// pointers.
 struct Slot {
-  uint64_t hash = 0;  // low word of the node's: beside the pointer, so that a probe or a growth need not look at the node
+  uint64_t hash = 0;  // low word of the node's: beside the pointer, so that a probe or a growth
+                      // need not look at the node
   const Node* node = nullptr;
 };
 struct Shard {
@@ -34,7 +36,9 @@ std::array<Shard, kShards>& shards() {
   static auto* table = new std::array<Shard, kShards>;  // outlives every static Tensor
   return *table;
 }
-Shard& shard_of(const Hash128& h) { return shards()[h.high % kShards]; }
+Shard& shard_of(const Hash128& h) {
+  return shards()[h.high % kShards];
+}
 
 bool equal(const Node& n, const NodeInit& init, const Hash128& hash) {
   return n.hash == hash && n.op == init.op && n.dtype == init.dtype && n.tracked == init.tracked &&
@@ -42,7 +46,8 @@ bool equal(const Node& n, const NodeInit& init, const Hash128& hash) {
          std::equal(n.src.begin(), n.src.end(), init.src.begin(), NodeEqual());
 }
 
-// All that a structural hash covers, as words: hashing them in one go is several times faster than a stream of pieces.
+// All that a structural hash covers, as words: hashing them in one go is several times faster than
+// a stream of pieces.
 Hash128 hash_of(const NodeInit& init) {
   SmallVector<uint64_t, 32> words;
   words.push_back(static_cast<uint64_t>(init.op) | static_cast<uint64_t>(init.dtype) << 8 |
@@ -100,6 +105,40 @@ void remove(const Node* n) {
   }
 }
 
+// A shape that nodes have in common.
+struct SharedShape : Shape {
+  explicit SharedShape(Shape s) : Shape(std::move(s)) {}
+  mutable std::atomic<uint32_t> users{1};
+};
+
+const SharedShape& scalar_shape() {
+  static const auto* shape =
+      new SharedShape({});  // outlives every static Tensor, as all that nodes share
+  return *shape;
+}
+
+const Arg& no_arg() {
+  static const auto* arg = new Arg;
+  return *arg;
+}
+
+// The shape of a new node: mostly that of a source.
+const Shape& share_shape(NodeInit& init) {
+  const auto share = [](const Shape& shape) -> const Shape& {
+    static_cast<const SharedShape&>(shape).users.fetch_add(1, std::memory_order_relaxed);
+    return shape;
+  };
+  if (init.shape.empty()) return scalar_shape();
+  for (const NodeRef& s : init.src) {
+    if (s->shape == init.shape) return share(s->shape);
+  }
+  return *new SharedShape(std::move(init.shape));
+}
+
+const Arg& own_arg(Arg arg) {
+  return std::holds_alternative<std::monostate>(arg) ? no_arg() : *new Arg(std::move(arg));
+}
+
 // Takes a reference unless the count is 0 already (its owner is about to free it).
 bool try_share(const Node* n) {
   uint32_t c = n->count.load(std::memory_order_relaxed);
@@ -122,8 +161,9 @@ void destroy(const Node* n) {
   node_cells().give(const_cast<Node*>(n));
 }
 
-// Frees a node whose count reached 0, and whatever that sets free, by a work list in place of recursion. The list is
-// local to the outermost call, so that static tensors may still be freed when the thread's own objects are gone.
+// Frees a node whose count reached 0, and whatever that sets free, by a work list in place of
+// recursion. The list is local to the outermost call, so that static tensors may still be freed
+// when the thread's own objects are gone.
 void free_node(const Node* n) {
   thread_local PassVector<const Node*>* pending = nullptr;
   if (pending) {
@@ -142,6 +182,25 @@ void free_node(const Node* n) {
 }
 
 }  // namespace
+
+Node::Node(NodeInit init, const Hash128& hash_of_init)
+    : op(init.op),
+      dtype(init.dtype),
+      tracked(init.tracked),
+      shape(share_shape(init)),
+      arg(own_arg(std::move(init.arg))),
+      src(std::move(init.src)),
+      hash(hash_of_init),
+      lo(init.lo),
+      hi(init.hi),
+      serial(node_serial.fetch_add(1, std::memory_order_relaxed)) {}
+
+Node::~Node() {
+  const auto& shared = static_cast<const SharedShape&>(shape);
+  if (&shared != &scalar_shape() && shared.users.fetch_sub(1, std::memory_order_acq_rel) == 1)
+    delete &shared;
+  if (&arg != &no_arg()) delete &arg;
+}
 
 NodeRef::NodeRef(const Node* n) : node_(n) {
   if (n) n->count.fetch_add(1, std::memory_order_relaxed);
@@ -162,6 +221,9 @@ NodeRef make(NodeInit init) {
          "a node has another number of sources than its op's row says");
   if (!has(init.op, kKernelOnly)) {
     for (const NodeRef& s : init.src) init.tracked |= s->tracked && init.op != Op::Detach;
+  }
+  if (init.op == Op::Const && is_integral(init.dtype) && init.dtype != DType::U64) {
+    init.lo = init.hi = from_bits(std::get<ScalarBits>(init.arg).bits, init.dtype).as_int();
   }
   const Hash128 hash = hash_of(init);
   Shard& s = shard_of(hash);
@@ -184,21 +246,7 @@ NodeRef make(NodeInit init) {
     free_slot = i;
     s.used++;
   }
-  auto* n = new (node_cells().take()) Node;
-  n->op = init.op;
-  n->dtype = init.dtype;
-  n->tracked = init.tracked;
-  n->shape = std::move(init.shape);
-  n->arg = std::move(init.arg);
-  n->src = std::move(init.src);
-  n->hash = hash;
-  n->lo = init.lo;
-  n->hi = init.hi;
-  if (n->op == Op::Const && is_integral(n->dtype) && n->dtype != DType::U64) {
-    n->lo = n->hi = from_bits(std::get<ScalarBits>(n->arg).bits, n->dtype).as_int();
-  }
-  n->serial = node_serial.fetch_add(1, std::memory_order_relaxed);
-  n->count.store(1, std::memory_order_relaxed);
+  const auto* n = new (node_cells().take()) Node(std::move(init), hash);
   s.slots[free_slot] = {hash.low, n};
   s.live++;
   return adopt(n);
@@ -215,7 +263,9 @@ NodeRef with_src(const NodeRef& n, Sources src) {
                .hi = n->hi});
 }
 
-int64_t next_serial() { return serial.fetch_add(1, std::memory_order_relaxed); }
+int64_t next_serial() {
+  return serial.fetch_add(1, std::memory_order_relaxed);
+}
 
 size_t live_nodes() {
   size_t n = 0;

@@ -1,6 +1,7 @@
-// The one immutable node. The tensor graph and the kernels are made of it, so there is one printer, one walker and one
-// matcher. Nodes are interned: equal nodes are the same object, equality is a pointer compare, and a memo is a map on
-// pointers. They are counted, shared between threads, and freed without recursion, so a graph may be a million deep.
+// The one immutable node. The tensor graph and the kernels are made of it, so there is one printer,
+// one walker and one matcher. Nodes are interned: equal nodes are the same object, equality is a
+// pointer compare, and a memo is a map on pointers. They are counted, shared between threads, and
+// freed without recursion, so a graph may be a million deep.
 #pragma once
 
 #include <atomic>
@@ -68,37 +69,45 @@ struct VarArg {
   friend bool operator==(const VarArg& a, const VarArg& b) { return a.serial == b.serial; }
 };
 
-using Arg = std::variant<std::monostate, int64_t, ScalarBits, Ints, VarArg, std::shared_ptr<const Attribute>>;
+using Arg = std::variant<std::monostate, int64_t, ScalarBits, Ints, VarArg,
+                         std::shared_ptr<const Attribute>>;
 using Sources = SmallVector<NodeRef, 3>;
 
-/// {op, dtype, arg, src} and what follows from them. Made by make() alone.
+struct NodeInit;
+
+/// {op, dtype, arg, src} and what follows from them. Made by make() alone. Graphs have millions:
+/// what most nodes lack or have in common with a source stands outside.
 struct Node {
-  Op op;
-  DType dtype;
-  bool tracked = false;  // depends on a tensor whose gradient is wanted: its history outlives realize()
+  const Op op;
+  const DType dtype;
+  /// Depends on a tensor whose gradient is wanted: its history outlives realize().
+  const bool tracked;
 
  private:
   mutable std::atomic<bool> realised_{false};
 
  public:
-  mutable std::atomic<uint32_t> count{0};
-  Shape shape;  // of the tensor; () inside kernels
-  Arg arg;
-  Sources src;
-  Hash128 hash;            // structural: op, dtype, shape, arg, sources
-  int64_t lo = INT64_MIN;  // interval of an integer value in a kernel, from its construction
-  int64_t hi = INT64_MAX;
-  uint64_t serial = 0;     // order of construction
+  mutable std::atomic<uint32_t> count{1};
+  const Shape& shape;  // of the tensor; () inside kernels
+  const Arg& arg;
+  const Sources src;
+  const Hash128 hash;     // structural: op, dtype, shape, arg, sources
+  const int64_t lo, hi;   // interval of an integer value in a kernel, from its construction
+  const uint64_t serial;  // order of construction
 
   int64_t numel() const { return lazuli::numel(shape); }
   int64_t rank() const { return static_cast<int64_t>(shape.size()); }
   const Ints& ints() const { return std::get<Ints>(arg); }
   int64_t integer() const { return std::get<int64_t>(arg); }
 
-  /// The realised value, if there is one. Set once, by a device, from any thread; scheduling then treats the node as a leaf.
+  /// The realised value, if there is one. Set once, by a device, from any thread; scheduling then
+  /// treats the node as a leaf.
   std::shared_ptr<Storage> storage() const;
   void set_storage(std::shared_ptr<Storage> storage) const;
   bool realised() const { return realised_.load(std::memory_order_acquire); }
+
+  Node(NodeInit init, const Hash128& hash);
+  ~Node();
 
  private:
   mutable std::shared_ptr<Storage> storage_;
@@ -115,8 +124,8 @@ struct NodeInit {
   int64_t lo = INT64_MIN, hi = INT64_MAX;
 };
 
-/// The only door to a node: returns the node equal to `init` if one is alive, else a new one. No checks beyond arity;
-/// core/graph.h has the checked builders. Thread-safe.
+/// The only door to a node: returns the node equal to `init` if one is alive, else a new one. No
+/// checks beyond arity; core/graph.h has the checked builders. Thread-safe.
 NodeRef make(NodeInit init);
 
 /// `n` itself if `src` are its sources already, else the same op and arg over `src`.

@@ -2,8 +2,8 @@
 
 namespace lazuli {
 
-// Depth first on a stack of its own. The numbers of a node's finished sources wait on a second stack, the last ones of
-// which are the sources of the node on top of the first.
+// Depth first on a stack of its own. The numbers of a node's finished sources wait on a second
+// stack, the last ones of which are the sources of the node on top of the first.
 Topology::Topology(std::span<const NodeRef> roots, bool stop_at_realised) {
   struct Visit {
     const Node* node;
@@ -16,17 +16,17 @@ Topology::Topology(std::span<const NodeRef> roots, bool stop_at_realised) {
     stack.push_back({n, 0, count});
   };
   for (const NodeRef& root : roots) {
-    if (number_.contains(root)) continue;
+    if (number_.get(root) >= 0) continue;
     visit(root);
     while (!stack.empty()) {
       Visit& top = stack.back();
       if (top.next < top.count) {
         const Node* s = top.node->src[top.next++];
-        const auto it = number_.find(s);
-        if (it == number_.end()) {
+        const int number = number_.get(s);
+        if (number < 0) {
           visit(s);
         } else {
-          waiting.push_back(it->second);
+          waiting.push_back(number);
         }
         continue;
       }
@@ -35,7 +35,7 @@ Topology::Topology(std::span<const NodeRef> roots, bool stop_at_realised) {
       waiting.resize(waiting.size() - top.count);
       first_.push_back(sources_.size());
       nodes.emplace_back(top.node);
-      number_.emplace(top.node, number);
+      number_[top.node] = number;
       stack.pop_back();
       waiting.push_back(number);
     }

@@ -1,5 +1,5 @@
-// A graph in the form of arrays, for passes that look at every node: what a pass knows of a node stands in a vector at
-// the node's number, where a walk finds it in order.
+// A graph in the form of arrays, for passes that look at every node: what a pass knows of a node
+// stands in a vector at the node's number, where a walk finds it in order.
 #pragma once
 
 #include <span>
@@ -20,17 +20,14 @@ class Topology {
     return {sources_.data() + first_[i], sources_.data() + first_[i + 1]};
   }
   /// Place of `n` in `nodes`; -1 if it is not below the roots.
-  int find(const Node* n) const {
-    const auto it = number_.find(n);
-    return it == number_.end() ? -1 : it->second;
-  }
+  int find(const Node* n) const { return number_.get(n); }
 
   PassVector<NodeRef> nodes;
 
  private:
   PassVector<int> sources_;
   PassVector<size_t> first_{0};  // where a node's begin
-  NodeMap<int> number_;
+  NodeNumbers number_{-1};
 };
 
 }  // namespace lazuli

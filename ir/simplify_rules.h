@@ -30,12 +30,10 @@ class Simplifier {
   NodeRef operator()(NodeRef n);
   /// May a rule that makes `n` superfluous for one of its readers assume that no other needs it?
   bool read_once(const NodeRef& n) const;
-  /// Room for so many nodes.
-  void expect(size_t nodes) { uses_.reserve(nodes); }
   void count_uses(const NodeRef& n, int uses) { uses_[n] += uses; }
 
  private:
-  NodeRefMap<int> uses_;
+  NodeNumbers uses_{0};
   std::vector<std::string>* trace_;
   int depth_ = 0;
 };
