@@ -113,8 +113,6 @@ std::vector<Tensor> grad(const Tensor& y, std::span<const Tensor> xs) {
   return vjp(y, xs, Tensor(constant(Scalar(1.0), y.dtype(), y.shape())));
 }
 
-Tensor grad(const Tensor& y, const Tensor& x) { return grad(y, std::span<const Tensor>(&x, 1))[0]; }
-
 std::pair<Tensor, std::vector<Tensor>> value_and_grad(const ScalarFunction& f, const std::vector<Tensor>& xs) {
   Tensor y = f(xs);
   return {y, grad(y, xs)};

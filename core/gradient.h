@@ -16,7 +16,12 @@ namespace lazuli {
 /// d y / d x for every x, each of the shape and dtype of its x. y must be a floating scalar (one element); an x on which y does not depend
 /// gets zeros. UserError for an integer y or x, for a y that is no scalar, and for a y whose history was dropped when it was realised.
 std::vector<Tensor> grad(const Tensor& y, std::span<const Tensor> xs);
-Tensor grad(const Tensor& y, const Tensor& x);
+/// Of one x. A template, so that grad(y, {x}) means a list of one.
+template <typename T>
+  requires std::is_same_v<T, Tensor>
+Tensor grad(const Tensor& y, const T& x) {
+  return grad(y, std::span<const Tensor>(&x, 1))[0];
+}
 /// For structured bindings: auto [dw, db] = grad(loss, {w, b}).
 template <size_t N>
 std::array<Tensor, N> grad(const Tensor& y, const Tensor (&xs)[N]) {

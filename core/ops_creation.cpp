@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstring>
 
 #include "core/error.h"
 #include "core/ops_elementwise.h"
@@ -81,6 +82,31 @@ NodeRef coordinate(const Shape& shape, int64_t axis) {
   return expand(reshape(iota(n), std::move(aligned)), shape);
 }
 
+void enter_list(Literal& literal, size_t depth, size_t count) {
+  const auto n = static_cast<int64_t>(count);
+  if (depth == literal.shape.size()) literal.shape.push_back(n);
+  require(literal.shape[depth] == n,
+          "tensor: lists of {} and of {} elements stand side by side at depth {}; expected one "
+          "length",
+          literal.shape[depth], n, depth);
+}
+
+Tensor literal_tensor(const Literal& literal, std::optional<DType> dtype) {
+  const auto highest =
+      std::max_element(literal.values.begin(), literal.values.end(),
+                       [](const Scalar& a, const Scalar& b) { return a.kind() < b.kind(); });
+  const DType t = dtype.value_or(literal.values.empty() ? DType::F32 : dtype_of(*highest));
+  const auto size = static_cast<size_t>(size_of(t));
+  const std::shared_ptr<Storage> storage = make_storage(literal.values.size() * size);
+  auto* to = static_cast<char*>(storage->data());
+  for (const Scalar& value : literal.values) {
+    const uint64_t bits = to_bits(value, t);
+    std::memcpy(to, &bits, size);
+    to += size;
+  }
+  return Tensor::from_storage(storage, literal.shape, t);
+}
+
 }  // namespace detail
 
 Tensor full(const Shape& shape, const Scalar& value, std::optional<DType> dtype) {
@@ -111,6 +137,10 @@ Tensor ones_like(const Tensor& x, std::optional<DType> dtype) {
 }
 Tensor empty_like(const Tensor& x, std::optional<DType> dtype) {
   return full_like(x, 0, dtype);
+}
+
+Tensor const_like(const Tensor& x, const Scalar& value) {
+  return Tensor(constant(value, x.dtype(), x.shape()));
 }
 
 Tensor arange(const Scalar& start, const Scalar& end, const Scalar& step,

@@ -2,6 +2,7 @@
 // two calls with equal arguments give two gradient targets.
 #pragma once
 
+#include <initializer_list>
 #include <optional>
 #include <string_view>
 #include <vector>
@@ -20,11 +21,55 @@ Tensor empty(const Shape& shape, DType dtype = DType::F32);
 /// A rank-0 tensor that holds the number; bool, i64 or f32 unless a dtype is given.
 Tensor scalar_tensor(const Scalar& value, std::optional<DType> dtype = {});
 
+namespace detail {
+/// The numbers of nested braces in order, and the length of the lists of each depth.
+struct Literal {
+  Shape shape;
+  std::vector<Scalar> values;
+};
+/// UserError unless all lists of a depth have one length.
+void enter_list(Literal& literal, size_t depth, size_t count);
+inline void append(Literal& literal, size_t, const Scalar& value) {
+  literal.values.push_back(value);
+}
+template <typename V>
+void append(Literal& literal, size_t depth, const std::initializer_list<V>& list) {
+  enter_list(literal, depth, list.size());
+  for (const V& item : list) append(literal, depth + 1, item);
+}
+Tensor literal_tensor(const Literal& literal, std::optional<DType> dtype);
+template <typename V>
+Tensor list_tensor(const std::initializer_list<V>& list, std::optional<DType> dtype) {
+  Literal literal;
+  append(literal, 0, list);
+  return literal_tensor(literal, dtype);
+}
+template <typename V>
+using List = std::initializer_list<V>;
+}  // namespace detail
+
+/// The numbers in braces, up to three deep, as torch.tensor: tensor({{1, 2}, {3, 4}}). Of bool, i64
+/// or f32 unless a dtype is given. UserError for rows of different lengths.
+template <typename V>
+Tensor tensor(detail::List<V> values, std::optional<DType> dtype = {}) {
+  return detail::list_tensor(values, dtype);
+}
+template <typename V>
+Tensor tensor(detail::List<detail::List<V>> values, std::optional<DType> dtype = {}) {
+  return detail::list_tensor(values, dtype);
+}
+template <typename V>
+Tensor tensor(detail::List<detail::List<detail::List<V>>> values, std::optional<DType> dtype = {}) {
+  return detail::list_tensor(values, dtype);
+}
+
 /// Shape of `x`, and its dtype unless one is given.
 Tensor full_like(const Tensor& x, const Scalar& value, std::optional<DType> dtype = {});
 Tensor zeros_like(const Tensor& x, std::optional<DType> dtype = {});
 Tensor ones_like(const Tensor& x, std::optional<DType> dtype = {});
 Tensor empty_like(const Tensor& x, std::optional<DType> dtype = {});
+/// `value` in the shape and dtype of `x`: a constant of expressions, not an array of its own.
+Tensor const_like(const Tensor& x, const Scalar& value);
 
 /// start, start + step, ... before end: ceil((end - start) / step) values; i64 if all three are
 /// integers, else f32.

@@ -220,6 +220,9 @@ Tensor remainder(const TensorOrScalar& a, const TensorOrScalar& b) {
   if (!is_signed(t)) return r;
   return cast(where(wrong_side(r, p.b), r + p.b, r), t);
 }
+Tensor mod(const TensorOrScalar& a, const TensorOrScalar& b) {
+  return remainder(a, b);
+}
 
 Tensor fmod(const TensorOrScalar& a, const TensorOrScalar& b) {
   return binary("fmod", Op::Rem, a, b, arithmetic_type("fmod", a, b));

@@ -23,6 +23,8 @@ Tensor bitcast(const Tensor& x, DType dtype);
 Tensor detach(const Tensor& x);
 /// The same value, stored as an array of its own.
 Tensor contiguous(const Tensor& x);
+/// The same value, whose gradient is stored as an array of its own.
+Tensor contiguous_backward(const Tensor& x);
 /// The same value with an identity of its own.
 Tensor clone(const Tensor& x);
 
@@ -100,6 +102,8 @@ Tensor true_divide(const TensorOrScalar& a, const TensorOrScalar& b);
 Tensor floor_divide(const TensorOrScalar& a, const TensorOrScalar& b);
 /// With the sign of the divisor, as Python's %.
 Tensor remainder(const TensorOrScalar& a, const TensorOrScalar& b);
+/// tinygrad's name of remainder.
+Tensor mod(const TensorOrScalar& a, const TensorOrScalar& b);
 /// With the sign of the dividend, as C's fmod.
 Tensor fmod(const TensorOrScalar& a, const TensorOrScalar& b);
 Tensor pow(const TensorOrScalar& a, const TensorOrScalar& b);

@@ -226,6 +226,15 @@ Tensor binary_cross_entropy_with_logits(const Tensor& input, const Tensor& targe
   });
 }
 
+Tensor binary_crossentropy(const Tensor& input, const Tensor& target, std::string_view reduction) {
+  return binary_cross_entropy(input, target, {}, reduction);
+}
+Tensor binary_crossentropy_logits(const Tensor& input, const Tensor& target,
+                                  std::string_view reduction,
+                                  const std::optional<Tensor>& pos_weight) {
+  return binary_cross_entropy_with_logits(input, target, {}, reduction, pos_weight);
+}
+
 // ---- distances
 
 Tensor mse_loss(const Tensor& input, const Tensor& target, std::string_view reduction) {

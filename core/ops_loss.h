@@ -34,6 +34,12 @@ Tensor binary_cross_entropy_with_logits(const Tensor& input, const Tensor& targe
                                         const std::optional<Tensor>& weight = {},
                                         std::string_view reduction = "mean",
                                         const std::optional<Tensor>& pos_weight = {});
+/// tinygrad's names of the two, without weights.
+Tensor binary_crossentropy(const Tensor& input, const Tensor& target,
+                           std::string_view reduction = "mean");
+Tensor binary_crossentropy_logits(const Tensor& input, const Tensor& target,
+                                  std::string_view reduction = "mean",
+                                  const std::optional<Tensor>& pos_weight = {});
 
 Tensor mse_loss(const Tensor& input, const Tensor& target, std::string_view reduction = "mean");
 Tensor l1_loss(const Tensor& input, const Tensor& target, std::string_view reduction = "mean");

@@ -220,6 +220,23 @@ Tensor threefry_bits(const Tensor& key, const Shape& shape, DType dtype) {
   return shaped(cast(elementwise(Op::Xor, {out[0], out[1]}), dtype), shape);
 }
 
+Tensor random_bits(const Tensor& key, const Tensor& counter, int64_t num) {
+  check_key("random_bits", key);
+  check_key("random_bits", counter);
+  require(num >= 0 && num < int64_t{1} << 32,
+          "random_bits: {} words cannot be drawn; ask for 0 to {}", num, UINT32_MAX);
+  const auto mixed =
+      threefry(NodeWords{word_of(key, 0, {})}, NodeWords{word_of(key, 1, {})},
+               NodeWords{word_of(counter, 0, {})}, NodeWords{word_of(counter, 1, {})});
+  const int64_t half = (num + 1) / 2;
+  const NodeRef first = cast(iota(half), DType::U32);
+  const NodeRef second = elementwise(Op::Add, {first, constant(Scalar(half), DType::U32, {half})});
+  const auto out =
+      threefry(NodeWords{broadcast_node(mixed[0].v, {half})},
+               NodeWords{broadcast_node(mixed[1].v, {half})}, NodeWords{first}, NodeWords{second});
+  return narrow(cat({Tensor(out[0].v), Tensor(out[1].v)}), 0, 0, num);
+}
+
 Tensor rand(const Shape& shape, DType dtype, const OptionalKey& key) {
   check_shape("rand", shape);
   require_float_dtype("rand", dtype);

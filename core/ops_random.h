@@ -27,6 +27,8 @@ Tensor split_key(const Tensor& key, int64_t n = 2);
 Tensor fold_in(const Tensor& key, uint32_t data);
 /// Raw words, u8 to u64, as jax.random.bits.
 Tensor threefry_bits(const Tensor& key, const Shape& shape, DType dtype = DType::U32);
+/// `num` words, u32, as tinygrad's: the counter, u32 of shape (2,), is mixed into the key first.
+Tensor random_bits(const Tensor& key, const Tensor& counter, int64_t num);
 
 /// [0, 1): the mantissa bits of raw words, as jax.random.uniform.
 Tensor rand(const Shape& shape, DType dtype = DType::F32, const OptionalKey& key = {});

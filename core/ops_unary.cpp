@@ -63,6 +63,10 @@ Tensor detach(const Tensor& x) {
 Tensor contiguous(const Tensor& x) {
   return Tensor(contiguous(x.node()));
 }
+Tensor contiguous_backward(const Tensor& x) {
+  return custom_vjp(
+      x, {x}, [](const Tensor& cotangent) { return std::vector<Tensor>{contiguous(cotangent)}; });
+}
 Tensor clone(const Tensor& x) {
   return Tensor(fresh(x.node()));
 }

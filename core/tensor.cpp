@@ -1,10 +1,12 @@
 #include "core/tensor.h"
 
+#include <cstring>
+#include <ostream>
+
 #include "core/error.h"
+#include "core/ops_elementwise.h"
 #include "core/ops_index.h"
 #include "core/promotion.h"
-
-#include <cstring>
 
 namespace lazuli {
 
@@ -96,24 +98,57 @@ void Tensor::set_grad(const std::optional<Tensor>& grad) {
   buffer_->set_grad(grad ? grad->buffer() : nullptr);
 }
 
-Tensor& Tensor::assign_(const Tensor& other) {
-  const NodeRef old = node();
-  if (broadcast_shapes("assign_", old->shape, other.shape()) != old->shape) {
-    user_error("assign_: a value of shape {} does not fit a tensor of shape {}",
-               to_string(other.shape()), to_string(old->shape));
+namespace {
+
+Tensor& rebind(std::string_view op, Tensor& x, const Tensor& value) {
+  const NodeRef old = x.node();
+  if (broadcast_shapes(op, old->shape, value.shape()) != old->shape) {
+    user_error("{}: a value of shape {} does not fit a tensor of shape {}", op,
+               to_string(value.shape()), to_string(old->shape));
   }
-  NodeRef value = operand(other, old->dtype, old->shape);
-  if (requires_grad()) {
+  NodeRef node = operand(value, old->dtype, old->shape);
+  if (x.requires_grad()) {
     // The new value is a leaf as the old one was: what made it is no part of later gradients.
-    value = make({.op = Op::Fresh,
-                  .dtype = old->dtype,
-                  .shape = old->shape,
-                  .arg = next_serial(),
-                  .src = {lazuli::detach(value)},
-                  .tracked = true});
+    node = make({.op = Op::Fresh,
+                 .dtype = old->dtype,
+                 .shape = old->shape,
+                 .arg = next_serial(),
+                 .src = {lazuli::detach(node)},
+                 .tracked = true});
   }
-  buffer_->rebind(std::move(value));
-  return *this;
+  x.buffer()->rebind(std::move(node));
+  return x;
+}
+
+// Of an operator such as +=: what a conversion would cut off is refused.
+Tensor& compound(std::string_view op, Tensor& x, const Tensor& value) {
+  require(info(value.dtype()).kind <= info(x.dtype()).kind,
+          "{}: the result is {}, which a tensor of {} cannot hold; convert the tensor first", op,
+          name(value.dtype()), name(x.dtype()));
+  return rebind(op, x, value);
+}
+
+}  // namespace
+
+Tensor& Tensor::assign_(const Tensor& other) {
+  return rebind("assign_", *this, other);
+}
+
+Tensor& Tensor::operator+=(const TensorOrScalar& b) {
+  return compound("+=", *this, lazuli::add(*this, b));
+}
+Tensor& Tensor::operator-=(const TensorOrScalar& b) {
+  return compound("-=", *this, lazuli::sub(*this, b));
+}
+Tensor& Tensor::operator*=(const TensorOrScalar& b) {
+  return compound("*=", *this, lazuli::mul(*this, b));
+}
+Tensor& Tensor::operator/=(const TensorOrScalar& b) {
+  return compound("/=", *this, lazuli::div(*this, b));
+}
+
+std::ostream& operator<<(std::ostream& out, const Tensor& x) {
+  return out << x.str();
 }
 
 Tensor& Tensor::set_(const std::vector<Index>& items, const TensorOrScalar& value) {

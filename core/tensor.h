@@ -4,6 +4,7 @@
 #pragma once
 
 #include <initializer_list>
+#include <iosfwd>
 #include <memory>
 #include <optional>
 #include <span>
@@ -55,10 +56,13 @@ class Tensor {
   Shape shape() const { return node()->shape; }
   DType dtype() const { return node()->dtype; }
   int64_t dim() const { return node()->rank(); }
+  int64_t ndim() const { return dim(); }
   /// Size of one axis; negative counts from the end.
   int64_t size(int64_t axis) const;
   int64_t numel() const { return node()->numel(); }
-  int64_t nbytes() const { return numel() * size_of(dtype()); }
+  int64_t element_size() const { return size_of(dtype()); }
+  int64_t nbytes() const { return numel() * element_size(); }
+  bool is_floating_point() const { return is_float(dtype()); }
 
   /// Computes the value now, if it is not there yet. Returns *this.
   const Tensor& realize() const;
@@ -74,6 +78,9 @@ class Tensor {
   /// As NumPy prints an array; realises.
   std::string str() const;
 
+  /// Collects the derivatives of this scalar, or of `gradient` times this tensor, in .grad of the
+  /// leaves below (core/gradient.h).
+  void backward(const std::optional<Tensor>& gradient = {}) const;
   /// Marks a leaf whose gradient backward() collects; its descendants keep their history over realize().
   Tensor& requires_grad_(bool on = true);
   bool requires_grad() const { return buffer_->requires_grad(); }
@@ -87,11 +94,21 @@ class Tensor {
   /// Rebinds to this value with `value`, broadcast and converted, at x[items]: a.set_({Slice{1}}, a.index({Slice{{}, -1}})) is right.
   Tensor& set_(const std::vector<Index>& items, const TensorOrScalar& value);
 
+  /// assign_(*this + b), and so on. UserError where the result has a higher kind of dtype (a float
+  /// for an integer), as in PyTorch.
+  Tensor& operator+=(const TensorOrScalar& b);
+  Tensor& operator-=(const TensorOrScalar& b);
+  Tensor& operator*=(const TensorOrScalar& b);
+  Tensor& operator/=(const TensorOrScalar& b);
+
 #include "core/tensor_methods.inc"
 
  private:
   std::shared_ptr<LazyBuffer> buffer_;
 };
+
+/// Prints x.str(); realises.
+std::ostream& operator<<(std::ostream& out, const Tensor& x);
 
 /// Computes all of them together, so that they share kernels.
 void realize(std::span<const Tensor> tensors);

@@ -1,4 +1,5 @@
 // The method spellings of operations: each calls the operation with this tensor first.
+#include "core/gradient.h"
 #include "core/ops.h"
 #include "core/tensor.h"
 
@@ -19,6 +20,7 @@ using MaybeType = std::optional<DType>;
 using MaybeTensor = const std::optional<Tensor>&;
 using Pair = ValuesIndices;
 using Tensors = std::vector<Tensor>;
+using Ranges = const std::vector<std::pair<int64_t, int64_t>>&;
 
 }  // namespace
 
@@ -37,7 +39,8 @@ using Tensors = std::vector<Tensor>;
 
 // ---- conversion and identity
 METHOD1(Tensor, to, DType) METHOD1(Tensor, cast, DType) METHOD1(Tensor, bitcast, DType)
-METHOD0(Tensor, detach) METHOD0(Tensor, contiguous) METHOD0(Tensor, clone)
+METHOD0(Tensor, detach) METHOD0(Tensor, contiguous) METHOD0(Tensor, contiguous_backward)
+METHOD0(Tensor, clone)
 
 // ---- unary functions
 METHOD0(Tensor, neg) METHOD0(Tensor, abs) METHOD0(Tensor, sign) METHOD0(Tensor, square)
@@ -50,7 +53,8 @@ METHOD0(Tensor, acosh) METHOD0(Tensor, atanh) METHOD0(Tensor, erf) METHOD0(Tenso
 METHOD0(Tensor, erfinv) METHOD0(Tensor, lgamma) METHOD0(Tensor, digamma) METHOD0(Tensor, trunc)
 METHOD0(Tensor, floor) METHOD0(Tensor, ceil) METHOD0(Tensor, frac) METHOD0(Tensor, sinc)
 METHOD0(Tensor, isnan) METHOD0(Tensor, isinf) METHOD0(Tensor, isfinite) METHOD0(Tensor, signbit)
-METHOD0(Tensor, logical_not) METHOD0(Tensor, bitwise_not)
+METHOD0(Tensor, logical_not) METHOD0(Tensor, bitwise_not) METHOD0(Tensor, trigamma)
+METHOD0(Tensor, isposinf) METHOD0(Tensor, isneginf)
 METHOD1(Tensor, round, Int)
 METHOD1(Tensor, logit, MaybeReal)
 METHOD3(Tensor, nan_to_num, MaybeReal, MaybeReal, MaybeReal)
@@ -66,7 +70,8 @@ METHOD2(Tensor, softplus, double, double) METHOD2(Tensor, hardtanh, double, doub
 
 // ---- binary functions
 METHOD2(Tensor, add, N, Number) METHOD2(Tensor, sub, N, Number)
-METHOD1(Tensor, mul, N)
+METHOD1(Tensor, mul, N) METHOD1(Tensor, true_divide, N) METHOD1(Tensor, mod, N)
+METHOD1(Tensor, fmax, N) METHOD1(Tensor, fmin, N) METHOD1(Tensor, logaddexp2, N)
 METHOD2(Tensor, div, N, Word)
 METHOD1(Tensor, floor_divide, N) METHOD1(Tensor, remainder, N) METHOD1(Tensor, fmod, N)
 METHOD1(Tensor, pow, N) METHOD1(Tensor, maximum, N) METHOD1(Tensor, minimum, N)
@@ -80,7 +85,8 @@ METHOD1(Tensor, gt, N) METHOD1(Tensor, ge, N)
 METHOD4(Tensor, isclose, N, double, double, bool)
 METHOD4(bool, allclose, N, double, double, bool)
 METHOD2(Tensor, lerp, X, N)
-METHOD2(Tensor, clamp, N, N) METHOD2(Tensor, masked_fill, X, N)
+METHOD3(Tensor, addcmul, X, X, Number) METHOD3(Tensor, addcdiv, X, X, Number)
+METHOD2(Tensor, clamp, N, N) METHOD2(Tensor, clip, N, N) METHOD2(Tensor, masked_fill, X, N)
 
 // ---- movement
 METHOD1(Tensor, reshape, List) METHOD1(Tensor, view, List)
@@ -96,9 +102,12 @@ METHOD1(Tensor, expand, List) METHOD1(Tensor, broadcast_to, List)
 METHOD1(Tensor, expand_as, X)
 METHOD3(Tensor, narrow, Int, Int, Int)
 METHOD2(Tensor, select, Int, Int)
+METHOD1(Tensor, shrink, Ranges) METHOD1(Tensor, shrink_to, List) METHOD1(Tensor, pad_to, List)
+METHOD3(Tensor, pad, List, Word, Number)
 METHOD2(Tensors, split, Int, Int) METHOD2(Tensors, chunk, Int, Int)
 METHOD1(Tensors, unbind, Int)
 METHOD3(Tensor, unfold, Int, Int, Int) METHOD3(Tensor, diagonal, Int, Int, Int)
+METHOD3(Tensor, diag_embed, Int, Int, Int)
 METHOD1(Tensor, diag, Int)
 METHOD1(Tensor, repeat, List) METHOD1(Tensor, tile, List)
 METHOD2(Tensor, repeat_interleave, Int, MaybeInt)
@@ -110,12 +119,13 @@ METHOD1(Tensor, tril, Int) METHOD1(Tensor, triu, Int)
 METHOD2(Tensor, gather, Int, X)
 METHOD2(Tensor, take_along_dim, X, MaybeInt)
 METHOD2(Tensor, index_select, Int, X)
-METHOD1(Tensor, masked_select, X)
+METHOD1(Tensor, masked_select, X) METHOD1(Tensor, take, X) METHOD1(Tensor, one_hot, Int)
 METHOD0(Tensor, nonzero)
 
 // ---- reductions
 METHOD3(Tensor, sum, Axes, bool, MaybeType) METHOD3(Tensor, prod, Axes, bool, MaybeType)
-METHOD3(Tensor, mean, Axes, bool, MaybeType)
+METHOD3(Tensor, mean, Axes, bool, MaybeType) METHOD3(Tensor, nansum, Axes, bool, MaybeType)
+METHOD1(Tensor, count_nonzero, Axes)
 METHOD2(Tensor, amax, Axes, bool) METHOD2(Tensor, amin, Axes, bool)
 METHOD2(Tensor, any, Axes, bool) METHOD2(Tensor, all, Axes, bool)
 METHOD0(Tensor, max) METHOD0(Tensor, min)
@@ -126,7 +136,7 @@ METHOD3(Tensor, var, Axes, double, bool) METHOD3(Tensor, std, Axes, double, bool
 // ---- matrix products and the softmax family
 METHOD1(Tensor, matmul, X) METHOD1(Tensor, dot, X)
 METHOD2(Tensor, softmax, Int, MaybeType) METHOD2(Tensor, log_softmax, Int, MaybeType)
-METHOD2(Tensor, logsumexp, Axes, bool)
+METHOD2(Tensor, softmin, Int, MaybeType) METHOD2(Tensor, logsumexp, Axes, bool)
 METHOD1(Tensor, mm, X) METHOD1(Tensor, bmm, X) METHOD1(Tensor, mv, X) METHOD1(Tensor, outer, X)
 METHOD4(Tensor, addmm, X, X, Number, Number) METHOD4(Tensor, baddbmm, X, X, Number, Number)
 
@@ -139,7 +149,7 @@ METHOD3(Pair, sort, Int, bool, bool)
 METHOD3(Tensor, argsort, Int, bool, bool)
 METHOD4(Pair, topk, Int, Int, bool, bool)
 METHOD3(Pair, kthvalue, Int, Int, bool)
-METHOD0(Tensor, median)
+METHOD0(Tensor, median) METHOD0(Tensor, msort)
 METHOD2(Pair, median, Int, bool) METHOD2(Pair, mode, Int, bool)
 METHOD1(Unique, unique, MaybeInt)
 
@@ -153,6 +163,9 @@ METHOD3(Tensor, index_fill, Int, X, N)
 METHOD2(Tensor, masked_scatter, X, X)
 METHOD2(Tensor, bincount, MaybeTensor, Int)
 METHOD3(Tensor, histc, Int, double, double)
+
+// ---- gradients
+METHOD1(void, backward, MaybeTensor)
 
 // ---- spellings that differ from the operation's
 

@@ -46,6 +46,17 @@ TEST_CASE("the keys of the global generator are the rows of a split seed") {
     CHECK(next_key().to_vector<uint32_t>() == rows[i].to_vector<uint32_t>());
 }
 
+TEST_CASE("the words of a counter are the key's under a key made of the counter") {
+  const ReferenceScope scope;
+  const Tensor key = random_key(42), counter = tensor({7, 1}, DType::U32);
+  using Words = std::vector<uint32_t>;
+  CHECK(random_bits(key, counter, 5).to_vector<uint32_t>() ==
+        Words{2119931868, 2470717891, 2046006633, 397827509, 2397245001});
+  CHECK(random_bits(key, zeros({2}, DType::U32), 4).to_vector<uint32_t>() ==
+        Words{4095997477, 1604587588, 317277840, 3452358518});
+  CHECK(random_bits(key, counter, 0).shape() == Shape{0});
+}
+
 TEST_CASE("words, keys and numbers are those of jax.random 0.10 for the same key") {
   const ReferenceScope scope;
   const Tensor key = random_key(42);

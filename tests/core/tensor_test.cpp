@@ -1,6 +1,7 @@
 // The handle: assignment in place, methods, gradient leaves that are assigned.
 #include <doctest/doctest.h>
 
+#include <sstream>
 #include <vector>
 
 #include "core/gradient.h"
@@ -105,6 +106,70 @@ TEST_CASE("methods are the operations with the tensor as first argument") {
   CHECK(x.clamp(1, 4).to_vector() == Floats{1, 1, 2, 3, 4, 4});
   CHECK(x.to(DType::I8).dtype() == DType::I8);
   CHECK(x.str() == "[[0. 1. 2.]\n [3. 4. 5.]]");
+  CHECK(x.mod(4).to_vector() == Floats{0, 1, 2, 3, 0, 1});
+  CHECK((-x).mod(4).to_vector() == Floats{0, 3, 2, 1, 0, 3});
+  CHECK(x.clip(1, 4).pad({1, 0}).to_vector() == Floats{0, 1, 1, 2, 0, 3, 4, 4});
+  CHECK(x.count_nonzero().item() == 5);
+  CHECK(x.shrink({{0, 1}, {1, 3}}).addcmul(x[1][0], x[0][1], 2).to_vector() == Floats{7, 8});
+  CHECK(const_like(x.to(DType::I8), 2.9).to_vector() == Floats{2, 2, 2, 2, 2, 2});
+  CHECK(x.ndim() == 2);
+  CHECK(x.element_size() == 4);
+  CHECK(x.is_floating_point());
+}
+
+TEST_CASE("a tensor prints into a stream as its text") {
+  const ReferenceScope scope;
+  std::ostringstream out;
+  out << "x = " << arange(3) << '\n';
+  CHECK(out.str() == "x = [0 1 2]\n");
+}
+
+TEST_CASE("numbers in braces make a tensor, with PyTorch's dtypes") {
+  const ReferenceScope scope;
+  CHECK(tensor({1.f, 2.f}).to_vector() == Floats{1, 2});
+  CHECK(tensor({1.5, 2.5}).dtype() == DType::F32);
+  CHECK(tensor({1, 2}).dtype() == DType::I64);
+  CHECK(tensor({true, false}).dtype() == DType::Bool);
+  CHECK(tensor({0.1}, DType::F64).item() == 0.1);
+  const Tensor matrix = tensor({{1, 2, 3}, {4, 5, 6}}, DType::F32);
+  CHECK(matrix.shape() == Shape{2, 3});
+  CHECK(matrix.to_vector() == Floats{1, 2, 3, 4, 5, 6});
+  CHECK(tensor({{{1}, {2}}}).shape() == Shape{1, 2, 1});
+}
+
+TEST_CASE("compound assignment changes all copies of a handle and keeps shape and dtype") {
+  const ReferenceScope scope;
+  Tensor a = arange(3, DType::F32);
+  const Tensor copy = a, before = a * 10;
+  a += 1;
+  a *= a;
+  a -= tensor({0, 0, 1});
+  a /= 2;
+  CHECK(copy.to_vector() == Floats{0.5f, 2, 4});
+  CHECK(before.to_vector() == Floats{0, 10, 20});
+  Tensor n = arange(3);
+  n += 1;
+  CHECK(n.dtype() == DType::I64);
+  CHECK(n.to_vector() == Floats{1, 2, 3});
+}
+
+TEST_CASE("backward is a method too, and gradients pass what is stored on their way") {
+  const ReferenceScope scope;
+  const Tensor w = tensor({1.f, 2.f}).requires_grad_();
+  (w * w).contiguous_backward().sum().backward();
+  CHECK(w.grad()->to_vector() == Floats{2, 4});
+  (w * 3).backward(tensor({1.f, 10.f}));
+  CHECK(w.grad()->to_vector() == Floats{5, 34});
+}
+
+TEST_CASE("a list of one input has a list of one gradient") {
+  const ReferenceScope scope;
+  const Tensor w = tensor({1.f, 2.f});
+  const auto list = grad(sum(w * w), {w});
+  CHECK(list.size() == 1);
+  CHECK(list[0].to_vector() == Floats{2, 4});
+  const auto [dw] = grad(sum(w), {w});
+  CHECK(dw.to_vector() == Floats{1, 1});
 }
 
 TEST_SUITE_END();

@@ -32,6 +32,20 @@ TEST_CASE("shapes that do not broadcast are refused with the values") {
        "expand: shape (3,) has fewer axes than (2, 3)"},
       {[] { f32({2}).assign_(f32({3})); },
        "assign_: shapes (2,) and (3,) do not broadcast: sizes 2 and 3 at dimension -1"},
+      {[] {
+         f32({3}) += f32({2, 3});
+       },
+       "+=: a value of shape (2, 3) does not fit a tensor of shape (3,)"},
+      {[] { i64({2}) /= 2; },
+       "/=: the result is f32, which a tensor of i64 cannot hold; convert the tensor first"},
+      {[] { boolean({2}) += 1; },
+       "+=: the result is i64, which a tensor of bool cannot hold; convert the tensor first"},
+      {[] {
+         (void)tensor({{1, 2}, {3}});
+       },
+       "tensor: lists of 2 and of 1 elements stand side by side at depth 1; expected one length"},
+      {[] { (void)random_bits(random_key(0), random_key(0), -1); },
+       "random_bits: -1 words cannot be drawn; ask for 0 to 4294967295"},
       {[] { isclose(f32({2}), f32({3})); },
        "isclose: shapes (2,) and (3,) do not broadcast: sizes 2 and 3 at dimension -1"},
       {[] { clamp(f32({2}), f32({3})); },

@@ -113,6 +113,9 @@ constexpr std::array kValues{
     Row{"arange(3, dtype=i32)", "[0 1 2] i32(3,)"},
     Row{"arange(1, 2, 0.25)", "[1.   1.25 1.5  1.75] f32(4,)"},
     Row{"full([2], 7)", "[7 7] i64(2,)"},
+    Row{"tensor([[1, 2.5], [3, 4]])", "[[1.  2.5] [3.  4. ]] f32(2, 2)"},
+    Row{"(tensor(3), tensor([true]), tensor([], dtype=i8))", "3 i64(); [ True] bool(1,); [] i8(0,)"},
+    Row{"const_like(x:i8[2], 3) + mod(-1, tensor(4))", "[6 6] i8(2,)"},
     Row{"where(x:i32[3]~arange > 1, x, -1.0)", "[-1. -1.  2.] f32(3,)"},
     Row{"clamp(x:f32[4]~arange, max=2)", "[0. 1. 2. 2.] f32(4,)"},
     Row{"div(x:i32[3]~arange, 2, rounding_mode=floor)", "[0 0 1] i32(3,)"},
@@ -247,6 +250,14 @@ constexpr std::array kErrors{
         "the integer 3 cannot be indexed; expected a tensor or a tuple\n"
         "  line 1: 3[0]\n"
         "           ^"},
+    Row{"tensor([1, [2]])",
+        "tensor: expected numbers in lists of one depth, found a list beside a number\n"
+        "  line 1: tensor([1, [2]])\n"
+        "          ^"},
+    Row{"tensor([[1], 2])",
+        "tensor: expected numbers in lists of one depth, found the integer 2\n"
+        "  line 1: tensor([[1], 2])\n"
+        "          ^"},
     Row{"grad(sum(x:f32[2]))",
         "grad: no tensor is given to differentiate by; expected grad(y, x)\n"
         "  line 1: grad(sum(x:f32[2]))\n"

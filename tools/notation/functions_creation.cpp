@@ -8,6 +8,25 @@ namespace {
 using std::optional;
 using S = const Scalar&;
 
+void append_value(detail::Literal& literal, size_t depth, const Value& value) {
+  const auto* list = value.get<Sequence>();
+  if (list == nullptr) {
+    require(value.is_number() && depth == literal.shape.size(),
+            "tensor: expected numbers in lists of one depth, found {}", describe(value));
+    return detail::append(literal, depth, to_scalar(value));
+  }
+  require(literal.values.empty() || depth < literal.shape.size(),
+          "tensor: expected numbers in lists of one depth, found a list beside a number");
+  detail::enter_list(literal, depth, list->items.size());
+  for (const Value& item : list->items) append_value(literal, depth + 1, item);
+}
+
+Tensor tensor_row(const Value& data, optional<DType> dtype) {
+  detail::Literal literal;
+  append_value(literal, 0, data);
+  return detail::literal_tensor(literal, dtype);
+}
+
 std::vector<Function> creation() {
   // clang-format off
   return {
@@ -20,6 +39,8 @@ std::vector<Function> creation() {
       {"zeros_like(input, dtype=None)", wrap(&zeros_like)},
       {"ones_like(input, dtype=None)", wrap(&ones_like)},
       {"empty_like(input, dtype=None)", wrap(&empty_like)},
+      {"const_like(input, fill_value)", wrap(&const_like)},
+      {"tensor(data, dtype=None)", wrap(&tensor_row)},
       {"arange(end, dtype=None)", wrap<Tensor(S, optional<DType>)>(&arange)},
       {"arange(start, end, step=1, dtype=None)", wrap<Tensor(S, S, S, optional<DType>)>(&arange)},
       {"linspace(start, end, steps, dtype=f32)", wrap(&linspace)},

@@ -136,6 +136,8 @@ std::vector<Function> losses() {
       {"cross_entropy(input, target, weight=None, ignore_index=-100, reduction=mean, label_smoothing=0.0)", wrap(&cross_entropy)},
       {"sparse_categorical_crossentropy(input, target, ignore_index=-1, label_smoothing=0.0, reduction=mean)", wrap(&sparse_categorical_crossentropy)},
       {"nll_loss(input, target, weight=None, ignore_index=-100, reduction=mean)", wrap(&nll_loss)},
+      {"binary_crossentropy(input, target, reduction=mean)", wrap(&binary_crossentropy)},
+      {"binary_crossentropy_logits(input, target, reduction=mean, pos_weight=None)", wrap(&binary_crossentropy_logits)},
       {"binary_cross_entropy(input, target, weight=None, reduction=mean)", wrap(&binary_cross_entropy)},
       {"binary_cross_entropy_with_logits(input, target, weight=None, reduction=mean, pos_weight=None)", wrap(&binary_cross_entropy_with_logits)},
       {"mse_loss(input, target, reduction=mean)", wrap(&mse_loss)},

@@ -28,6 +28,7 @@ std::vector<Function> random_functions() {
       {"split_key(key, n=2)", wrap(&split_key)},
       {"fold_in(key, data)", wrap(&fold_in)},
       {"threefry_bits(key, size, dtype=u32)", wrap(&threefry_bits)},
+      {"random_bits(key, counter, num)", wrap(&random_bits)},
       {"rand(*size, dtype=f32, key=None)", wrap(&rand)},
       {"rand_like(input, key=None)", wrap(&rand_like)},
       {"uniform(size, low=0.0, high=1.0, dtype=f32, key=None)", wrap(&uniform)},
