@@ -1,7 +1,6 @@
 #include "runtime/reference/reference.h"
 
 #include <algorithm>
-#include <cstring>
 #include <functional>
 #include <memory>
 #include <numeric>
@@ -18,123 +17,211 @@
 namespace lazuli {
 namespace {
 
-using Index = std::vector<int64_t>;
+Ints row_major(const Shape& shape) {
+  Ints strides(shape.size(), 1);
+  for (size_t a = shape.size(); a-- > 1;) strides[a - 1] = strides[a] * shape[a];
+  return strides;
+}
 
-// A dense row-major array under construction, or a view of a realised one.
+// A row-major array, or a view of one: the element at coordinates `at` is number offset + sum of
+// at[a] * strides[a].
 class Array {
  public:
   Array() = default;
-  Array(DType dtype, Shape shape)
+  Array(DType dtype, const Shape& shape)
+      : Array(
+            dtype, shape,
+            make_storage(static_cast<size_t>(numel(shape)) * static_cast<size_t>(size_of(dtype)))) {
+  }
+  Array(DType dtype, const Shape& shape, std::shared_ptr<Storage> storage)
       : dtype_(dtype),
-        shape_(std::move(shape)),
-        storage_(make_storage(static_cast<size_t>(numel(shape_)) * static_cast<size_t>(size_of(dtype)))) {}
-  Array(DType dtype, Shape shape, std::shared_ptr<Storage> storage)
-      : dtype_(dtype), shape_(std::move(shape)), storage_(std::move(storage)) {}
+        shape_(shape),
+        strides_(row_major(shape)),
+        storage_(std::move(storage)),
+        data_(storage_->data()) {}
+
+  /// The elements of the same storage in another arrangement.
+  Array view(const Shape& shape, Ints strides, int64_t offset = 0) const {
+    Array v = *this;
+    v.shape_ = shape;
+    v.strides_ = std::move(strides);
+    v.offset_ = offset;
+    return v;
+  }
 
   DType dtype() const { return dtype_; }
   const Shape& shape() const { return shape_; }
+  const Ints& strides() const { return strides_; }
+  int64_t offset() const { return offset_; }
   int64_t count() const { return numel(shape_); }
   const std::shared_ptr<Storage>& storage() const { return storage_; }
+  bool is_row_major() const { return offset_ == 0 && strides_ == row_major(shape_); }
 
+  /// Element number `i` of the storage.
   uint64_t get(int64_t i) const {
-    uint64_t bits = 0;
-    const auto size = static_cast<size_t>(size_of(dtype_));
-    std::memcpy(&bits, static_cast<const char*>(storage_->data()) + static_cast<size_t>(i) * size, size);
-    return bits;
+    switch (size_of(dtype_)) {
+      case 1:
+        return at<uint8_t>(i);
+      case 2:
+        return at<uint16_t>(i);
+      case 4:
+        return at<uint32_t>(i);
+      default:
+        return at<uint64_t>(i);
+    }
   }
   void set(int64_t i, uint64_t bits) {
-    const auto size = static_cast<size_t>(size_of(dtype_));
-    std::memcpy(static_cast<char*>(storage_->data()) + static_cast<size_t>(i) * size, &bits, size);
-  }
-  int64_t flat(const Index& at) const {
-    int64_t f = 0;
-    for (size_t a = 0; a < shape_.size(); a++) f = f * shape_[a] + at[a];
-    return f;
+    switch (size_of(dtype_)) {
+      case 1:
+        at<uint8_t>(i) = static_cast<uint8_t>(bits);
+        break;
+      case 2:
+        at<uint16_t>(i) = static_cast<uint16_t>(bits);
+        break;
+      case 4:
+        at<uint32_t>(i) = static_cast<uint32_t>(bits);
+        break;
+      default:
+        at<uint64_t>(i) = bits;
+    }
   }
 
  private:
+  template <typename T>
+  T& at(int64_t i) const {
+    return static_cast<T*>(data_)[i];
+  }
+
   DType dtype_ = DType::F32;
   Shape shape_;
+  Ints strides_;
+  int64_t offset_ = 0;
   std::shared_ptr<Storage> storage_;
+  void* data_ = nullptr;
 };
 
-// Calls f with the coordinates of every element of `shape`, in row-major order.
-void for_each_index(const Shape& shape, const std::function<void(const Index&, int64_t)>& f) {
-  const int64_t n = numel(shape);
-  Index at(shape.size(), 0);
-  for (int64_t i = 0; i < n; i++) {
-    f(at, i);
+using Arrays = std::vector<Array>;
+using Places = std::vector<int64_t>;
+
+// Calls f with the places of an element in each of `arrays`, for every element of `shape` in
+// row-major order.
+template <typename F>
+void for_each_element(const Shape& shape, const Arrays& arrays, F f) {
+  Places places, at(shape.size(), 0);
+  std::vector<Places> strides(shape.size());
+  for (const Array& x : arrays) {
+    places.push_back(x.offset());
+    for (size_t a = 0; a < shape.size(); a++) strides[a].push_back(x.strides()[a]);
+  }
+  for (int64_t left = numel(shape); left > 0; left--) {
+    f(places);
     for (size_t a = shape.size(); a-- > 0;) {
-      if (++at[a] < shape[a]) break;
+      const int64_t step = ++at[a] < shape[a] ? 1 : 1 - shape[a];
+      for (size_t s = 0; s < places.size(); s++) places[s] += step * strides[a][s];
+      if (step == 1) break;
       at[a] = 0;
     }
   }
 }
 
-using Arrays = std::vector<Array>;
+void fill(Array& x, uint64_t bits) {
+  for (int64_t i = 0; i < x.count(); i++) x.set(i, bits);
+}
+
+void copy(const Array& from, Array to) {
+  for_each_element(from.shape(), {from, to},
+                   [&](const Places& at) { to.set(at[1], from.get(at[0])); });
+}
+
+Array in_row_major(const Array& x) {
+  if (x.is_row_major()) return x;
+  Array out(x.dtype(), x.shape());
+  copy(x, out);
+  return out;
+}
+
+// What an elementwise node makes of one element of each source; of any other node, its only source.
+class Element {
+ public:
+  Element(const Node& n, const Arrays& src) : node_(n), src_(src), args_(src.size()) {}
+  uint64_t operator()(const Places& at) {
+    if (!is_elementwise(node_.op)) return src_[0].get(at[0]);
+    for (size_t s = 0; s < args_.size(); s++) args_[s] = src_[s].get(at[s]);
+    return evaluate(node_.op, node_.dtype, args_, src_.back().dtype());
+  }
+
+ private:
+  const Node& node_;
+  const Arrays& src_;
+  std::vector<uint64_t> args_;
+};
 
 Array eval_elementwise(const Node& n, const Arrays& src) {
   Array out(n.dtype, n.shape);
-  std::vector<uint64_t> args(src.size());
-  const DType in = src.back().dtype();
-  for (int64_t i = 0; i < out.count(); i++) {
-    for (size_t s = 0; s < src.size(); s++) args[s] = src[s].get(i);
-    out.set(i, evaluate(n.op, n.dtype, args, in));
-  }
+  Element element(n, src);
+  int64_t i = 0;
+  for_each_element(n.shape, src, [&](const Places& at) { out.set(i++, element(at)); });
   return out;
 }
 
-// The element of the source that `at` means, or -1 for "zero".
-int64_t moved(const Node& n, const Array& x, const Index& at, int64_t flat_out) {
-  Index in = at;
+Array eval_movement(const Node& n, const Array& x) {
+  Ints strides = x.strides();
+  int64_t offset = x.offset();
   switch (n.op) {
-    case Op::Reshape: return flat_out;
+    case Op::Reshape:
+      return in_row_major(x).view(n.shape, row_major(n.shape));
     case Op::Permute:
-      for (size_t i = 0; i < at.size(); i++) in[static_cast<size_t>(n.ints()[i])] = at[i];
+      for (size_t a = 0; a < strides.size(); a++) {
+        strides[a] = x.strides()[static_cast<size_t>(n.ints()[a])];
+      }
       break;
     case Op::Expand:
-      for (size_t i = 0; i < at.size(); i++) in[i] = x.shape()[i] == 1 ? 0 : at[i];
-      break;
-    case Op::Pad:
-      for (size_t i = 0; i < at.size(); i++) {
-        in[i] = at[i] - n.ints()[2 * i];
-        if (in[i] < 0 || in[i] >= x.shape()[i]) return -1;
+      for (size_t a = 0; a < strides.size(); a++) {
+        if (x.shape()[a] != n.shape[a]) strides[a] = 0;
       }
       break;
     case Op::Shrink:
-      for (size_t i = 0; i < at.size(); i++) in[i] = at[i] + n.ints()[2 * i];
+      for (size_t a = 0; a < strides.size(); a++) offset += n.ints()[2 * a] * strides[a];
       break;
     case Op::Flip:
-      for (int64_t a : n.ints()) {
-        const auto i = static_cast<size_t>(a);
-        in[i] = x.shape()[i] - 1 - at[i];
+      for (int64_t axis : n.ints()) {
+        const auto a = static_cast<size_t>(axis);
+        offset += (x.shape()[a] - 1) * strides[a];
+        strides[a] = -strides[a];
       }
       break;
     case Op::Window: {
-      const auto axis = static_cast<size_t>(n.ints()[0]);
-      in[axis] = at[axis] * n.ints()[2] + at.back() * n.ints()[3];
-      in.pop_back();
+      const auto a = static_cast<size_t>(n.ints()[0]);
+      strides.push_back(strides[a] * n.ints()[3]);
+      strides[a] *= n.ints()[2];
       break;
     }
+    case Op::Pad: {
+      Array out(n.dtype, n.shape);
+      fill(out, 0);
+      int64_t first = 0;
+      for (size_t a = 0; a < strides.size(); a++) first += n.ints()[2 * a] * out.strides()[a];
+      copy(x, out.view(x.shape(), out.strides(), first));
+      return out;
+    }
     case Op::Unwindow: {
-      const auto axis = static_cast<size_t>(n.ints()[0]);
-      const int64_t step = n.ints()[2], offset = at[axis] - at.back() * n.ints()[3];
-      if (offset < 0 || offset % step != 0 || offset / step >= x.shape()[axis]) return -1;
-      in[axis] = offset / step;
-      break;
+      // Windows may reach beyond the result, which leaves out what is there.
+      const auto a = static_cast<size_t>(n.ints()[0]);
+      const int64_t step = n.ints()[2], dilation = n.ints()[3];
+      Shape room = n.shape;
+      room[a] =
+          std::max(room[a], (x.shape()[a] - 1) * step + (x.shape().back() - 1) * dilation + 1);
+      Array out(n.dtype, room);
+      fill(out, 0);
+      Ints placed = out.strides();
+      placed.back() += placed[a] * dilation;
+      placed[a] *= step;
+      copy(x, out.view(x.shape(), std::move(placed)));
+      return out.view(n.shape, out.strides());
     }
     default: internal_error("reference: not a movement op");
   }
-  return x.flat(in);
-}
-
-Array eval_movement(const Node& n, const Arrays& src) {
-  Array out(n.dtype, n.shape);
-  for_each_index(n.shape, [&](const Index& at, int64_t i) {
-    const int64_t from = moved(n, src[0], at, i);
-    out.set(i, from < 0 ? 0 : src[0].get(from));
-  });
-  return out;
+  return x.view(n.shape, std::move(strides), offset);
 }
 
 uint64_t combine(Op op, DType t, uint64_t a, uint64_t b) {
@@ -154,24 +241,28 @@ uint64_t convert(uint64_t bits, DType from, DType to) {
   return evaluate(Op::Cast, to, args, from);
 }
 
-Array eval_reduce(const Node& n, const Arrays& src) {
-  const Array& x = src[0];
-  const DType acc_type = reference_accumulator(n.op, n.dtype);
+// The sum, product, maximum or minimum of what `term` makes of `src`.
+Array eval_reduce(const Node& n, const Node& term, const Arrays& src) {
+  const Shape& shape = n.src[0]->shape;
+  const DType from = n.src[0]->dtype, acc_type = reference_accumulator(n.op, n.dtype);
   const Op op = combiner(n.op);
-  std::vector<uint64_t> acc(static_cast<size_t>(n.numel()), reduce_identity(n.op, acc_type));
-  std::vector<bool> reduced(x.shape().size(), false);
-  for (int64_t a : n.ints()) reduced[static_cast<size_t>(a)] = true;
-  for_each_index(x.shape(), [&](const Index& at, int64_t i) {
-    size_t to = 0;
-    for (size_t a = 0; a < at.size(); a++) {
-      if (!reduced[a]) to = to * static_cast<size_t>(x.shape()[a]) + static_cast<size_t>(at[a]);
-    }
-    acc[to] = combine(op, acc_type, acc[to], convert(x.get(i), x.dtype(), acc_type));
+  Array acc(acc_type, n.shape);
+  fill(acc, reduce_identity(n.op, acc_type));
+  Element element(term, src);
+  Ints strides(shape.size(), 0);
+  for (size_t a = 0, kept = 0; a < shape.size(); a++) {
+    const bool reduced =
+        std::find(n.ints().begin(), n.ints().end(), static_cast<int64_t>(a)) != n.ints().end();
+    if (!reduced) strides[a] = acc.strides()[kept++];
+  }
+  Arrays walked = src;
+  walked.push_back(acc.view(shape, std::move(strides)));
+  for_each_element(shape, walked, [&](const Places& at) {
+    const uint64_t v = convert(element(at), from, acc_type);
+    acc.set(at.back(), combine(op, acc_type, acc.get(at.back()), v));
   });
   Array out(n.dtype, n.shape);
-  for (int64_t i = 0; i < out.count(); i++) {
-    out.set(i, convert(acc[static_cast<size_t>(i)], acc_type, n.dtype));
-  }
+  for (int64_t i = 0; i < out.count(); i++) out.set(i, convert(acc.get(i), acc_type, n.dtype));
   return out;
 }
 
@@ -271,11 +362,14 @@ Array eval_leaf(const Node& n) {
   return out;
 }
 
-Array eval(const Node& n, const Arrays& src) {
+// `term` is the elementwise node that a reduction evaluates as it goes, else `n` itself; `src` are
+// its sources.
+Array eval(const Node& n, const Node& term, Arrays src) {
   if (is_elementwise(n.op)) return eval_elementwise(n, src);
-  if (is_movement(n.op)) return eval_movement(n, src);
-  if (is_reduce(n.op)) return eval_reduce(n, src);
+  if (is_movement(n.op)) return eval_movement(n, src[0]);
+  if (is_reduce(n.op)) return eval_reduce(n, term, src);
   if (has(n.op, kIdentity)) return src[0];
+  for (Array& x : src) x = in_row_major(x);
   switch (n.op) {
     case Op::Const:
     case Op::Iota: return eval_leaf(n);
@@ -296,7 +390,16 @@ void realize_reference(std::span<const NodeRef> roots) {
     for (int s : graph.sources(i)) readers[static_cast<size_t>(s)]++;
   }
   for (const NodeRef& r : roots) readers[static_cast<size_t>(graph.find(r))]++;
-  std::vector<Array> values(graph.size());
+  // The terms that a reduction alone reads are never stored: a product of matrices needs no room
+  // for all its products.
+  std::vector<bool> is_term(graph.size());
+  for (size_t i = 0; i < graph.size(); i++) {
+    if (!is_reduce(graph.nodes[i]->op) || graph.nodes[i]->realised()) continue;
+    const auto s = static_cast<size_t>(graph.sources(i)[0]);
+    is_term[s] =
+        is_elementwise(graph.nodes[s]->op) && !graph.nodes[s]->realised() && readers[s] == 1;
+  }
+  Arrays values(graph.size());
   for (size_t i = 0; i < graph.size(); i++) {
     const NodeRef& n = graph.nodes[i];
     if (const std::shared_ptr<Storage> s = n->storage()) {
@@ -304,16 +407,21 @@ void realize_reference(std::span<const NodeRef> roots) {
       continue;
     }
     if (n->op == Op::Buffer) refuse_example();
+    if (is_term[i]) continue;
+    const bool has_term = is_reduce(n->op) && is_term[static_cast<size_t>(graph.sources(i)[0])];
+    const size_t term = has_term ? static_cast<size_t>(graph.sources(i)[0]) : i;
     Arrays src;
-    for (int s : graph.sources(i)) src.push_back(values[static_cast<size_t>(s)]);
-    values[i] = eval(*n, src);
-    for (int s : graph.sources(i)) {
+    for (int s : graph.sources(term)) src.push_back(values[static_cast<size_t>(s)]);
+    values[i] = eval(*n, *graph.nodes[term], std::move(src));
+    for (int s : graph.sources(term)) {
       if (--readers[static_cast<size_t>(s)] == 0) values[static_cast<size_t>(s)] = {};
     }
   }
   // Storage is attached only when everything has been computed: a failure leaves every tensor as it was.
   std::vector<std::shared_ptr<Storage>> storages;
-  for (const NodeRef& r : roots) storages.push_back(values[static_cast<size_t>(graph.find(r))].storage());
+  for (const NodeRef& r : roots) {
+    storages.push_back(in_row_major(values[static_cast<size_t>(graph.find(r))]).storage());
+  }
   attach_values(roots, storages);
 }
 

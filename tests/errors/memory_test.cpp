@@ -10,16 +10,17 @@ using namespace lazuli;
 
 namespace {
 
-// A reference device that may use 1 GiB.
+// A reference device that may use 1 GiB, or less.
 class SmallMachine {
  public:
-  SmallMachine() : runtime_(config()), use_(runtime_) {}
+  explicit SmallMachine(uint64_t memory = uint64_t{1} << 30)
+      : runtime_(config(memory)), use_(runtime_) {}
 
  private:
-  static Config config() {
+  static Config config(uint64_t memory) {
     Config config;
     config.device = "reference";
-    config.memory = uint64_t{1} << 30;
+    config.memory = memory;
     return config;
   }
 
@@ -46,6 +47,13 @@ TEST_CASE("memory that cannot be had is refused with its size, the limit and the
   CHECK_THROWS_AS(tril_indices(int64_t{1} << 20, int64_t{1} << 20), DeviceError);
   CHECK_THROWS_AS(repeat_interleave(ones({2}), Tensor::from({int64_t{1}, int64_t{1} << 50}, {2})),
                   DeviceError);
+}
+
+TEST_CASE("a product of matrices needs no room for all the products of its elements") {
+  const SmallMachine machine(uint64_t{1} << 20);  // all of them would take 4 MB
+  const Tensor x = ones({100, 100});
+  CHECK(x.matmul(x).sum().item() == 1e6);
+  CHECK_THROWS_AS((x.unsqueeze(2) * x).realize(), DeviceError);
 }
 
 TEST_CASE("an assignment that fails leaves the tensor as it was") {
