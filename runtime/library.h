@@ -1,5 +1,6 @@
-// Library steps of a plan: the ops that are whole algorithms rather than loops over an expression. Each is O(n) or O(n log n), splits
-// its work over lines or ranges that depend on the shape alone, and gives the same bits for any number of threads.
+// Library steps of a plan: the ops that are whole algorithms rather than loops over an expression.
+// Each is O(n) or O(n log n), splits its work over lines or ranges that depend on the shape alone,
+// and gives the same bits for any number of threads.
 #pragma once
 
 #include <vector>
@@ -9,7 +10,13 @@
 
 namespace lazuli {
 
-/// Runs Scatter, Scan or ArgSort: `arrays` are the sources of `node` and then its result, dense and row-major.
+/// Runs Scatter, Scan or ArgSort: `arrays` are the sources of `node` and then its result, dense and
+/// row-major.
 void run_library_step(const Node& node, const std::vector<void*>& arrays, ThreadPool& pool);
+
+// ---- its ops, each for itself
+void run_scan(const Node& node, const std::vector<void*>& arrays, ThreadPool& pool);
+void run_argsort(const Node& node, const std::vector<void*>& arrays, ThreadPool& pool);
+void run_scatter(const Node& node, const std::vector<void*>& arrays, ThreadPool& pool);
 
 }  // namespace lazuli
