@@ -237,7 +237,7 @@ void Partitioner::finish() {
     for (int a : grid(kern(k))) g.grid.push_back(p_.atoms.extent(a));
     const auto number = static_cast<int>(p_.groups.size());
     for (int n : g.members()) p_[n].group = number;
-    for (const auto& [n, text] : kern(k).reasons) p_.decisions.push_back({n, number, text});
+    for (const auto& [n, text] : kern(k).reasons) p_.decisions.push_back({n, number, text, p_.node_ref(n)->op});
     p_.groups.push_back(std::move(g));
   }
 }

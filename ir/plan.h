@@ -35,6 +35,7 @@ struct Decision {
   int node = -1;  // number of the node in print_graph of the simplified roots
   int step = -1;
   std::string text;
+  Op op = Op::Count_;  // what the node is
 };
 
 struct Plan {

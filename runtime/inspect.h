@@ -50,6 +50,9 @@ struct StepCost : StepNote {
   std::string bound;         // "compute" or "memory"
   std::string schedule;
   std::vector<std::string> reasons;
+
+  /// Of the floor; above 100 where the arrays came from a cache.
+  double percent() const { return seconds > 0 ? 100 * floor_seconds / seconds : 0; }
 };
 
 /// Compiles the plan of `roots` for the current device and times each step (median of `repeats`).
@@ -57,7 +60,8 @@ std::vector<StepCost> measure_steps(std::span<const Tensor> roots, int repeats =
 
 /// What lazuli does to compute `roots`, or did to compute those that are computed already (as long as the device remembers
 /// the plan; it is timed on zeros), and why: each kernel with its operations, why it ends there, its schedule, operations,
-/// bytes, predicted and measured time, percent of the roofline measured in the same run, and what bounds it.
+/// bytes, predicted and measured time, percent of the roofline measured in the same run, and what bounds it. The first line names
+/// the device, its threads and that roofline. Empty if nothing is computed.
 std::string explain(std::span<const Tensor> roots);
 std::string explain(const Tensor& root);
 

@@ -1,11 +1,14 @@
 #include "runtime/probe.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <chrono>
 #include <cstdint>
 #include <cstring>
 
 #include "runtime/allocator.h"
+#include "runtime/device.h"
 #include "runtime/host.h"
 
 #if defined(__x86_64__)
@@ -141,6 +144,12 @@ Roofline measure_roofline(ThreadPool& pool) {
   return {.threads = pool.size(),
           .peak_gflops = peak_flops(pool, loops) * 1e-9,
           .bandwidth_gbps = read_bandwidth(pool, loops) * 1e-9};
+}
+
+std::string roofline_text(const Roofline& roofline, const Device& device) {
+  return fmt::format("{} on {}, {} thread{}: {:.1f} GFLOP/s, {:.1f} GB/s", device.name(),
+                     device.target().cpu, roofline.threads, roofline.threads == 1 ? "" : "s",
+                     roofline.peak_gflops, roofline.bandwidth_gbps);
 }
 
 }  // namespace lazuli

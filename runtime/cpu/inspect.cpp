@@ -5,6 +5,8 @@
 
 #include <algorithm>
 #include <cstring>
+#include <iterator>
+#include <optional>
 
 #include "codegen/llvm.h"
 #include "codegen/opencl.h"
@@ -147,7 +149,7 @@ std::vector<StepNote> step_notes(const Plan& plan, const Target& target) {
   }
   for (const Decision& d : plan.decisions) {
     if (d.step < 0) continue;
-    notes[static_cast<size_t>(d.step)].decisions.push_back(fmt::format("%{} {}", d.node, d.text));
+    notes[static_cast<size_t>(d.step)].decisions.push_back(fmt::format("{} {}", name(d.op), d.text));
   }
   return notes;
 }
@@ -156,14 +158,14 @@ namespace {
 
 using Arrays = std::vector<std::shared_ptr<Storage>>;
 
-std::vector<StepCost> measure(const std::vector<StepNote>& notes, Executable& executable, const Arrays& inputs, int repeats) {
+std::vector<StepCost> measure(const std::vector<StepNote>& notes, Executable& executable,
+                              const Arrays& inputs, int repeats, const Roofline& roof) {
   Arrays outputs;
   for (const PlanSlot& s : executable.plan().slots) {
     if (s.role == PlanSlot::Role::Output) outputs.push_back(host_storage(s));
   }
   const std::vector<double> seconds = executable.time_steps(inputs, outputs, repeats);
   std::vector<StepReport> reports = executable.report();
-  const Roofline roof = measure_roofline(Runtime::current().pool);
   std::vector<StepCost> costs;
   for (size_t i = 0; i < notes.size(); i++) {
     StepCost c;
@@ -188,7 +190,7 @@ std::string told(const std::vector<StepCost>& costs) {
     if (!c.schedule.empty()) out += indented(c.schedule);
     out += fmt::format("  {:.4g} operations, {:.4g} bytes; predicted {:.1f} us, measured {:.1f} us, {:.0f} % of the floor, bound by {}\n",
                        c.flops, c.bytes, c.predicted_seconds * 1e6, c.seconds * 1e6,
-                       c.seconds > 0 ? 100 * c.floor_seconds / c.seconds : 0, c.bound);
+                       c.percent(), c.bound);
   }
   return out;
 }
@@ -217,14 +219,14 @@ Prepared prepare(std::span<const Tensor> roots) {
 }
 
 // What a plan read when it ran is gone; zeros take its place.
-std::string explain_origin(const Origin& origin) {
+std::vector<StepCost> measure(const Origin& origin, const Roofline& roof) {
   Arrays inputs;
   for (const PlanSlot& s : origin.executable->plan().slots) {
     if (s.role != PlanSlot::Role::Input) continue;
     inputs.push_back(host_storage(s));
     std::memset(inputs.back()->data(), 0, inputs.back()->bytes());
   }
-  return told(measure(origin.notes, *origin.executable, inputs, 11));
+  return measure(origin.notes, *origin.executable, inputs, 11, roof);
 }
 
 std::shared_ptr<const Origin> origin_of(const Tensor& t) {
@@ -237,7 +239,7 @@ std::shared_ptr<const Origin> origin_of(const Tensor& t) {
 
 std::vector<StepCost> measure_steps(std::span<const Tensor> roots, int repeats) {
   const Prepared p = prepare(roots);
-  return measure(p.notes, *p.executable, p.inputs, repeats);
+  return measure(p.notes, *p.executable, p.inputs, repeats, measure_roofline(Runtime::current().pool));
 }
 
 std::string explain(std::span<const Tensor> roots) {
@@ -250,11 +252,23 @@ std::string explain(std::span<const Tensor> roots) {
       origins.push_back(std::move(o));
     }
   }
-  std::string out;
-  for (const auto& o : origins) out += explain_origin(*o);
-  if (waiting.empty()) return out;
-  const Prepared p = prepare(waiting);
-  return out + told(measure(p.notes, *p.executable, p.inputs, 11));
+  if (origins.empty() && waiting.empty()) return {};
+  std::optional<Prepared> prepared;
+  if (!waiting.empty()) prepared = prepare(waiting);
+  const Roofline roof = measure_roofline(Runtime::current().pool);
+  std::vector<StepCost> costs;
+  const auto add = [&](std::vector<StepCost> more) {
+    std::move(more.begin(), more.end(), std::back_inserter(costs));
+  };
+  for (const auto& o : origins) add(measure(*o, roof));
+  if (prepared) {
+    add(measure(prepared->notes, *prepared->executable, prepared->inputs, 11, roof));
+  }
+  if (costs.empty()) return {};
+  const bool above = std::any_of(costs.begin(), costs.end(),
+                                 [](const StepCost& c) { return c.percent() > 100; });
+  return fmt::format("{}\n{}{}{}", roofline_text(roof, Runtime::current().device()), told(costs),
+                     above ? kAboveFloor : "", above ? "\n" : "");
 }
 
 std::string explain(const Tensor& root) { return explain(std::span<const Tensor>(&root, 1)); }

@@ -7,6 +7,7 @@
 #include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
+#include <regex>
 #include <sstream>
 #include <string>
 
@@ -284,6 +285,22 @@ TEST_CASE("bench writes the whole JSON form") {
   CHECK(list[1]["flops"] == 1048576);
 }
 
+TEST_CASE("bench times an expression that asks for values on its way as a whole, and says so") {
+  Outcome r = lazuli_command({"bench", "nonzero(x:f32[10])", "--seconds", "0.01"});
+  CHECK(r.err == "");
+  CHECK(
+      r.out.ends_with("\nnonzero(x:f32[10]): values are asked for on the way; timed as a whole, "
+                      "with the making of its graphs\n"));
+  const Json j = Json::parse(
+      lazuli_command({"bench", "unique(x:i64[10])", "--seconds", "0.01", "--json", "-"}).out);
+  CHECK(j["whole"] == true);
+  CHECK(j["kernels"].is_null());
+  CHECK(j["flops"].is_null());
+  CHECK(j["seconds"]["count"] > 0);
+  r = lazuli_command({"bench", "x:f32[10]", "--seconds", "0.01"});
+  CHECK(r.out.ends_with("\nx:f32[10]: nothing is computed\n"));
+}
+
 TEST_CASE("check agrees with the reference and with differences, and says where it does not") {
   Outcome r = lazuli_command({"check", "softmax(x:f32[8,16] @ w:f32[16,4], -1)"});
   INFO(r.out << r.err);
@@ -320,8 +337,25 @@ TEST_CASE("explain names the operations, the time and the bound of each kernel")
   INFO(r.err);
   CHECK(r.status == 0);
   CHECK(r.out.size() > 100);
+  const auto lines = [text = r.out](size_t n) {
+    std::istringstream in(text);
+    std::string line;
+    for (size_t i = 0; i <= n; ++i) std::getline(in, line);
+    return line;
+  };
+  CHECK(std::regex_match(lines(0), std::regex("cpu on \\S+, \\d+ threads?: [0-9.]+ GFLOP/s, "
+                                              "[0-9.]+ GB/s")));
   // The product is evaluated inside the sum, the permutation in the index of a load.
-  CHECK_MESSAGE(r.out.starts_with("kernel 0: permute, mul, reduce_add, "), r.out);
+  CHECK(lines(1).starts_with("kernel 0: permute, mul, reduce_add, "));
+  CHECK(lines(2) == "  why: reduce_add starts a kernel");
+  CHECK(r.out.find('%') == r.out.find("% of the floor"));
+  std::smatch percent;
+  REQUIRE(std::regex_search(r.out, percent, std::regex("(\\d+) % of the floor")));
+  if (std::stoi(percent[1]) > 100) {
+    CHECK(r.out.ends_with(
+        "more than 100 % of the floor: the arrays came from a cache, while the floor counts "
+        "memory\n"));
+  }
 }
 
 #endif  // LAZULI_LLVM

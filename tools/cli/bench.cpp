@@ -6,6 +6,7 @@
 #include <chrono>
 #include <cmath>
 #include <ctime>
+#include <limits>
 #include <nlohmann/json.hpp>
 
 #include "core/error.h"
@@ -28,6 +29,7 @@ double seconds_since(Clock::time_point start) {
 
 struct Measured {
   std::string name;
+  bool whole = false;  // the evaluation with its graphs, not the replay of one plan
   int kernels = 0, launches = 0;
   double first_seconds = 0, compile_seconds = 0;
   Timing timing;
@@ -71,6 +73,21 @@ void refuse_unknown_name(const std::string& what) {
              notation::suggestion(what, names));
 }
 
+/// Counts what is realised while it lives.
+class RealiseCount {
+ public:
+  RealiseCount() {
+    count = 0;
+    set_realizer([](std::span<const NodeRef> roots) {
+      ++count;
+      Runtime::current().device().realize(roots);
+    });
+  }
+  ~RealiseCount() { install_runtime(); }
+
+  static inline int count = 0;
+};
+
 void add_sums(const Tensor& t, Measured& m) {
   const void* const data = t.data();
   for (int64_t i = 0; i < t.numel(); ++i) {
@@ -79,6 +96,38 @@ void add_sums(const Tensor& t, Measured& m) {
     m.sum += value;
     m.sum_abs += std::fabs(value);
   }
+}
+
+/// The time of one plan, replayed.
+void measure_replay(const notation::Result& result, double seconds, Session& session, Measured& m) {
+  const auto compiling = Clock::now();
+  Replay replay(session.device(), result.tensors);
+  m.compile_seconds = seconds_since(compiling);
+  replay.run();
+  m.first_seconds += seconds_since(compiling);
+  m.timing = measure([&] { replay.run(); }, seconds);
+  m.kernels = replay.kernels();
+  m.launches = replay.launches();
+  std::vector<NodeRef> roots;
+  for (const Tensor& t : result.tensors) roots.push_back(t.node());
+  m.flops = count_flops(roots);
+  m.bytes = m.launches > 0 ? replay.bytes() : 0;
+  for (size_t i = 0; i < result.tensors.size(); ++i) add_sums(replay.result(i), m);
+}
+
+/// The time of an expression that asks for values on its way, as unique does: no one plan is it.
+void measure_whole(const Expression& e, notation::Result result, double seconds, Measured& m) {
+  const auto start = Clock::now();
+  realize(result.tensors);
+  m.first_seconds += seconds_since(start);
+  for (const auto& [name, tensor] : e.bindings) m.bytes += static_cast<double>(tensor.nbytes());
+  for (const Tensor& t : result.tensors) {
+    m.bytes += static_cast<double>(t.nbytes());
+    add_sums(t, m);
+  }
+  m.flops = m.compile_seconds = std::numeric_limits<double>::quiet_NaN();
+  result = {};  // else its nodes, and their values, would be met again
+  m.timing = measure([&] { realize(e.evaluate().tensors); }, seconds);
 }
 
 Measured measure_one(const std::string& what, double seconds, const Common& common,
@@ -93,26 +142,24 @@ Measured measure_one(const std::string& what, double seconds, const Common& comm
   const auto start = Clock::now();
   const Expression e =
       load_expression(row != nullptr ? std::string(row->expression) : what, common);
-  double before = seconds_since(start);
+  m.first_seconds = seconds_since(start);
   for (const auto& [name, tensor] : e.bindings) tensor.data();
   const auto filled = Clock::now();
-  const notation::Result result = e.evaluate();
-  const auto compiling = Clock::now();
-  Replay replay(session.device(), result.tensors);
-  m.compile_seconds = seconds_since(compiling);
-  replay.run();
-  m.first_seconds = before + seconds_since(filled);
-
-  m.timing = measure(replay, seconds);
-  m.kernels = replay.kernels();
-  m.launches = replay.launches();
-  std::vector<NodeRef> roots;
-  for (const Tensor& t : result.tensors) roots.push_back(t.node());
-  m.flops = row != nullptr ? static_cast<double>(row->flops) : count_flops(roots);
-  m.bytes = row != nullptr ? static_cast<double>(row->bytes) : replay.bytes();
-  m.floor_seconds =
-      std::max(m.flops / (roofline.peak_gflops * 1e9), m.bytes / (roofline.bandwidth_gbps * 1e9));
-  for (size_t i = 0; i < result.tensors.size(); ++i) add_sums(replay.result(i), m);
+  const RealiseCount realised;
+  notation::Result result = e.evaluate();
+  m.whole = realised.count > 0;
+  m.first_seconds += seconds_since(filled);
+  if (m.whole) {
+    measure_whole(e, std::move(result), seconds, m);
+  } else {
+    measure_replay(result, seconds, session, m);
+  }
+  if (row != nullptr) {
+    m.flops = static_cast<double>(row->flops);
+    m.bytes = static_cast<double>(row->bytes);
+  }
+  const double compute = m.whole ? 0 : m.flops / (roofline.peak_gflops * 1e9);
+  m.floor_seconds = std::max(compute, m.bytes / (roofline.bandwidth_gbps * 1e9));
   return m;
 }
 
@@ -130,8 +177,9 @@ Json to_json(const Measured& m, Session& session, const Roofline& roofline) {
   j["name"] = m.name;
   j["device"] = session.device().name();
   j["threads"] = roofline.threads;
-  j["kernels"] = m.kernels;
-  j["launches"] = m.launches;
+  j["whole"] = m.whole;
+  j["kernels"] = m.whole ? Json() : Json(m.kernels);
+  j["launches"] = m.whole ? Json() : Json(m.launches);
   j["first_seconds"] = m.first_seconds;
   j["compile_seconds"] = m.compile_seconds;
   j["seconds"] = {{"min", m.timing.min}, {"median", m.timing.median}, {"count", m.timing.count}};
@@ -158,18 +206,28 @@ std::string time_text(double seconds) {
 }
 
 void print_table(const std::vector<Measured>& all, Session& session, const Roofline& roofline) {
-  fmt::print("{} on {}, {} thread{}: {:.1f} GFLOP/s, {:.1f} GB/s\n", session.device().name(),
-             session.device().target().cpu, roofline.threads, roofline.threads == 1 ? "" : "s",
-             roofline.peak_gflops, roofline.bandwidth_gbps);
+  fmt::print("{}\n", roofline_text(roofline, session.device()));
   size_t width = 4;
   for (const Measured& m : all) width = std::max(width, std::min<size_t>(m.name.size(), 40));
   fmt::print("{:{}}  {:>11} {:>11} {:>8} {:>10} {:>9} {:>7} {:>8} {:>11}\n", "name", width,
              "median", "min", "runs", "GFLOP/s", "GB/s", "floor", "kernels", "first");
   for (const Measured& m : all) {
     const std::string name = m.name.size() > width ? m.name.substr(0, width - 3) + "..." : m.name;
-    fmt::print("{:{}}  {:>11} {:>11} {:>8} {:>10.2f} {:>9.2f} {:>6.1f}% {:>8} {:>11}\n", name,
-               width, time_text(m.timing.median), time_text(m.timing.min), m.timing.count,
-               m.gflops(), m.gbps(), m.percent(), m.kernels, time_text(m.first_seconds));
+    fmt::print("{:{}}  {:>11} {:>11} {:>8} {:>10} {:>9.2f} {:>6.1f}% {:>8} {:>11}\n", name, width,
+               time_text(m.timing.median), time_text(m.timing.min), m.timing.count,
+               m.whole ? "-" : fmt::format("{:.2f}", m.gflops()), m.gbps(), m.percent(),
+               m.whole ? "-" : fmt::format("{}", m.kernels), time_text(m.first_seconds));
+  }
+  for (const Measured& m : all) {
+    if (m.whole) {
+      fmt::print(
+          "{}: values are asked for on the way; timed as a whole, with the making of its graphs\n",
+          m.name);
+    } else if (m.launches == 0) {
+      fmt::print("{}: nothing is computed\n", m.name);
+    } else if (m.percent() > 100) {
+      fmt::print("{}: {}\n", m.name, kAboveFloor);
+    }
   }
 }
 

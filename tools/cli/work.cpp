@@ -86,14 +86,14 @@ Tensor Replay::result(size_t i) const {
   return Tensor::from_storage(storage, info.shape, info.dtype);
 }
 
-Timing measure(Replay& replay, double seconds) {
+Timing measure(const std::function<void()>& run, double seconds) {
   constexpr double kShortest =
       20e-6;  // a batch takes at least this long, so that the clock's own cost does not show
-  replay.run();
+  run();
   int64_t batch = 1;
   for (;;) {
     const auto start = Clock::now();
-    for (int64_t i = 0; i < batch; ++i) replay.run();
+    for (int64_t i = 0; i < batch; ++i) run();
     if (seconds_since(start) >= kShortest || batch >= 4096) break;
     batch *= 2;
   }
@@ -101,7 +101,7 @@ Timing measure(Replay& replay, double seconds) {
   const auto begin = Clock::now();
   do {
     const auto start = Clock::now();
-    for (int64_t i = 0; i < batch; ++i) replay.run();
+    for (int64_t i = 0; i < batch; ++i) run();
     times.push_back(seconds_since(start) / static_cast<double>(batch));
   } while (seconds_since(begin) < seconds);
   std::sort(times.begin(), times.end());

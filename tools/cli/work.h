@@ -1,6 +1,7 @@
 // What an expression costs by its mathematics, and its result ready to be replayed and measured.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <span>
 #include <vector>
@@ -47,8 +48,8 @@ struct Timing {
   int64_t count = 0;
 };
 
-/// Repeats the replay for `seconds` and takes the time of each run; runs too short for the clock
-/// are timed in batches.
-Timing measure(Replay& replay, double seconds);
+/// Repeats `run` for `seconds` and takes the time of each; runs too short for the clock are timed
+/// in batches.
+Timing measure(const std::function<void()>& run, double seconds);
 
 }  // namespace lazuli::cli
