@@ -172,8 +172,14 @@ std::vector<Chosen> schedule_by_rules(Kernel& kernel, const Target& target, cons
   limit_masked(w);
   order_dims(w);
   std::vector<StageGroup> groups = group_stages(kernel);
+  std::set<const Stage*> panels;
+  for (size_t i = 0; i < groups.size(); i++) {
+    if (!refused.count({i, "contraction"})) groups[i].panel = panel_stage(w, groups[i]);
+    panels.insert(groups[i].panel);
+  }
   for (size_t i = 0; i < groups.size(); i++) {
     StageGroup& g = groups[i];
+    if (panels.count(g.root())) continue;
     w.share(g);
     const std::string root = g.root()->name;
     for (const ScheduleRule& r : kRules) {

@@ -1,5 +1,6 @@
 // The rule for one contraction, with what follows from it element by element.
 #include <algorithm>
+#include <cstdlib>
 
 #include "ir/choose_tiles.h"
 #include "ir/index.h"
@@ -17,42 +18,119 @@ std::string batch_loops(const ScheduleWriter& w, const Stage& s, const Stage& co
   return r;
 }
 
-// K in blocks, once a panel no longer fits an eighth of L2: partial sums in the output, row blocks
+// Loops over the summed axes, the innermost unrolled where it is short, or long enough for its
+// operands to come from beyond L1: then more of the loads ahead fit into the window in which a core
+// reorders.
+std::string depth_loops(ScheduleWriter& w, const Stage& s, const Contraction& c) {
+  constexpr int64_t kUnroll = 4, kLong = 64;
+  const NodeRef& last = c.reduced.back();
+  const std::string k = w.loop(s, last);
+  if (extent(last) <= kUnroll) w.step("unroll {} {}", s.name, k);
+  if (extent(last) <= kLong) return w.loops(s, c.reduced);
+  w.step("split {0} {1} {1}.o {1}.i {2}; unroll {0} {1}.i", s.name, k, kUnroll);
+  const std::vector<NodeRef> around(c.reduced.begin(), c.reduced.end() - 1);
+  return fmt::format("{0} {1}.o {1}.i", w.loops(s, around), k);
+}
+
+// K in blocks, where not even two panels fit the last cache: partial sums in the output, row blocks
 // keep A in the last cache.
 void schedule_deep(ScheduleWriter& w, Stage* s, const Contraction& c, const Tile& tile,
-                   const TileLoops& t, int64_t kc) {
+                   const TileLoops& t) {
+  const int64_t kc = w.target().l2 / 8 / (tile.nv * w.lanes() * size_of(s->values[0].expr->dtype));
   const std::string k = w.loop(*s, c.reduced[0]), r = w.loop(*s, c.r);
   const std::string rows = r.substr(0, r.size() - 2);
   const int64_t blocks = std::clamp<int64_t>(extent(c.r) / tile.mr / 16 + 1, 8, 64);
   w.step("split {0} {1} {1}.b {1} {2}; split {0} {3} {4}.b {3} {5}", s->name, k, kc, t.r, rows,
          blocks);
-  w.step("order {0} {1}.b {2}.b {3} {4} {2}{5}", s->name, rows, k, t.v, t.r, t.inner);
+  const std::string ks = depth_loops(w, *s, c);
+  w.step("order {0} {1}.b {2}.b {3} {4}{5}{6}", s->name, rows, k, t.v, t.r, ks, t.inner);
   w.parallel(s);
   Packer packer(w, s, c, tile);
-  if (packer.packs_b()) packer.pack_b({s, "", ""});
+  packer.pack_b({s, "", ""});
   if (packer.packs_a()) packer.pack_a({s, "", k + ".b"});
+}
+
+// The contraction of a group that holds nothing else but its epilogue, or null.
+Stage* only_contraction(const ScheduleWriter& w, const StageGroup& g, Contraction& c) {
+  Stage* s = nullptr;
+  for (Stage* m : g.members) {
+    const Contraction found = contraction_of(*m, {});
+    if (!found.is) continue;
+    if (s) return nullptr;
+    s = m;
+    c = found;
+  }
+  if (!s || !s->limit.empty()) return nullptr;
+  for (const Stage* m : g.members) {
+    if (m != s && !is_epilogue(w.kernel(), *m, *s)) return nullptr;
+  }
+  return s;
+}
+
+Tile tile_of(const ScheduleWriter& w, const Contraction& c) {
+  return choose_tile(w.target(), static_cast<int>(w.lanes()), extent(c.r), c.y ? extent(c.y) : 1,
+                     extent(c.v), depth_of(c), false);
+}
+
+// Whether row tiles go outside, and panels are a phase of their own: where the loop outside else
+// has few iterations to share out.
+bool rows_go_outside(const ScheduleWriter& w, const Stage& s, const Contraction& c,
+                     const Tile& tile) {
+  int64_t leading = (extent(c.v) + tile.nv * w.lanes() - 1) / (tile.nv * w.lanes());
+  if (c.y) leading = (extent(c.y) + tile.ny - 1) / tile.ny;
+  for (const NodeRef& d : s.values[0].dims) {
+    const bool tiled = d.get() == c.v.get() || d.get() == c.r.get() || d.get() == c.y.get();
+    if (!tiled) leading = std::max(leading, extent(d));
+  }
+  return leading < 8 && extent(c.r) / tile.mr >= 16;
 }
 
 }  // namespace
 
+Stage* panel_stage(const ScheduleWriter& w, const StageGroup& g) {
+  if (w.lanes() == 1) return nullptr;
+  Contraction c;
+  const Stage* s = only_contraction(w, g, c);
+  if (!s) return nullptr;
+  const NodeRef& b = s->values[0].expr->src[static_cast<size_t>(c.b)];
+  if (b->op != Op::Read) return nullptr;
+  const auto [p, v] = w.kernel().find_value(static_cast<int>(b->integer()));
+  if (p->values.size() > 1 || v->slot >= 0 || v->reduces() || v->dims.empty() ||
+      !p->limit.empty() || !values_read(*p).empty() || readers_of(w.kernel(), *p).size() != 1)
+    return nullptr;
+  const Tile tile = tile_of(w, c);
+  if (rows_go_outside(w, *s, c, tile)) return nullptr;
+  // What one panel reads of it.
+  int64_t elements = 1;
+  for (size_t d = 0; d < v->dims.size(); d++) {
+    int64_t length = 1;
+    for (const auto& [axis, step] : linear_form(b->src[d]).terms) {
+      if (!is_axis_of(*s, axis.get())) return nullptr;
+      int64_t steps = s->keeps(s->values[0], axis_index(*s, axis.get())) ? 1 : extent(axis);
+      if (axis.get() == c.v.get()) steps = tile.nv * w.lanes();
+      if (axis.get() == c.y.get()) steps = tile.ny;
+      length += std::abs(step) * (std::min(steps, extent(axis)) - 1);
+    }
+    length = std::min(length, extent(v->dims[d]));
+    if (d + 1 == v->dims.size()) length = (length + w.lanes() - 1) / w.lanes() * w.lanes();
+    elements *= length;
+  }
+  // Cycles of filling and of using it; the part that neighbouring panels compute too must be cheap.
+  const double fill = static_cast<double>(elements / w.lanes()) * (2 + expression_cost(*p) / 2.0);
+  const double use = static_cast<double>(extent(c.r) * tile.ny * tile.nv * depth_of(c)) / 2;
+  const bool fits = elements * size_of(v->expr->dtype) <= w.target().l2 / 4;
+  return fits && fill * 8 <= use ? p : nullptr;
+}
+
 bool schedule_contraction(ScheduleWriter& w, StageGroup& g) {
   if (w.lanes() == 1) return false;
-  Stage* s = nullptr;
   Contraction c;
-  for (Stage* m : g.members) {
-    const Contraction found = contraction_of(*m, {});
-    if (!found.is) continue;
-    if (s) return false;
-    s = m;
-    c = found;
-  }
-  if (!s || !s->limit.empty()) return false;
+  Stage* s = only_contraction(w, g, c);
+  if (!s) return false;
   // Later members over the same axes are merged into one epilogue.
   std::vector<Stage*> epilogue;
   for (Stage* m : g.members) {
-    if (m == s) continue;
-    if (!is_epilogue(w.kernel(), *m, *s)) return false;
-    epilogue.push_back(m);
+    if (m != s) epilogue.push_back(m);
   }
   while (epilogue.size() > 1) {
     Stage *a = epilogue[0], *b = epilogue[1];
@@ -67,32 +145,42 @@ bool schedule_contraction(ScheduleWriter& w, StageGroup& g) {
   std::stable_sort(c.reduced.begin(), c.reduced.end(), [&](const NodeRef& x, const NodeRef& y) {
     return strides_along(w.kernel(), b, x).largest > strides_along(w.kernel(), b, y).largest;
   });
-  const Tile tile = choose_tile(w.target(), static_cast<int>(w.lanes()), extent(c.r),
-                                c.y ? extent(c.y) : 1, extent(c.v), false);
+  const Tile tile = tile_of(w, c);
   Packer packer(w, s, c, tile);
   const bool packs_b = packer.packs_b(), packs_a = packer.packs_a();
-  const TileLoops t = split_tile(w, root, c, tile);
-  const int64_t kc = w.target().l2 / 8 / (tile.nv * w.lanes() * size_of(s->values[0].expr->dtype));
+  const int64_t element = size_of(s->values[0].expr->dtype);
   const std::string batch = batch_loops(w, *root, *s, c);
-  if (root == s && c.reduced.size() == 1 && batch.empty() && !c.y &&
-      extent(c.reduced[0]) >= 2 * kc) {
-    schedule_deep(w, s, c, tile, t, kc);
+  const bool rows_first = rows_go_outside(w, *s, c, tile);
+  // Where a is too large for the cache that it is read from again and again, a block of columns is
+  // walked by each row tile: read in place it then stays in L1, and the panels of a block in L2;
+  // packed it stays in L2, and they in the last cache.
+  const int64_t tile_columns = tile.nv * w.lanes(), depth = depth_of(c) * element;
+  const int64_t cache = packs_a ? w.target().l3 / 4 : w.target().l2;
+  const int64_t block = cache / 4 / depth / tile_columns * tile_columns;
+  if (root == s && c.reduced.size() == 1 && batch.empty() && !c.y && packs_b &&
+      w.target().l3 / 32 < tile_columns * depth) {
+    schedule_deep(w, s, c, tile, split_tile(w, root, c, tile));
     return true;
   }
-  // The loop outside keeps its panel in L1. Where it has few iterations to share out, row tiles go
-  // outside, and panels are a phase of their own.
-  const std::string images = t.y.empty() ? "" : " " + t.y;
-  int64_t leading = (extent(c.v) + tile.nv * w.lanes() - 1) / (tile.nv * w.lanes());
-  if (c.y) leading = (extent(c.y) + tile.ny - 1) / tile.ny;
-  for (const NodeRef& d : s->values[0].dims) {
-    const bool tiled = d.get() == c.v.get() || d.get() == c.r.get() || d.get() == c.y.get();
-    if (!tiled) leading = std::max(leading, extent(d));
+  const bool blocks = packs_b && !rows_first && !c.y && extent(c.r) * depth > cache / 2 &&
+                      (packs_a || tile.mr * depth <= w.target().l1 / 2) &&
+                      block >= 2 * tile_columns && extent(c.v) >= 2 * block;
+  std::string columns;
+  if (blocks) {
+    const std::string v = w.loop(*s, c.v);
+    columns = v + ".b";
+    w.step("split {0} {1} {1}.b {1} {2}", s->name, v, block);
+    if (root != s) w.step("split {0} {1} {1}.b {1} {2}", root->name, v, block);
   }
-  const bool rows_first = leading < 8 && packer.row_tiles() >= 16;
-  const std::string outer =
-      rows_first ? batch + " " + t.r + images + " " + t.v : batch + images + " " + t.v + " " + t.r;
-  const std::string innermost = rows_first ? t.v : t.r;
-  const std::string ks = w.loops(*s, c.reduced);
+  const TileLoops t = split_tile(w, root, c, tile);
+  // The loop outside keeps its panel in L1.
+  const std::string images = t.y.empty() ? "" : " " + t.y;
+  const bool inner_columns = rows_first || blocks;
+  const std::string outer = blocks       ? fmt::format("{} {} {} {}", batch, columns, t.r, t.v)
+                            : rows_first ? batch + " " + t.r + images + " " + t.v
+                                         : batch + images + " " + t.v + " " + t.r;
+  const std::string innermost = inner_columns ? t.v : t.r;
+  const std::string ks = depth_loops(w, *s, c);
   if (root == s) {
     w.step("order {}{}{}{}", s->name, outer, ks, t.inner);
   } else {
@@ -103,12 +191,18 @@ bool schedule_contraction(ScheduleWriter& w, StageGroup& g) {
     const bool seen = s->values[0].slot >= 0 || s->values[0].scope == Scope::Shared;
     if (!seen) w.step("scope {} reg", s->values[0].name);
   }
-  if (packs_b) packer.pack_b({root, rows_first ? "" : t.v, ""});
+  if (packs_b) packer.pack_b({root, rows_first ? "" : blocks ? columns : t.v, ""});
+  if (g.panel) {
+    w.vectorize(g.panel, {}, g.panel->axes);
+    w.step("at {} {} {}", g.panel->name, root->name, t.v);
+  }
   if (packs_a) packer.pack_a({root, "", ""});
   w.parallel(root);
   w.reason(fmt::format("{}: tile of {} rows, {} images and {} vectors; {}{}", s->name, tile.mr,
                        tile.ny, tile.nv,
-                       packs_b ? "panels of b are packed" : "b is read where it lies",
+                       packs_b   ? "panels of b are packed"
+                       : g.panel ? "panels of b are computed where they are read"
+                                 : "b is read where it lies",
                        packs_a ? "; a is packed" : ""));
   return true;
 }

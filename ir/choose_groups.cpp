@@ -300,14 +300,22 @@ Contraction contraction_of(const Stage& s, const std::vector<NodeRef>& fixed) {
   return c;
 }
 
+int64_t depth_of(const Contraction& c) {
+  int64_t depth = 1;
+  for (const NodeRef& k : c.reduced) depth *= extent(k);
+  return depth;
+}
+
 Tile choose_tile(const Target& target, int lanes, int64_t rows, int64_t images, int64_t columns,
-                 bool exact) {
+                 int64_t depth, bool exact) {
   // A k step of a tile: two FMAs a cycle, two loads a cycle, and a little over four cycles of
-  // latency.
-  const auto cycles = [](int64_t m, int64_t y, int64_t x) {
+  // latency. Between two tiles the pipeline drains, for a loop has ended.
+  constexpr double kBetweenTiles = 50;
+  const auto cycles = [&](int64_t m, int64_t y, int64_t x) {
     if (m * y * x == 0) return 0.0;
     const auto tiles = static_cast<double>(m * y * x), loads = static_cast<double>(m + y * x);
-    return std::max({tiles / 2, loads / 2 * 1.02, 4.2});
+    return std::max({tiles / 2, loads / 2 * 1.02, 4.2}) * static_cast<double>(depth) +
+           kBetweenTiles;
   };
   const int registers = target.vector_registers;
   const int64_t vectors = (columns + lanes - 1) / lanes;

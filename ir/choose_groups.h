@@ -17,6 +17,7 @@ struct StageGroup {
   std::vector<Stage*> members;  // in topological order
   std::vector<NodeRef>
       grid;  // axes of the root that every member keeps and is read at; in the root's order
+  Stage* panel = nullptr;  // a stage of another group that is computed inside this one's tiles
   Stage* root() const { return members.back(); }
   bool has(const Stage* s) const;
 };
@@ -59,16 +60,18 @@ struct Contraction {
 /// `fixed`: axes that the surrounding loops hold at one index.
 Contraction contraction_of(const Stage& s, const std::vector<NodeRef>& fixed);
 
-/// Register tile of mr rows, ny image rows and nv vectors, and the predicted cycles for a k step of
-/// the whole index space.
+/// Register tile of mr rows, ny image rows and nv vectors, and the predicted cycles for the whole
+/// index space.
 struct Tile {
   int64_t mr = 1, ny = 1, nv = 1;
   double cycles = 1e300;
 };
-/// Minimises the cycles of rows x images x columns, ragged tiles included. exact: the vectors of a
-/// tile must divide the columns, because the columns are bounded (a triangular axis is trimmed only
-/// if every step divides it).
+/// Minimises the cycles of rows x images x columns with sums of `depth` terms, ragged tiles
+/// included. exact: the vectors of a tile must divide the columns, because the columns are bounded
+/// (a triangular axis is trimmed only if every step divides it).
 Tile choose_tile(const Target& target, int lanes, int64_t rows, int64_t images, int64_t columns,
-                 bool exact);
+                 int64_t depth, bool exact);
+/// Number of terms of each sum.
+int64_t depth_of(const Contraction& c);
 
 }  // namespace lazuli

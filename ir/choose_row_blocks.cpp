@@ -66,7 +66,7 @@ int64_t choose_block(const ScheduleWriter& w, const StageGroup& g,
       const bool rows = r.c.r.get() == block.get();
       const int64_t columns = extent(r.c.v);
       const Tile t = choose_tile(w.target(), static_cast<int>(w.lanes()), rows ? q : extent(r.c.r),
-                                 1, columns, true);
+                                 1, columns, depth_of(r.c), true);
       cycles += t.cycles / static_cast<double>(rows ? q : 1);
     }
     if (n % q) cycles *= 1.06;  // a ragged block is a second copy of the whole body
@@ -106,7 +106,8 @@ void schedule_tile(ScheduleWriter& w, const StageGroup& g, const RowContraction&
   Stage* root = g.root();
   const bool by_rows = r.c.r.get() == block.get();
   const int64_t n = by_rows ? std::min(rows, extent(r.c.r)) : extent(r.c.r);
-  const Tile tile = choose_tile(w.target(), static_cast<int>(w.lanes()), n, 1, extent(r.c.v), true);
+  const Tile tile = choose_tile(w.target(), static_cast<int>(w.lanes()), n, 1, extent(r.c.v),
+                                depth_of(r.c), true);
   Packer packer(w, r.stage, r.c, tile);
   const bool packs_b = packer.packs_b();
   // Loops of the stage that are neither fixed nor of the tile.

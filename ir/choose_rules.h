@@ -77,6 +77,10 @@ struct ScheduleRule {
 
 bool schedule_dot(ScheduleWriter& w, StageGroup& g);
 bool schedule_contraction(ScheduleWriter& w, StageGroup& g);
+/// The stage that the rule for a contraction computes panel by panel, where the panel is read: one
+/// that only this group reads and that costs little next to its use, such as a padded image. Or
+/// null.
+Stage* panel_stage(const ScheduleWriter& w, const StageGroup& g);
 bool schedule_row_blocks(ScheduleWriter& w, StageGroup& g);
 bool schedule_columns(ScheduleWriter& w, StageGroup& g);
 bool schedule_pointwise(ScheduleWriter& w, StageGroup& g);

@@ -1,6 +1,7 @@
 #include "ir/choose_tiles.h"
 
 #include <algorithm>
+#include <numeric>
 
 #include "ir/index.h"
 
@@ -53,7 +54,7 @@ Packer::Packer(ScheduleWriter& w, Stage* s, const Contraction& c, const Tile& ti
   const NodeRef& product = s->values[0].expr;
   b_ = look_at(w.kernel(), product->src[static_cast<size_t>(c.b)], c.v, c.reduced.back());
   a_ = look_at(w.kernel(), product->src[static_cast<size_t>(c.a)], c.r, c.reduced.back());
-  for (const NodeRef& k : c.reduced) depth_ *= extent(k);
+  depth_ = depth_of(c);
 }
 
 int64_t Packer::column_tiles() const {
@@ -71,9 +72,20 @@ bool Packer::packs_b() const {
 }
 
 bool Packer::packs_a() const {
+  // A row that lies together is read nearly as fast where it lies: the copy of an element costs
+  // more than it saves in so many vectors of columns.
+  constexpr int64_t kManyVectors = 110, kWays = 8;
   if (a_.stored) return false;
   if (!a_.plain) return column_tiles() >= 2;
-  return depth_ > 64 && column_tiles() >= 4;
+  if (depth_ <= 64 || column_tiles() < 4) return false;
+  const bool together = a_.along_k.unit > 0 && a_.along_k.other == 0;
+  // Rows at such a distance share lines of L1, and push each other out if they are more than it has
+  // ways.
+  const int64_t way = w_.target().l1 / kWays;
+  const int64_t distance = a_.along_v.largest * size_of(s_->values[0].expr->dtype);
+  const int64_t lines = way / std::gcd(way, distance);
+  const bool collide = (tile_.mr + lines - 1) / lines > kWays - 2;
+  return !together || collide || column_tiles() * tile_.nv * tile_.ny >= kManyVectors;
 }
 
 void Packer::pack_b(const PackPlace& place) {
