@@ -13,6 +13,7 @@
 #include "runtime/probe.h"
 #include "tools/cli/commands.h"
 #include "tools/cli/session.h"
+#include "tools/cli/steps.h"
 #include "tools/cli/work.h"
 #include "tools/cli/workloads.h"
 #include "tools/notation/source.h"
@@ -50,17 +51,6 @@ const Workload* workload_of(const std::string& what) {
   return nullptr;
 }
 
-void refuse_step(const std::string& what) {
-  for (const std::string_view step : steps()) {
-    if (step == what) {
-      user_error(
-          "bench: the workload {} is a step of a model, which is not built yet; `lazuli bench "
-          "--list` lists those that are",
-          what);
-    }
-  }
-}
-
 /// A name alone that is no workload is a slip, since an expression without a call or an input
 /// computes nothing.
 void refuse_unknown_name(const std::string& what) {
@@ -69,6 +59,7 @@ void refuse_unknown_name(const std::string& what) {
   if (!is_name || what.empty() || std::isdigit(static_cast<unsigned char>(what[0])) != 0) return;
   std::vector<std::string_view> names;
   for (const Workload& row : workloads()) names.push_back(row.name);
+  for (const Step& step : steps()) names.push_back(step.name);
   user_error("bench: there is no workload '{}'{}; `lazuli bench --list` lists them", what,
              notation::suggestion(what, names));
 }
@@ -130,9 +121,31 @@ void measure_whole(const Expression& e, notation::Result result, double seconds,
   m.timing = measure([&] { realize(e.evaluate().tensors); }, seconds);
 }
 
+void set_floor(Measured& m, const Roofline& roofline) {
+  const double compute = std::isnan(m.flops) ? 0 : m.flops / (roofline.peak_gflops * 1e9);
+  m.floor_seconds = std::max(compute, m.bytes / (roofline.bandwidth_gbps * 1e9));
+}
+
+/// A step as a user's program takes it: the making of its graphs is in its time.
+Measured measure_step(const Step& step, double seconds, const Roofline& roofline) {
+  Measured m;
+  m.name = step.name;
+  m.whole = true;
+  m.flops = step.flops;
+  m.bytes = step.bytes;
+  const std::function<Tensor()> run = step.build();
+  const auto start = Clock::now();
+  add_sums(run(), m);
+  m.first_seconds = seconds_since(start);
+  m.compile_seconds = std::numeric_limits<double>::quiet_NaN();
+  m.timing = measure([&] { run(); }, seconds);
+  set_floor(m, roofline);
+  return m;
+}
+
 Measured measure_one(const std::string& what, double seconds, const Common& common,
                      Session& session, const Roofline& roofline) {
-  refuse_step(what);
+  if (const Step* const step = find_step(what)) return measure_step(*step, seconds, roofline);
   const Workload* const row = workload_of(what);
   if (row == nullptr) refuse_unknown_name(what);
   Measured m;
@@ -158,8 +171,7 @@ Measured measure_one(const std::string& what, double seconds, const Common& comm
     m.flops = static_cast<double>(row->flops);
     m.bytes = static_cast<double>(row->bytes);
   }
-  const double compute = m.whole ? 0 : m.flops / (roofline.peak_gflops * 1e9);
-  m.floor_seconds = std::max(compute, m.bytes / (roofline.bandwidth_gbps * 1e9));
+  set_floor(m, roofline);
   return m;
 }
 
@@ -215,11 +227,13 @@ void print_table(const std::vector<Measured>& all, Session& session, const Roofl
     const std::string name = m.name.size() > width ? m.name.substr(0, width - 3) + "..." : m.name;
     fmt::print("{:{}}  {:>11} {:>11} {:>8} {:>10} {:>9.2f} {:>6.1f}% {:>8} {:>11}\n", name, width,
                time_text(m.timing.median), time_text(m.timing.min), m.timing.count,
-               m.whole ? "-" : fmt::format("{:.2f}", m.gflops()), m.gbps(), m.percent(),
+               std::isnan(m.flops) ? "-" : fmt::format("{:.2f}", m.gflops()), m.gbps(), m.percent(),
                m.whole ? "-" : fmt::format("{}", m.kernels), time_text(m.first_seconds));
   }
   for (const Measured& m : all) {
-    if (m.whole) {
+    if (find_step(m.name) != nullptr) {
+      fmt::print("{}: timed as a whole, with the making of its graphs\n", m.name);
+    } else if (m.whole) {
       fmt::print(
           "{}: values are asked for on the way; timed as a whole, with the making of its graphs\n",
           m.name);
@@ -233,7 +247,8 @@ void print_table(const std::vector<Measured>& all, Session& session, const Roofl
 
 void print_list() {
   for (const Workload& row : workloads()) fmt::print("{:28} {}\n", row.name, row.expression);
-  fmt::print("not built yet: {}\n", fmt::join(steps(), " "));
+  fmt::print("steps of models:\n");
+  for (const Step& step : steps()) fmt::print("{:28} {}\n", step.name, step.what);
 }
 
 }  // namespace

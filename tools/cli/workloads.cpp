@@ -7,11 +7,6 @@
 namespace lazuli::cli {
 namespace {
 
-// Steps of models, which are more than one expression.
-constexpr std::array<std::string_view, 8> kSteps{
-    "tiny_adam",      "mlp_sgd",        "mlp_adam",         "cnn_adam",
-    "gpt_nano_adamw", "gpt2_block_fwd", "gpt2_prefill_128", "gpt2_decode"};
-
 // clang-format off
 constexpr std::array<Workload, 52> kWorkloads{{
     // name, expression, operations (a multiply-add is two), bytes (inputs read once, outputs written once)
@@ -74,9 +69,6 @@ constexpr std::array<Workload, 52> kWorkloads{{
 
 std::span<const Workload> workloads() {
   return kWorkloads;
-}
-std::span<const std::string_view> steps() {
-  return kSteps;
 }
 
 const Workload* find_workload(std::string_view name) {

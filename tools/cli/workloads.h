@@ -18,7 +18,4 @@ std::span<const Workload> workloads();
 /// The row of this name, or null.
 const Workload* find_workload(std::string_view name);
 
-/// Names of workloads that are training or inference steps of a model, not one expression.
-std::span<const std::string_view> steps();
-
 }  // namespace lazuli::cli

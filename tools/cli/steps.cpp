@@ -1,0 +1,245 @@
+#include "tools/cli/steps.h"
+
+#include <cmath>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "nn/lazuli.h"
+
+namespace lazuli::cli {
+namespace {
+
+using Run = std::function<Tensor()>;
+
+Tensor random(const Shape& shape, double scale = 0.05) {
+  return randn(shape) * scale;
+}
+
+// ---- training
+
+// One step of `optimizer` on `loss` after the other.
+template <typename Optimizer>
+Run train(std::vector<Tensor> parameters, double rate, std::function<Tensor()> loss) {
+  for (Tensor& p : parameters) {
+    p.realize();
+    p.requires_grad_();
+  }
+  auto optimizer = std::make_shared<Optimizer>(std::move(parameters), rate);
+  return [optimizer, loss = std::move(loss)] { return full({}, optimizer->step(loss())); };
+}
+
+// Weight and bias of each layer between the sizes.
+std::vector<Tensor> mlp(std::initializer_list<int64_t> sizes) {
+  std::vector<Tensor> out;
+  for (auto in = sizes.begin(); in + 1 != sizes.end(); ++in) {
+    out.push_back(random({in[0], in[1]}, 1 / std::sqrt(static_cast<double>(in[0]))));
+    out.push_back(zeros({in[1]}));
+  }
+  return out;
+}
+
+Tensor dense(const Tensor& x, const Tensor& weight, const Tensor& bias) {
+  return matmul(x, weight) + bias;
+}
+
+Run tiny_adam() {
+  const std::vector<Tensor> p = mlp({2, 16, 16, 1});
+  const Tensor x = randn({100, 2}).realize(), y = randn({100, 1}).realize();
+  return train<nn::Adam>(p, 1e-4, [=] {
+    const Tensor h = tanh(dense(tanh(dense(x, p[0], p[1])), p[2], p[3]));
+    return mse_loss(dense(h, p[4], p[5]), y);
+  });
+}
+
+template <typename Optimizer>
+Run mlp_step(double rate) {
+  const std::vector<Tensor> p = mlp({784, 512, 10});
+  const Tensor x = randn({128, 784}).realize(), y = randint(0, 10, {128}).realize();
+  return train<Optimizer>(
+      p, rate, [=] { return cross_entropy(dense(relu(dense(x, p[0], p[1])), p[2], p[3]), y); });
+}
+
+Run cnn_adam() {
+  const std::vector<Tensor> p = {random({8, 1, 3, 3}, 0.3),  zeros({8}),
+                                 random({16, 8, 3, 3}, 0.1), zeros({16}),
+                                 random({400, 10}),          zeros({10})};
+  const Tensor x = randn({64, 1, 28, 28}).realize(), y = randint(0, 10, {64}).realize();
+  return train<nn::Adam>(p, 1e-4, [=] {
+    Tensor h = max_pool2d(relu(conv2d(x, p[0], p[1])), 2);
+    h = max_pool2d(relu(conv2d(h, p[2], p[3])), 2);
+    return cross_entropy(dense(flatten(h, 1), p[4], p[5]), y);
+  });
+}
+
+// ---- GPT-2 (Radford et al., "Language Models are Unsupervised Multitask Learners", 2019)
+
+struct Block {
+  Tensor norm1, shift1, qkv, qkv_bias, out, out_bias;
+  Tensor norm2, shift2, up, up_bias, down, down_bias;
+
+  explicit Block(int64_t c)
+      : norm1(ones({c})),
+        shift1(zeros({c})),
+        qkv(random({c, 3 * c})),
+        qkv_bias(zeros({3 * c})),
+        out(random({c, c})),
+        out_bias(zeros({c})),
+        norm2(ones({c})),
+        shift2(zeros({c})),
+        up(random({c, 4 * c})),
+        up_bias(zeros({4 * c})),
+        down(random({4 * c, c})),
+        down_bias(zeros({c})) {}
+
+  std::vector<Tensor> parameters() const {
+    return {norm1, shift1, qkv, qkv_bias, out,  out_bias,
+            norm2, shift2, up,  up_bias,  down, down_bias};
+  }
+};
+
+struct Gpt {
+  int64_t heads, width;
+  Tensor tokens, places, norm, shift;
+  std::vector<Block> blocks;
+
+  Gpt(int64_t layers, int64_t h, int64_t c, int64_t symbols, int64_t length)
+      : heads(h),
+        width(c),
+        tokens(random({symbols, c})),
+        places(random({length, c})),
+        norm(ones({c})),
+        shift(zeros({c})) {
+    for (int64_t i = 0; i < layers; i++) blocks.emplace_back(c);
+    for (Tensor& p : parameters()) p.realize();
+  }
+
+  std::vector<Tensor> parameters() const {
+    std::vector<Tensor> out = {tokens, places, norm, shift};
+    for (const Block& b : blocks) {
+      const std::vector<Tensor> more = b.parameters();
+      out.insert(out.end(), more.begin(), more.end());
+    }
+    return out;
+  }
+
+  // Query, key and value of x (batch, length, width), each (batch, heads, length, width / heads).
+  std::vector<Tensor> project(const Block& b, const Tensor& x) const {
+    const int64_t batch = x.size(0), length = x.size(1);
+    const Tensor h = dense(layer_norm(x, {width}, b.norm1, b.shift1), b.qkv, b.qkv_bias);
+    std::vector<Tensor> out;
+    for (const Tensor& part : split(h, width, 2)) {
+      out.push_back(transpose(reshape(part, {batch, length, heads, width / heads}), 1, 2));
+    }
+    return out;
+  }
+
+  // The rest of a block, from what its attention gives.
+  Tensor finish(const Block& b, const Tensor& x, const Tensor& attended) const {
+    const Tensor y = reshape(transpose(attended, 1, 2), x.shape());
+    const Tensor z = x + dense(y, b.out, b.out_bias);
+    const Tensor h =
+        gelu(dense(layer_norm(z, {width}, b.norm2, b.shift2), b.up, b.up_bias), "tanh");
+    return z + dense(h, b.down, b.down_bias);
+  }
+
+  Tensor forward(Tensor x) const {
+    for (const Block& b : blocks) {
+      const std::vector<Tensor> p = project(b, x);
+      x = finish(b, x, scaled_dot_product_attention(p[0], p[1], p[2], {}, 0.0, true));
+    }
+    return x;
+  }
+
+  Tensor logits(const Tensor& x) const {
+    return matmul(layer_norm(x, {width}, norm, shift), tokens.mT());
+  }
+};
+
+Run gpt_nano_adamw() {
+  const auto model = std::make_shared<const Gpt>(3, 3, 48, 65, 64);
+  const Tensor x = randint(0, 65, {32, 64}).realize(), y = randint(0, 65, {32, 64}).realize();
+  return train<nn::AdamW>(model->parameters(), 1e-4, [=] {
+    const Tensor h = model->forward(embedding(x, model->tokens) + model->places);
+    return cross_entropy(reshape(model->logits(h), {-1, 65}), flatten(y));
+  });
+}
+
+Run gpt2_block_fwd() {
+  const auto model = std::make_shared<const Gpt>(1, 12, 768, 8, 8);
+  const Tensor x = randn({1, 512, 768}).realize();
+  return [=] { return model->forward(x).realize(); };
+}
+
+std::shared_ptr<const Gpt> gpt2() {
+  return std::make_shared<const Gpt>(12, 12, 768, 50257, 1024);
+}
+
+Run gpt2_prefill() {
+  const auto model = gpt2();
+  const Tensor ids = randint(0, 50257, {1, 128}).realize();
+  return [=] {
+    const Tensor x = embedding(ids, model->tokens) + narrow(model->places, 0, 0, 128);
+    return model->logits(narrow(model->forward(x), 1, 127, 1)).realize();
+  };
+}
+
+// One token after 128 others, whose keys and values are kept in arrays of 1,024 rows.
+Run gpt2_decode() {
+  constexpr int64_t kPlace = 128;
+  const auto model = gpt2();
+  const auto caches = std::make_shared<std::vector<Tensor>>();
+  for (size_t i = 0; i < 2 * model->blocks.size(); i++) {
+    caches->push_back(zeros({1, 12, 1024, 64}).realize());
+  }
+  const Tensor token = full({1, 1}, 5, DType::I64).realize();
+  return [=] {
+    Tensor x = embedding(token, model->tokens) + narrow(model->places, 0, kPlace, 1);
+    for (size_t i = 0; i < model->blocks.size(); i++) {
+      const std::vector<Tensor> p = model->project(model->blocks[i], x);
+      Tensor past[2];
+      for (size_t c = 0; c < 2; c++) {
+        Tensor& cache = (*caches)[2 * i + c];
+        cache.set_({Slice{}, Slice{}, Slice{kPlace, kPlace + 1}}, p[c + 1]);
+        past[c] = narrow(cache, 2, 0, kPlace + 1);
+      }
+      x = model->finish(model->blocks[i], x, scaled_dot_product_attention(p[0], past[0], past[1]));
+    }
+    const Tensor logits = model->logits(x);
+    std::vector<Tensor> all = *caches;
+    all.push_back(logits);
+    realize(all);
+    return logits;
+  };
+}
+
+constexpr Step kSteps[] = {
+    {"tiny_adam", "perceptron 2-16-16-1, tanh, squared error, 100 rows, Adam", 2e5, 0, tiny_adam},
+    {"mlp_sgd", "perceptron 784-512-10, ReLU, cross entropy, 128 rows, SGD", 2.095e8, 5e6,
+     [] { return mlp_step<nn::SGD>(1e-3); }},
+    {"mlp_adam", "the same, Adam", 2.095e8, 1.2e7, [] { return mlp_step<nn::Adam>(1e-4); }},
+    {"cnn_adam", "two 3x3 convolutions with pooling, dense 10, 64 images of 28x28, Adam", 6.6e7,
+     8e6, cnn_adam},
+    {"gpt_nano_adamw", "GPT of 3 layers, 3 heads, 48 wide, 32 rows of 64 tokens, AdamW", 1.3e9, 0,
+     gpt_nano_adamw},
+    {"gpt2_block_fwd", "one block of GPT-2, 512 tokens", 7.65e9, 3.2e7, gpt2_block_fwd},
+    {"gpt2_prefill_128", "GPT-2 of 124 million, 128 tokens, logits of the last", 2.19e10, 5e8,
+     gpt2_prefill},
+    {"gpt2_decode", "the same, one token after 128 that are cached", 2.5e8, 4.97e8, gpt2_decode},
+};
+
+}  // namespace
+
+std::span<const Step> steps() {
+  return kSteps;
+}
+
+const Step* find_step(std::string_view name) {
+  for (const Step& row : kSteps) {
+    if (row.name == name) return &row;
+  }
+  return nullptr;
+}
+
+}  // namespace lazuli::cli
