@@ -187,7 +187,7 @@ Tensor stack(const std::vector<Tensor>& tensors, int64_t dim) {
   for (const Tensor& t : tensors) {
     require(t.shape() == tensors[0].shape(), "stack: shapes {} and {} differ",
             to_string(tensors[0].shape()), to_string(t.shape()));
-    parts.push_back(unsqueeze(t, check_axis("stack", dim, t.dim() + 1)));
+    parts.push_back(unsqueeze(t, check_new_axis("stack", dim, t.dim())));
   }
   return cat(parts, check_axis("stack", dim, parts[0].dim()));
 }

@@ -81,9 +81,13 @@ Tensor product(std::string_view op, const Tensor& a, const Tensor& b) {
           to_string(sb));
   const int64_t ka = sa.back(), kb = sb.size() == 1 ? sb[0] : sb[sb.size() - 2];
   if (ka != kb) {
-    const bool fits = sb.size() >= 2 && sb.back() == ka;
+    const bool b_fits = sb.size() >= 2 && sb.back() == ka;
+    const bool a_fits = sa.size() >= 2 && sa[sa.size() - 2] == kb;
     user_error("{}: inner sizes differ: {} @ {} has {} and {}{}", op, to_string(sa), to_string(sb),
-               ka, kb, fits ? "; did you mean b.mT()?" : "");
+               ka, kb,
+               b_fits   ? "; did you mean b.mT()?"
+               : a_fits ? "; did you mean a.mT()?"
+                        : "");
   }
   for (size_t i = 3; i <= std::min(sa.size(), sb.size()); i++) {
     const int64_t m = sa[sa.size() - i], n = sb[sb.size() - i];

@@ -112,7 +112,7 @@ Tensor squeeze(const Tensor& x, const std::optional<Dims>& dims) {
 }
 
 Tensor unsqueeze(const Tensor& x, int64_t dim) {
-  const int64_t axis = check_axis("unsqueeze", dim, x.dim() + 1);
+  const int64_t axis = check_new_axis("unsqueeze", dim, x.dim());
   Shape shape = x.shape();
   shape.insert(shape.begin() + axis, 1);
   check_shape("unsqueeze", shape);

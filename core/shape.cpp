@@ -51,6 +51,15 @@ int64_t check_axis(std::string_view op, int64_t axis, int64_t rank) {
   return axis < 0 ? axis + r : axis;
 }
 
+int64_t check_new_axis(std::string_view op, int64_t axis, int64_t rank) {
+  if (axis < -rank - 1 || axis > rank) {
+    user_error(
+        "{}: axis {} is no place for a new axis of a tensor of rank {}; it must lie in [{}, {}]",
+        op, axis, rank, -rank - 1, rank);
+  }
+  return axis < 0 ? axis + rank + 1 : axis;
+}
+
 Ints check_axes(std::string_view op, std::span<const int64_t> axes, int64_t rank) {
   Ints out;
   if (axes.empty()) {

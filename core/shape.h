@@ -28,6 +28,8 @@ void check_shape(std::string_view op, std::span<const int64_t> shape);
 
 /// `axis` in [-rank, rank) as an index in [0, rank); UserError otherwise. A rank of 0 accepts -1 and 0, as PyTorch does.
 int64_t check_axis(std::string_view op, int64_t axis, int64_t rank);
+/// The same for a new axis of a tensor that has `rank` axes: one more place than there are axes.
+int64_t check_new_axis(std::string_view op, int64_t axis, int64_t rank);
 
 /// Distinct axes, sorted; an empty list means all of them.
 Ints check_axes(std::string_view op, std::span<const int64_t> axes, int64_t rank);

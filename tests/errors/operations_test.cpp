@@ -78,7 +78,8 @@ TEST_CASE("axes that do not exist are refused with the values") {
        },
        "permute: axis 0 appears twice in (0, 0)"},
       {[] { unsqueeze(f32({2}), 3); },
-       "unsqueeze: axis 3 is out of range for rank 2; it must lie in [-2, 1]"},
+       "unsqueeze: axis 3 is no place for a new axis of a tensor of rank 1; it must lie in [-2, "
+       "1]"},
       {[] {
          cat({f32({2}), f32({2})}, 1);
        },
@@ -108,7 +109,7 @@ TEST_CASE("axes that do not exist are refused with the values") {
        },
        "roll: 2 shifts were given for 1 dims"},
       {[] { stack({f32({2})}, 2); },
-       "stack: axis 2 is out of range for rank 2; it must lie in [-2, 1]"},
+       "stack: axis 2 is no place for a new axis of a tensor of rank 1; it must lie in [-2, 1]"},
       {[] { glu(f32({3})); }, "glu: dimension 0 of shape (3,) has the odd size 3; it must be even"},
   });
 }

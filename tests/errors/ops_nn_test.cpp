@@ -11,7 +11,11 @@ TEST_CASE("products whose shapes do not fit are refused with the sizes") {
       {[] {
          matmul(f32({2, 3}), f32({2, 2}));
        },
-       "matmul: inner sizes differ: (2, 3) @ (2, 2) has 3 and 2"},
+       "matmul: inner sizes differ: (2, 3) @ (2, 2) has 3 and 2; did you mean a.mT()?"},
+      {[] {
+         matmul(f32({2, 3}), f32({4, 2}));
+       },
+       "matmul: inner sizes differ: (2, 3) @ (4, 2) has 3 and 4"},
       {[] {
          matmul(f32({2, 3}), f32({4, 3}));
        },

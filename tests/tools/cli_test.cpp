@@ -143,7 +143,18 @@ TEST_CASE("a user's mistake ends with status 2 and says what was not accepted") 
       {{"rnu"},
        "there is no subcommand 'rnu'; did you mean 'run'?; expected one of run, dump, explain, "
        "bench, check, train, info, cache\n"},
-      {{"run"}, "expression is required\n"},
+      {{"--seed", "3"},
+       "a subcommand is missing; expected one of run, dump, explain, bench, check, train, info, "
+       "cache\n"},
+      {{"--devise", "cpu", "info"}, "info has no option --devise; did you mean '--device'?\n"},
+      {{"run"}, "an expression is missing, as in: lazuli run 'softmax(x:f32[4], -1)'\n"},
+      {{"run", "x:f32[2]", "+", "1"},
+       "run: '+' is one argument too many; an expression with blanks is quoted\n"},
+      {{"run", "softmax"},
+       "'softmax' is a function; call it as softmax(input, dim, dtype=None)\n"
+       "  line 1: softmax\n"
+       "          ^\n"},
+      {{"run", "x:f32[2]", "--seed"}, "--seed: expected a value after it\n"},
       {{"run", "x:f32[2", "--seed", "1"},
        "expected ',' or ']' in the shape of x, found the end of the text\n  line 1: x:f32[2\n      "
        "           ^\n"},
@@ -151,7 +162,12 @@ TEST_CASE("a user's mistake ends with status 2 and says what was not accepted") 
       {{"run", "-x:f32[2]"},
        "run has no option -x:f32[2]; an expression that begins with - goes behind --, as in: "
        "lazuli run -- '-x:f32[2]'\n"},
-      {{"run", "x:f32[2]", "--seed", "abc"}, "Could not convert: --seed = abc\n"},
+      {{"run", "x:f32[2]", "--seed", "abc"},
+       "--seed: expected an integer from 0 to 2^64 - 1, found 'abc'\n"},
+      {{"run", "x:f32[2]", "--seed", "-1"},
+       "--seed: expected an integer from 0 to 2^64 - 1, found '-1'\n"},
+      {{"run", "x:f32[2]", "--threads", "1.5"}, "--threads: expected an integer, found '1.5'\n"},
+      {{"bench", "matmul_64", "--seconds", "1s"}, "--seconds: expected a number, found '1s'\n"},
       {{"run", "x:f32[2]", "--device", "gpu"},
        "device: 'gpu' is not known; use one of cpu, reference, opencl\n"},
       {{"run", "x:f32[2]", "--precision", "hihg"},
@@ -164,7 +180,11 @@ TEST_CASE("a user's mistake ends with status 2 and says what was not accepted") 
        "--output: 'x.txt' ends with neither .npy nor .npz\n"},
       {{"run", "@/nowhere"},
        "the file '/nowhere' cannot be read; expected @FILE with an expression in it\n"},
-      {{"dump"}, "dump: expected an expression\n"},
+      {{"dump"}, "an expression is missing, as in: lazuli run 'softmax(x:f32[4], -1)'\n"},
+      {{"train", ""}, "train: expected the name of a model; `lazuli train --list` lists them\n"},
+      {{"train", "digit"},
+       "train: there is no model 'digit'; did you mean 'digits'?; `lazuli train --list` lists "
+       "them\n"},
       {{"dump", "x:f32[2]", "--stage", "grahp"},
        "--stage: expected graph, fusion, kernel, schedule, program, llvm, asm, opencl, plan, found "
        "'grahp'; did you mean 'graph'?\n"},

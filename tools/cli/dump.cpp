@@ -125,7 +125,6 @@ int dump(const DumpOptions& options, const Common& common) {
     for (const std::string& name : target_names()) fmt::print("{}\n", name);
     return kDone;
   }
-  require(!options.expression.empty(), "dump: expected an expression");
   const StageRow* const stage = options.stage.empty() ? nullptr : &find_stage(options.stage);
   Session session(common);
   const Expression e = load_expression(options.expression, common);

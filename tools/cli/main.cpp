@@ -3,8 +3,8 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
-#include <cctype>
 #include <cerrno>
+#include <charconv>
 #include <cstdio>
 #include <cstring>
 #include <functional>
@@ -18,10 +18,28 @@ namespace {
 
 constexpr const char* kExpressionHelp = "an expression of the notation, or @FILE";
 
+/// An option that holds a number. UserError for what is none, or does not fit.
+template <typename T>
+void add_number(CLI::App& app, const std::string& name, T& value, const char* help) {
+  app.add_option_function<std::string>(
+      name,
+      [name, &value](const std::string& text) {
+        const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+        if (error == std::errc() && end == text.data() + text.size()) return;
+        const char* const wanted = std::is_floating_point_v<T> ? "a number"
+                                   : std::is_signed_v<T>       ? "an integer"
+                                                               : "an integer from 0 to 2^64 - 1";
+        user_error("{}: expected {}, found '{}'", name, wanted, text);
+      },
+      help);
+}
+
 void add_common(CLI::App& app, Common& common) {
+  app.allow_extras();  // refused below, in words of our own
+  app.option_defaults()->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
   app.add_option("--device", common.device, "cpu, reference or opencl[:N]");
-  app.add_option("--threads", common.threads, "threads of the CPU device");
-  app.add_option("--seed", common.seed, "of what fills the inputs and of random functions");
+  add_number(app, "--threads", common.threads, "threads of the CPU device");
+  add_number(app, "--seed", common.seed, "of what fills the inputs and of random functions");
   app.add_option("--precision", common.precision, "of f32 products: highest, high or medium");
   app.add_option("--winograd", common.winograd, "auto or off");
   app.add_option("--input", common.inputs, "name=file.npy, for an input of the expression")
@@ -56,7 +74,7 @@ CLI::App* add_command(CLI::App& app, CommandLine& line, const char* name, const 
 void describe_commands(CLI::App& app, CommandLine& line) {
   CLI::App* run_command = add_command(app, line, "run", "print or write the value of an expression",
                                       [&line] { return run(line.run, line.common); });
-  run_command->add_option("expression", line.run.expression, kExpressionHelp)->required();
+  run_command->add_option("expression", line.run.expression, kExpressionHelp);
   run_command->add_option("--output", line.run.output, "write the value to a .npy or .npz file");
 
   CLI::App* dump_command = add_command(app, line, "dump", "print a stage of the compiler",
@@ -73,19 +91,20 @@ void describe_commands(CLI::App& app, CommandLine& line) {
   CLI::App* explain_command =
       add_command(app, line, "explain", "say what every kernel holds, why, and what bounds it",
                   [&line] { return explain(line.explain, line.common); });
-  explain_command->add_option("expression", line.explain.expression, kExpressionHelp)->required();
+  explain_command->add_option("expression", line.explain.expression, kExpressionHelp);
 
   CLI::App* bench_command = add_command(app, line, "bench", "measure an expression or a workload",
                                         [&line] { return bench(line.bench, line.common); });
-  bench_command->add_option("what", line.bench.what, "expressions or names of workloads");
-  bench_command->add_option("--seconds", line.bench.seconds, "how long to repeat, 1 by default");
+  bench_command->add_option("what", line.bench.what, "expressions or names of workloads")
+      ->take_all();
+  add_number(*bench_command, "--seconds", line.bench.seconds, "how long to repeat, 1 by default");
   bench_command->add_flag("--list", line.bench.list, "list the workloads");
   bench_command->add_flag("--cold", line.common.cold, "ignore the disk cache");
 
   CLI::App* check_command = add_command(
       app, line, "check", "compare devices with the reference, gradients with differences",
       [&line] { return check(line.check, line.common); });
-  check_command->add_option("expression", line.check.expression, kExpressionHelp)->required();
+  check_command->add_option("expression", line.check.expression, kExpressionHelp);
 
   CLI::App* train_command = add_command(app, line, "train", "train a shipped model",
                                         [&line] { return train(line.train, line.common); });
@@ -98,61 +117,65 @@ void describe_commands(CLI::App& app, CommandLine& line) {
               []() -> int { user_error("cache: the subcommand is not built yet"); });
 }
 
-/// A first argument that is no subcommand and no option gets the nearest one.
-void refuse_unknown_command(const CLI::App& app, int argc, char** argv) {
-  if (argc > 1 && argv[1][0] == '-') return;
+std::vector<std::string> option_names(const CLI::App& app) {
   std::vector<std::string> names;
-  for (const CLI::App* command : app.get_subcommands(nullptr)) names.push_back(command->get_name());
-  if (argc < 2) user_error("a subcommand is missing; expected one of {}", fmt::join(names, ", "));
-  const std::string_view written = argv[1];
-  if (std::find(names.begin(), names.end(), written) != names.end()) return;
-  const std::vector<std::string_view> views(names.begin(), names.end());
-  user_error("there is no subcommand '{}'{}; expected one of {}", written,
-             notation::suggestion(written, views), fmt::join(names, ", "));
-}
-
-/// An option that the subcommand does not have gets the nearest one.
-void refuse_unknown_options(const CLI::App& app, int argc, char** argv) {
-  if (argc < 2 || argv[1][0] == '-') return;
-  const CLI::App* const command = app.get_subcommand(argv[1]);
-  std::vector<std::string> names;
-  for (const CLI::Option* option : command->get_options()) {
+  for (const CLI::Option* option : app.get_options()) {
     for (const std::string& name : option->get_lnames()) names.push_back("--" + name);
   }
-  for (int i = 2; i < argc && std::string_view(argv[i]) != "--"; ++i) {
-    const std::string_view argument = argv[i];
-    const std::string_view name = argument.substr(0, argument.find('='));
-    const bool is_word =
-        argument.size() > 1 && std::isdigit(static_cast<unsigned char>(argument[1])) == 0;
-    if (argument.starts_with('-') && is_word && argument[1] != '-' && argument != "-h") {
+  return names;
+}
+
+std::string nearest(std::string_view word, const std::vector<std::string>& known) {
+  return notation::suggestion(word, std::vector<std::string_view>(known.begin(), known.end()));
+}
+
+/// What found no place: an option or a subcommand that is not there, or one argument too many.
+void refuse_unknown(const CLI::App& app, const CommandLine& line) {
+  std::vector<std::string> rest = app.remaining(true);
+  std::erase(rest, "--");
+  const CLI::App& scope = line.action ? *app.get_subcommands()[0] : app;
+  for (const std::string& argument : rest) {
+    if (!argument.starts_with('-')) continue;
+    if (!argument.starts_with("--")) {
       user_error(
           "{} has no option {}; an expression that begins with - goes behind --, as in: lazuli run "
           "-- '-x:f32[2]'",
-          argv[1], argument);
+          scope.get_name(), argument);
     }
-    if (!name.starts_with("--") || std::find(names.begin(), names.end(), name) != names.end())
-      continue;
-    const std::vector<std::string_view> views(names.begin(), names.end());
-    user_error("{} has no option {}{}", argv[1], name, notation::suggestion(name, views));
+    const std::string name = argument.substr(0, argument.find('='));
+    user_error("{} has no option {}{}", scope.get_name(), name, nearest(name, option_names(scope)));
   }
+  if (&scope == &app) {
+    std::vector<std::string> names;
+    for (const CLI::App* command : app.get_subcommands(nullptr)) {
+      names.push_back(command->get_name());
+    }
+    if (rest.empty())
+      user_error("a subcommand is missing; expected one of {}", fmt::join(names, ", "));
+    user_error("there is no subcommand '{}'{}; expected one of {}", rest[0],
+               nearest(rest[0], names), fmt::join(names, ", "));
+  }
+  require(rest.empty(), "{}: '{}' is one argument too many; an expression with blanks is quoted",
+          scope.get_name(), rest.empty() ? "" : rest[0]);
 }
 
 int run_command_line(int argc, char** argv) {
   CLI::App app("lazuli: a lazy-graph JIT tensor compiler", "lazuli");
   app.set_version_flag("--version", std::string("lazuli ") + LAZULI_VERSION);
-  app.require_subcommand(1);
   CommandLine line;
   add_common(app, line.common);
   describe_commands(app, line);
-  refuse_unknown_command(app, argc, argv);
-  refuse_unknown_options(app, argc, argv);
   try {
     app.parse(argc, argv);
   } catch (const CLI::Success& success) {
     return app.exit(success);
+  } catch (const CLI::ArgumentMismatch& error) {
+    const std::string_view text = error.what();
+    user_error("{}: expected a value after it", text.substr(0, text.find(':')));
   } catch (const CLI::ParseError& error) {
     throw UserError(error.what());
   }
+  refuse_unknown(app, line);
   return line.action();
 }
 

@@ -39,6 +39,7 @@ std::string expression_text(const std::string& text) {
 }
 
 Expression load_expression(const std::string& text, const Common& common) {
+  require(!text.empty(), "an expression is missing, as in: lazuli run 'softmax(x:f32[4], -1)'");
   Expression e;
   e.options.seed = common.seed;
   e.program = notation::parse(expression_text(text));

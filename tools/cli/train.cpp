@@ -35,6 +35,8 @@ int train(const TrainOptions& options, const Common& common) {
     for (const Model& model : kModels) fmt::print("{:12} {}\n", model.name, model.what);
     return kDone;
   }
+  require(!options.name.empty(),
+          "train: expected the name of a model; `lazuli train --list` lists them");
   require_model(options.name);
   Session session(common);
   nn::TrainOptions training;

@@ -117,7 +117,8 @@ class Evaluator {
     } catch (const PlacedError&) {
       throw;
     } catch (const UndeclaredWord& error) {
-      const std::string near = suggestion(error.word, known_names());
+      const bool is_function = !find_functions(error.word).empty();
+      const std::string near = is_function ? "" : suggestion(error.word, known_names());
       fail_at(program_.text, error.place.value_or(place),
               near.empty() ? error.what()
                            : fmt::format("'{}' is no input and no variable{}", error.word, near));

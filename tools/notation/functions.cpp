@@ -31,6 +31,15 @@ std::optional<Value> literal(const Expr& e) {
 
 namespace {
 
+std::string undeclared(const std::string& word) {
+  const auto rows = find_functions(word);
+  if (!rows.empty())
+    return fmt::format("'{}' is a function; call it as {}", word, rows[0]->signature);
+  return fmt::format(
+      "'{}' is no input and no variable; declare it where it is first met, as {}:f32[...]", word,
+      word);
+}
+
 struct Table {
   std::vector<Function> rows;
   std::multimap<std::string_view, const Function*> by_name;
@@ -276,12 +285,7 @@ std::vector<Function> join_rows(std::vector<std::vector<Function>> parts) {
 }
 
 UndeclaredWord::UndeclaredWord(const std::string& word, std::optional<size_t> place)
-    : ArgumentError(
-          fmt::format(
-              "'{}' is no input and no variable; declare it where it is first met, as {}:f32[...]",
-              word, word),
-          place),
-      word(word) {}
+    : ArgumentError(undeclared(word), place), word(word) {}
 
 const std::vector<Function>& all_functions() {
   return table().rows;
