@@ -31,8 +31,9 @@ std::array<Tensor, N> grad(const Tensor& y, const Tensor (&xs)[N]) {
   return out;
 }
 
-/// Value and gradients of a function of tensors that returns a scalar.
+/// A function of tensors that returns a scalar.
 using ScalarFunction = Function<Tensor(const std::vector<Tensor>&)>;
+/// f(xs), and its gradients.
 std::pair<Tensor, std::vector<Tensor>> value_and_grad(const ScalarFunction& f, const std::vector<Tensor>& xs);
 
 /// Transposed Jacobian of y with respect to each x, times v (of the shape of y).
@@ -48,13 +49,14 @@ Tensor jvp(const Tensor& y, std::span<const Tensor> xs, std::span<const Tensor> 
 /// (item(), masked_select(), unique(), ...): UserError.
 std::vector<Tensor> vmap(const Function<std::vector<Tensor>(const std::vector<Tensor>&)>& f,
                          const std::vector<Tensor>& xs, int64_t in_dim = 0);
+/// The same of one input and one result.
 Tensor vmap(const Function<Tensor(const Tensor&)>& f, const Tensor& x, int64_t in_dim = 0);
 
 /// Collects d y / d leaf into the .grad of every requires_grad leaf below y, adding to what is there. Lazy: nothing is computed.
 void backward(const Tensor& y, const std::optional<Tensor>& gradient = std::nullopt);
 
-/// `value` with a gradient of the user's own: `vjp(cotangent)` returns one tensor for each of `inputs`.
 using VjpFunction = Function<std::vector<Tensor>(const Tensor& cotangent)>;
+/// `value` with a gradient of the user's own: `vjp(cotangent)` returns one tensor for each of `inputs`.
 Tensor custom_vjp(const Tensor& value, const std::vector<Tensor>& inputs, VjpFunction vjp);
 
 /// f(xs), whose interior is not kept for the backward pass but computed there again.
@@ -68,6 +70,7 @@ std::vector<NodeRef> pull_back(std::span<const NodeRef> outputs, std::span<const
 
 /// One row: the op, and the cotangents of its sources from its own (null: none). No row: no gradient passes the op.
 using GradientRule = std::vector<NodeRef> (*)(const NodeRef& out, const NodeRef& cotangent);
+/// The row of an op; null if there is none.
 GradientRule gradient_rule(Op op);
 /// Whether an op passes gradients to at least one source.
 bool is_differentiable(Op op);

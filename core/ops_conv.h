@@ -39,9 +39,11 @@ using OptionalTensor = std::optional<Tensor>;
 Tensor conv1d(const Tensor& x, const Tensor& weight, const OptionalTensor& bias = {},
               const Sizes& stride = 1, const Padding& padding = 0, const Sizes& dilation = 1,
               int64_t groups = 1);
+/// The same over two spatial axes.
 Tensor conv2d(const Tensor& x, const Tensor& weight, const OptionalTensor& bias = {},
               const Sizes& stride = 1, const Padding& padding = 0, const Sizes& dilation = 1,
               int64_t groups = 1);
+/// The same over three spatial axes.
 Tensor conv3d(const Tensor& x, const Tensor& weight, const OptionalTensor& bias = {},
               const Sizes& stride = 1, const Padding& padding = 0, const Sizes& dilation = 1,
               int64_t groups = 1);
@@ -52,10 +54,12 @@ Tensor conv_transpose1d(const Tensor& x, const Tensor& weight, const OptionalTen
                         const Sizes& stride = 1, const Sizes& padding = 0,
                         const Sizes& output_padding = 0, int64_t groups = 1,
                         const Sizes& dilation = 1);
+/// The same over two spatial axes.
 Tensor conv_transpose2d(const Tensor& x, const Tensor& weight, const OptionalTensor& bias = {},
                         const Sizes& stride = 1, const Sizes& padding = 0,
                         const Sizes& output_padding = 0, int64_t groups = 1,
                         const Sizes& dilation = 1);
+/// The same over three spatial axes.
 Tensor conv_transpose3d(const Tensor& x, const Tensor& weight, const OptionalTensor& bias = {},
                         const Sizes& stride = 1, const Sizes& padding = 0,
                         const Sizes& output_padding = 0, int64_t groups = 1,

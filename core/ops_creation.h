@@ -14,7 +14,9 @@ namespace lazuli {
 
 /// `value` everywhere; the dtype of the number unless one is given (bool, i64 or f32).
 Tensor full(const Shape& shape, const Scalar& value, std::optional<DType> dtype = {});
+/// 0 everywhere.
 Tensor zeros(const Shape& shape, DType dtype = DType::F32);
+/// 1 everywhere.
 Tensor ones(const Shape& shape, DType dtype = DType::F32);
 /// PyTorch leaves the values open; here they are zeros.
 Tensor empty(const Shape& shape, DType dtype = DType::F32);
@@ -48,16 +50,18 @@ template <typename V>
 using List = std::initializer_list<V>;
 }  // namespace detail
 
-/// The numbers in braces, up to three deep, as torch.tensor: tensor({{1, 2}, {3, 4}}). Of bool, i64
+/// The numbers in braces, as torch.tensor: tensor({1, 2}), tensor({{1, 2}, {3, 4}}). Of bool, i64
 /// or f32 unless a dtype is given. UserError for rows of different lengths.
 template <typename V>
 Tensor tensor(detail::List<V> values, std::optional<DType> dtype = {}) {
   return detail::list_tensor(values, dtype);
 }
+/// The same of lists in a list.
 template <typename V>
 Tensor tensor(detail::List<detail::List<V>> values, std::optional<DType> dtype = {}) {
   return detail::list_tensor(values, dtype);
 }
+/// The same, three deep.
 template <typename V>
 Tensor tensor(detail::List<detail::List<detail::List<V>>> values, std::optional<DType> dtype = {}) {
   return detail::list_tensor(values, dtype);
@@ -65,8 +69,11 @@ Tensor tensor(detail::List<detail::List<detail::List<V>>> values, std::optional<
 
 /// Shape of `x`, and its dtype unless one is given.
 Tensor full_like(const Tensor& x, const Scalar& value, std::optional<DType> dtype = {});
+/// Zeros in the shape of `x`, and its dtype unless one is given.
 Tensor zeros_like(const Tensor& x, std::optional<DType> dtype = {});
+/// Ones in the shape of `x`, and its dtype unless one is given.
 Tensor ones_like(const Tensor& x, std::optional<DType> dtype = {});
+/// Zeros, as of empty, in the shape of `x`, and its dtype unless one is given.
 Tensor empty_like(const Tensor& x, std::optional<DType> dtype = {});
 /// `value` in the shape and dtype of `x`: a constant of expressions, not an array of its own.
 Tensor const_like(const Tensor& x, const Scalar& value);
@@ -75,6 +82,7 @@ Tensor const_like(const Tensor& x, const Scalar& value);
 /// integers, else f32.
 Tensor arange(const Scalar& start, const Scalar& end, const Scalar& step = 1,
               std::optional<DType> dtype = {});
+/// 0, 1, ... before end; i64 if end is an integer, else f32.
 Tensor arange(const Scalar& end, std::optional<DType> dtype = {});
 /// `steps` values from start to end, both included, symmetric about the middle as PyTorch computes
 /// them.
@@ -88,6 +96,7 @@ std::vector<Tensor> meshgrid(const std::vector<Tensor>& tensors, std::string_vie
 /// (2, k): row and column of each element on or below (above) diagonal `offset` of a (row, col)
 /// matrix, row by row.
 Tensor tril_indices(int64_t row, int64_t col, int64_t offset = 0, DType dtype = DType::I64);
+/// The same of the elements on and above diagonal `offset`.
 Tensor triu_indices(int64_t row, int64_t col, int64_t offset = 0, DType dtype = DType::I64);
 
 namespace detail {

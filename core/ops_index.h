@@ -66,6 +66,7 @@ Tensor masked_fill(const Tensor& x, const Tensor& mask, const TensorOrScalar& va
 Tensor nonzero(const Tensor& x);
 /// The same, one vector for each axis.
 std::vector<Tensor> nonzero_as_tuple(const Tensor& x);
+/// Another name of nonzero_as_tuple.
 std::vector<Tensor> where(const Tensor& condition);
 
 /// I64, x.shape + (num_classes,): 1 at each element's index. Without num_classes, the largest index

@@ -37,11 +37,14 @@ Tensor binary_cross_entropy_with_logits(const Tensor& input, const Tensor& targe
 /// tinygrad's names of the two, without weights.
 Tensor binary_crossentropy(const Tensor& input, const Tensor& target,
                            std::string_view reduction = "mean");
+/// The same of binary_cross_entropy_with_logits.
 Tensor binary_crossentropy_logits(const Tensor& input, const Tensor& target,
                                   std::string_view reduction = "mean",
                                   const std::optional<Tensor>& pos_weight = {});
 
+/// (input - target)^2.
 Tensor mse_loss(const Tensor& input, const Tensor& target, std::string_view reduction = "mean");
+/// |input - target|.
 Tensor l1_loss(const Tensor& input, const Tensor& target, std::string_view reduction = "mean");
 /// d^2 / (2 beta) where |d| < beta, else |d| - beta / 2.
 Tensor smooth_l1_loss(const Tensor& input, const Tensor& target,

@@ -17,6 +17,7 @@ namespace lazuli {
 // ---- views
 /// Row-major order kept; one size may be -1 and is inferred.
 Tensor reshape(const Tensor& x, const Shape& shape);
+/// Another name of reshape.
 Tensor view(const Tensor& x, const Shape& shape);
 /// Axes `start_dim` to `end_dim` become one.
 Tensor flatten(const Tensor& x, int64_t start_dim = 0, int64_t end_dim = -1);
@@ -26,17 +27,23 @@ Tensor unflatten(const Tensor& x, int64_t dim, const Shape& sizes);
 Tensor squeeze(const Tensor& x, const std::optional<Dims>& dims = {});
 /// With a new axis of size 1 at `dim`.
 Tensor unsqueeze(const Tensor& x, int64_t dim);
+/// Axis i of the result is axis dims[i] of x; each axis is named once.
 Tensor permute(const Tensor& x, const Ints& dims);
+/// Axes dim0 and dim1 exchanged.
 Tensor transpose(const Tensor& x, int64_t dim0, int64_t dim1);
 /// All axes reversed: Tensor.T.
 Tensor transpose_all(const Tensor& x);
 /// The last two axes exchanged: Tensor.mT.
 Tensor matrix_transpose(const Tensor& x);
+/// The axes `source` put at the places `destination`; the others keep their order.
 Tensor movedim(const Tensor& x, const Dims& source, const Dims& destination);
 /// Axes of size 1 repeated, new axes in front; -1 keeps a size.
 Tensor expand(const Tensor& x, const Shape& shape);
+/// Another name of expand.
 Tensor broadcast_to(const Tensor& x, const Shape& shape);
+/// Expanded to the shape of `other`.
 Tensor expand_as(const Tensor& x, const Tensor& other);
+/// All expanded to the shape that they broadcast to together.
 std::vector<Tensor> broadcast_tensors(const std::vector<Tensor>& tensors);
 
 // ---- cuts
@@ -67,6 +74,7 @@ Tensor diagonal(const Tensor& x, int64_t offset = 0, int64_t dim1 = 0, int64_t d
 // ---- joins and repeats
 /// Joined along axis `dim`; dtypes promote; a tensor of shape (0,) is skipped, as PyTorch does.
 Tensor cat(const std::vector<Tensor>& tensors, int64_t dim = 0);
+/// Another name of cat.
 Tensor concat(const std::vector<Tensor>& tensors, int64_t dim = 0);
 /// Joined along a new axis.
 Tensor stack(const std::vector<Tensor>& tensors, int64_t dim = 0);
@@ -82,6 +90,7 @@ Tensor repeat_interleave(const Tensor& x, const Tensor& repeats, std::optional<i
 /// counts cut. `mode` is constant, reflect, replicate or circular.
 Tensor pad(const Tensor& x, const Ints& pad, std::string_view mode = "constant",
            const Scalar& value = 0.0);
+/// The order of elements along each of `dims` reversed.
 Tensor flip(const Tensor& x, const Dims& dims);
 /// Moved by `shifts` along `dims` with wrap-around (of the flat tensor without dims).
 Tensor roll(const Tensor& x, const Dims& shifts, const Dims& dims = {});
@@ -93,6 +102,7 @@ Tensor diag(const Tensor& x, int64_t diagonal = 0);
 Tensor diag_embed(const Tensor& x, int64_t offset = 0, int64_t dim1 = -2, int64_t dim2 = -1);
 /// The elements on and below (above) diagonal `diagonal` of the last two axes; 0 elsewhere.
 Tensor tril(const Tensor& x, int64_t diagonal = 0);
+/// The elements on and above diagonal `diagonal` of the last two axes; 0 elsewhere.
 Tensor triu(const Tensor& x, int64_t diagonal = 0);
 
 /// Rearranges axes by a pattern as einops does: "b (h w) c -> b c h w"; `sizes` names what cannot

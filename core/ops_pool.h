@@ -11,32 +11,37 @@
 
 namespace lazuli {
 
-// ---- means: of the elements in the window, padding counted unless count_include_pad is off;
-// ceil_mode keeps a last window that starts inside the input. divisor_override replaces the number
-// of elements.
+/// The mean of each window, padding counted unless count_include_pad is off; ceil_mode keeps a last
+/// window that starts inside the input.
 Tensor avg_pool1d(const Tensor& x, const Sizes& kernel_size, const Sizes& stride = {},
                   const Sizes& padding = 0, bool ceil_mode = false, bool count_include_pad = true);
+/// The same over two spatial axes; divisor_override replaces the number of elements.
 Tensor avg_pool2d(const Tensor& x, const Sizes& kernel_size, const Sizes& stride = {},
                   const Sizes& padding = 0, bool ceil_mode = false, bool count_include_pad = true,
                   std::optional<int64_t> divisor_override = {});
+/// The same over three spatial axes.
 Tensor avg_pool3d(const Tensor& x, const Sizes& kernel_size, const Sizes& stride = {},
                   const Sizes& padding = 0, bool ceil_mode = false, bool count_include_pad = true,
                   std::optional<int64_t> divisor_override = {});
 
-// ---- maxima; the gradient goes to the first of equals in a window
+/// The maximum of each window; the gradient goes to the first of equals.
 Tensor max_pool1d(const Tensor& x, const Sizes& kernel_size, const Sizes& stride = {},
                   const Sizes& padding = 0, const Sizes& dilation = 1, bool ceil_mode = false);
+/// The same over two spatial axes.
 Tensor max_pool2d(const Tensor& x, const Sizes& kernel_size, const Sizes& stride = {},
                   const Sizes& padding = 0, const Sizes& dilation = 1, bool ceil_mode = false);
+/// The same over three spatial axes.
 Tensor max_pool3d(const Tensor& x, const Sizes& kernel_size, const Sizes& stride = {},
                   const Sizes& padding = 0, const Sizes& dilation = 1, bool ceil_mode = false);
 /// return_indices=True: also the place of each maximum in the flat spatial axes.
 ValuesIndices max_pool1d_with_indices(const Tensor& x, const Sizes& kernel_size,
                                       const Sizes& stride = {}, const Sizes& padding = 0,
                                       const Sizes& dilation = 1, bool ceil_mode = false);
+/// The same over two spatial axes.
 ValuesIndices max_pool2d_with_indices(const Tensor& x, const Sizes& kernel_size,
                                       const Sizes& stride = {}, const Sizes& padding = 0,
                                       const Sizes& dilation = 1, bool ceil_mode = false);
+/// The same over three spatial axes.
 ValuesIndices max_pool3d_with_indices(const Tensor& x, const Sizes& kernel_size,
                                       const Sizes& stride = {}, const Sizes& padding = 0,
                                       const Sizes& dilation = 1, bool ceil_mode = false);
@@ -46,17 +51,26 @@ Tensor max_unpool2d(const Tensor& x, const Tensor& indices, const Sizes& kernel_
                     const Sizes& stride = {}, const Sizes& padding = 0,
                     const Sizes& output_size = {});
 
-// ---- pools of a given output size, -1 for that of the input: window i is [floor(i n / m), ceil((i
-// + 1) n / m))
+/// As an output size: that of the input.
 inline constexpr int64_t kKeepSize = -1;
+/// The means of m = output_size windows of n elements: window i is [floor(i n / m), ceil((i + 1) n
+/// / m)).
 Tensor adaptive_avg_pool1d(const Tensor& x, const Sizes& output_size);
+/// The same over two spatial axes.
 Tensor adaptive_avg_pool2d(const Tensor& x, const Sizes& output_size);
+/// The same over three spatial axes.
 Tensor adaptive_avg_pool3d(const Tensor& x, const Sizes& output_size);
+/// The maxima of those windows.
 Tensor adaptive_max_pool1d(const Tensor& x, const Sizes& output_size);
+/// The same over two spatial axes.
 Tensor adaptive_max_pool2d(const Tensor& x, const Sizes& output_size);
+/// The same over three spatial axes.
 Tensor adaptive_max_pool3d(const Tensor& x, const Sizes& output_size);
+/// Those maxima, with the place of each in the flat spatial axes.
 ValuesIndices adaptive_max_pool1d_with_indices(const Tensor& x, const Sizes& output_size);
+/// The same over two spatial axes.
 ValuesIndices adaptive_max_pool2d_with_indices(const Tensor& x, const Sizes& output_size);
+/// The same over three spatial axes.
 ValuesIndices adaptive_max_pool3d_with_indices(const Tensor& x, const Sizes& output_size);
 
 namespace detail {

@@ -32,6 +32,7 @@ Tensor random_bits(const Tensor& key, const Tensor& counter, int64_t num);
 
 /// [0, 1): the mantissa bits of raw words, as jax.random.uniform.
 Tensor rand(const Shape& shape, DType dtype = DType::F32, const OptionalKey& key = {});
+/// rand in the shape and dtype of `x`.
 Tensor rand_like(const Tensor& x, const OptionalKey& key = {});
 /// [low, high).
 Tensor uniform(const Shape& shape, double low = 0.0, double high = 1.0, DType dtype = DType::F32,
@@ -39,7 +40,9 @@ Tensor uniform(const Shape& shape, double low = 0.0, double high = 1.0, DType dt
 /// Standard normal, by the inverse error function of a uniform number in (-1, 1), as
 /// jax.random.normal.
 Tensor randn(const Shape& shape, DType dtype = DType::F32, const OptionalKey& key = {});
+/// randn in the shape and dtype of `x`.
 Tensor randn_like(const Tensor& x, const OptionalKey& key = {});
+/// Normal of that mean and standard deviation, which is not negative.
 Tensor normal(double mean, double std, const Shape& shape, DType dtype = DType::F32,
               const OptionalKey& key = {});
 /// Integers in [low, high), as jax.random.randint.
@@ -67,6 +70,7 @@ Tensor glorot_uniform(const Shape& shape, DType dtype = DType::F32, const Option
 /// normal of variance 2 / ((1 + a^2) fan_in), with fan_in the product of all sizes but the first.
 Tensor kaiming_uniform(const Shape& shape, double a = 0.01, DType dtype = DType::F32,
                        const OptionalKey& key = {});
+/// The normal one of the two.
 Tensor kaiming_normal(const Shape& shape, double a = 0.01, DType dtype = DType::F32,
                       const OptionalKey& key = {});
 /// Uniform within 1 / sqrt(number of elements).

@@ -11,10 +11,12 @@ namespace lazuli {
 /// Running sum; integers and bools add up in i64 unless a dtype is given, f16 and bf16 in f32
 /// before they are rounded.
 Tensor cumsum(const Tensor& x, int64_t dim, std::optional<DType> dtype = {});
+/// Running product, in the dtypes of cumsum.
 Tensor cumprod(const Tensor& x, int64_t dim, std::optional<DType> dtype = {});
 /// The largest (smallest) element so far and the place of the last of equals, which takes the
 /// gradient; a NaN is both and stays.
 ValuesIndices cummax(const Tensor& x, int64_t dim);
+/// The smallest element so far, as cummax.
 ValuesIndices cummin(const Tensor& x, int64_t dim);
 
 }  // namespace lazuli

@@ -15,6 +15,7 @@ namespace lazuli {
 /// the last wins. With `reduce` add or multiply, combined with what is there.
 Tensor scatter(const Tensor& x, int64_t dim, const Tensor& index, const TensorOrScalar& source,
                std::string_view reduce = "");
+/// The same with every element of `source` added to what is there.
 Tensor scatter_add(const Tensor& x, int64_t dim, const Tensor& index, const Tensor& source);
 /// `reduce` is sum, prod, mean, amax or amin; without include_self, elements that are written to do
 /// not count themselves.
@@ -25,6 +26,7 @@ Tensor scatter_reduce(const Tensor& x, int64_t dim, const Tensor& index, const T
 /// indices names.
 Tensor index_add(const Tensor& x, int64_t dim, const Tensor& index, const Tensor& source,
                  const Scalar& alpha = 1);
+/// x with `source` put into those slices.
 Tensor index_copy(const Tensor& x, int64_t dim, const Tensor& index, const Tensor& source);
 /// The number `value` in those slices.
 Tensor index_fill(const Tensor& x, int64_t dim, const Tensor& index, const TensorOrScalar& value);

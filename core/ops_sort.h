@@ -12,7 +12,9 @@
 
 namespace lazuli {
 
+/// The elements along `dim` in ascending (descending) order and where they come from.
 ValuesIndices sort(const Tensor& x, int64_t dim = -1, bool descending = false, bool stable = false);
+/// The indices of sort alone.
 Tensor argsort(const Tensor& x, int64_t dim = -1, bool descending = false, bool stable = false);
 /// Sorted along the first axis.
 Tensor msort(const Tensor& x);
@@ -24,6 +26,7 @@ ValuesIndices kthvalue(const Tensor& x, int64_t k, int64_t dim = -1, bool keepdi
 /// The middle element, the lower of two; NaN if there is one. Of the whole tensor, equals share the
 /// gradient.
 Tensor median(const Tensor& x);
+/// Along one axis, with its place.
 ValuesIndices median(const Tensor& x, int64_t dim, bool keepdim = false);
 /// The most frequent element, the smallest of equally frequent ones, and its last place.
 ValuesIndices mode(const Tensor& x, int64_t dim = -1, bool keepdim = false);
@@ -45,6 +48,7 @@ Tensor bucketize(const TensorOrScalar& x, const Tensor& boundaries, bool out_int
 struct Unique {
   Tensor values, inverse, counts;
 };
+/// Of all elements, or with `dim` of its slices.
 Unique unique(const Tensor& x, std::optional<int64_t> dim = {});
 
 }  // namespace lazuli

@@ -39,6 +39,7 @@ using Operands = std::initializer_list<TensorOrScalar>;
 /// count first, then rank-0 tensors, then numbers; a lower class matters only if its category
 /// (bool, int, float) is higher.
 DType result_type(std::span<const TensorOrScalar> operands);
+/// The same of two.
 DType result_type(const TensorOrScalar& a, const TensorOrScalar& b);
 
 /// The same, but f32 if the operands are all integers or bools: for functions whose results are

@@ -1,6 +1,7 @@
 // The notation's meaning: values on the reference device, errors with their place, and that every
 // operation is reachable.
 #include <doctest/doctest.h>
+#include <fmt/format.h>
 
 #include <algorithm>
 #include <array>
@@ -284,20 +285,29 @@ std::string read_file(const std::filesystem::path& path) {
   return text.str();
 }
 
-/// Names of the functions that a header declares at the outer level.
-std::set<std::string> declared_functions(const std::string& header) {
-  std::set<std::string> names;
+struct Declared {
+  std::set<std::string> names, undocumented;
+};
+
+/// The functions that a header declares at the outer level, and those without a line of
+/// documentation directly above.
+Declared declared_functions(const std::string& header) {
+  Declared found;
   static const std::regex declaration(
       R"(^(?:Tensor|bool|ValuesIndices|SpreadMean|[A-Z]\w*|std::\w+<[^()]*>) (\w+)\()");
   std::istringstream lines(header);
   bool internal = false;
-  for (std::string line; std::getline(lines, line);) {
+  std::string above;
+  for (std::string line; std::getline(lines, line); above = line) {
     if (line.starts_with("namespace detail")) internal = true;
     if (line.starts_with("}  // namespace detail")) internal = false;
     std::smatch match;
-    if (!internal && std::regex_search(line, match, declaration)) names.insert(match[1]);
+    if (internal || !std::regex_search(line, match, declaration)) continue;
+    found.names.insert(match[1]);
+    const bool documented = above.starts_with("///") || above.starts_with("template");
+    if (!documented) found.undocumented.insert(match[1]);
   }
-  return names;
+  return found;
 }
 
 // Operations that the notation leaves out, each for a reason.
@@ -341,14 +351,17 @@ TEST_CASE("an operation's own error gets the place of its call") {
   CHECK(text.ends_with("\n  line 1: x:f32[2,3] @\n                     ^"));
 }
 
-TEST_CASE("every public operation is reachable from the notation or left out by name") {
+TEST_CASE("every public operation is documented, and reachable or left out by name") {
   const std::filesystem::path core = std::filesystem::path(LAZULI_SOURCE_DIR) / "core";
   const auto& known = function_names();
   int counted = 0;
   for (const auto& entry : std::filesystem::directory_iterator(core)) {
     const std::string file = entry.path().filename().string();
     if (!file.starts_with("ops_") || entry.path().extension() != ".h") continue;
-    for (const std::string& name : declared_functions(read_file(entry.path()))) {
+    const Declared declared = declared_functions(read_file(entry.path()));
+    INFO(fmt::format("{}: {}", file, fmt::join(declared.undocumented, ", ")));
+    CHECK(declared.undocumented.empty());
+    for (const std::string& name : declared.names) {
       if (kUnreachable.count(name) > 0) continue;
       INFO(file << ": " << name);
       CHECK(std::find(known.begin(), known.end(), name) != known.end());
