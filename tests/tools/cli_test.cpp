@@ -155,6 +155,9 @@ TEST_CASE("a user's mistake ends with status 2 and says what was not accepted") 
        "  line 1: softmax\n"
        "          ^\n"},
       {{"run", "x:f32[2]", "--seed"}, "--seed: expected a value after it\n"},
+      {{"bench", "--list=all"}, "--list: it takes no value\n"},
+      {{"run", "--input", "x=/nowhere.npy", "x:f32[2]"},
+       "file: /nowhere.npy cannot be opened: No such file or directory\n"},
       {{"run", "x:f32[2", "--seed", "1"},
        "expected ',' or ']' in the shape of x, found the end of the text\n  line 1: x:f32[2\n      "
        "           ^\n"},

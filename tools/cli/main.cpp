@@ -44,7 +44,8 @@ void add_common(CLI::App& app, Common& common) {
   app.add_option("--winograd", common.winograd, "auto or off");
   app.add_option("--input", common.inputs, "name=file.npy, for an input of the expression")
       ->take_all()
-      ->expected(1);
+      ->expected(1)
+      ->allow_extra_args(false);
   app.add_option("--json", common.json,
                  "write the answer as JSON to a file, or to standard output for - or nothing")
       ->expected(0, 1)
@@ -172,6 +173,10 @@ int run_command_line(int argc, char** argv) {
   } catch (const CLI::ArgumentMismatch& error) {
     const std::string_view text = error.what();
     user_error("{}: expected a value after it", text.substr(0, text.find(':')));
+  } catch (const CLI::ConversionError& error) {  // of a flag: all numbers are read above
+    const std::string_view text = error.what();
+    const size_t begin = text.find("--"), end = text.find(' ', begin);
+    user_error("{}: it takes no value", text.substr(begin, end - begin));
   } catch (const CLI::ParseError& error) {
     throw UserError(error.what());
   }
