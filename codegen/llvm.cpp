@@ -323,6 +323,26 @@ class Emitter {
     if (t == DType::Bool) line("{} = icmp ne {} {}, {}", dst, type, raw, lanes > 1 ? "zeroinitializer" : "0");
   }
 
+  // Where a target has no registers for masks, a masked store takes longer than stores of halves,
+  // quarters and so on.
+  bool has_mask_registers() const { return target_.lanes >= 16; }
+
+  void store_leading(const Instruction& i, const std::string& type, const std::string& value) {
+    const DType t = i.args[1].dtype;
+    int done = 0;
+    for (int n = i.args[1].lanes / 2; n > 0; n /= 2) {
+      if ((i.mask & n) == 0) continue;
+      std::string lanes;
+      for (int q = 0; q < n; q++) lanes += fmt::format("{}i32 {}", q ? ", " : "", done + q);
+      const std::string part = temporary(), at = element_pointer(i.args[0], i.imm + done);
+      line("{} = shufflevector {} {}, {} poison, <{} x i32> <{}>", part, type, value, type, n,
+           lanes);
+      line("store {} {}, {}, align {}", fmt::format("<{} x {}>", n, memory_type(t)), part, at,
+           size_of(t));
+      done += n;
+    }
+  }
+
   void store(const Instruction& i) {
     const Operand& v = i.args[1];
     const DType t = v.dtype;
@@ -332,7 +352,9 @@ class Emitter {
       raw = temporary();
       line("{} = zext {} {} to {}", raw, type_of(v), ref(v), type);
     }
-    if (i.mask > 0 || i.args.size() > 2) {
+    if (i.mask > 0 && !has_mask_registers()) {
+      store_leading(i, type, raw);
+    } else if (i.mask > 0 || i.args.size() > 2) {
       ensure(v.lanes > 1, "llvm: a masked store of a scalar");
       const std::string mask = i.mask ? leading_mask(i.mask, v.lanes) : typed(i.args[2]);
       const std::string fn = fmt::format("@llvm.masked.store.{}.p0", mangled(t == DType::Bool ? DType::U8 : t, v.lanes));
