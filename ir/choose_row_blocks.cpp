@@ -157,7 +157,7 @@ void schedule_tile(ScheduleWriter& w, const StageGroup& g, const RowContraction&
 void keep_in_place(ScheduleWriter& w, const StageGroup& g, Stage* s,
                    const std::string& block_loop) {
   const Value& v = s->values[0];
-  if (v.slot >= 0 || v.reduces() || v.scope != Scope::Scratch) return;
+  if (s->values.size() > 1 || v.slot >= 0 || v.reduces() || v.scope != Scope::Scratch) return;
   const Reads reads(w.kernel());
   const auto number = [&](const Stage* x) {
     return std::find(g.members.begin(), g.members.end(), x) - g.members.begin();

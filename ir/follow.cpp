@@ -144,8 +144,8 @@ int64_t whole_axis(Atoms& atoms, const Pieces& pieces, const Labels& tags) {
   return it == tags.end() ? -1 : it - tags.begin();
 }
 
-// The axis along which index `n` counts 0, 1, ... and which it alone depends on; -1 if there is
-// none.
+}  // namespace
+
 int64_t counted_axis(const Node& n) {
   const Node& base = moved_from(n);
   if (base.op != Op::Iota || base.realised()) return -1;
@@ -159,6 +159,8 @@ int64_t counted_axis(const Node& n) {
   }
   return -1;
 }
+
+namespace {
 
 // Labels of a gather from those of the array: axes whose index merely counts arrive unchanged.
 Labels gathered_labels(const Node& gather, const Labels& array) {

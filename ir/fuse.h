@@ -112,6 +112,9 @@ bool is_move(const Node& n);
 const Node& moved_from(const Node& x);
 /// The axes of `x` along which its values differ, as far as movement ops tell.
 std::vector<bool> varying_axes(const Node& x);
+/// The axis along which index `n` counts 0, 1, ... and which it alone depends on; -1 if there is
+/// none.
+int64_t counted_axis(const Node& n);
 /// Sum of a product whose factors each miss a kept axis of the other.
 bool is_contraction(const Node& n);
 

@@ -81,6 +81,10 @@ class Inliner {
       repeats |= reach.repeats || !same_part;
     }
     if (one_home) return true;
+    // Where the readers look at fewer elements than there are, evaluating those is least.
+    int64_t read = 0;
+    for (const auto& [n, reach] : use.readers) read += numel(space(p_.node(n)));
+    if (read <= p_.node(m).numel()) return true;
     if (use.readers.size() == 1) {
       const Reach& reach = use.readers.begin()->second;
       return !reach.plain && reach.moved == 1 && !repeats;

@@ -4,6 +4,8 @@
 
 #include "core/error.h"
 #include "core/graph.h"
+#include "core/ops_creation.h"
+#include "ir/fuse.h"
 #include "ir/simplify_rules.h"
 
 namespace lazuli {
@@ -281,7 +283,34 @@ NodeRef reduce_of_reduce(const NodeRef& n, Simplifier& s) {
   return reduce(n->op, inner->src[0], axes);
 }
 
+// The sum of the elements whose place is an index is the element there, or zero. A sum makes a zero
+// of a negative zero, and so does adding one.
+NodeRef sum_of_selected(const NodeRef& n, Simplifier& s) {
+  if (n->op != Op::ReduceAdd || n->ints().size() != 1 || !is_op(n->src[0], Op::Where)) return {};
+  const NodeRef &hit = n->src[0]->src[0], &x = n->src[0]->src[1], &none = n->src[0]->src[2];
+  if (!is_op(hit, Op::Eq) || !is_constant(none) || std::get<ScalarBits>(none->arg).bits != 0) {
+    return {};
+  }
+  const int64_t axis = n->ints()[0];
+  for (size_t side = 0; side < 2; side++) {
+    const NodeRef &counts = hit->src[side], &place = hit->src[1 - side];
+    if (counts->dtype != DType::I64 || counted_axis(*counts) != axis) continue;
+    if (varying_axes(*place)[static_cast<size_t>(axis)]) continue;
+    std::vector<NodeRef> index;
+    for (int64_t a = 0, kept = 0; a < x->rank(); a++) {
+      index.push_back(
+          a == axis ? s(reshape(s(shrink_axis(place, static_cast<size_t>(a), 0, 1)), n->shape))
+                    : s(detail::coordinate(n->shape, kept++)));
+    }
+    const NodeRef y = s(gather(x, index));
+    return is_float(n->dtype) ? elementwise(Op::Add, {y, constant(Scalar(0.0), n->dtype, n->shape)})
+                              : y;
+  }
+  return {};
+}
+
 constexpr Rule kReductions[] = {
+    {"read what one index selects", sum_of_selected},
     {"do not reduce one element", without_unit_axes},
     {"reduce what repeats by counting", reduce_repeated},
     {"reduce before repeating", repeat_after},

@@ -6,6 +6,7 @@
 
 #include "core/error.h"
 #include "ir/footprint.h"
+#include "ir/index.h"
 #include "ir/schedule.h"
 
 namespace lazuli {
@@ -167,6 +168,11 @@ class ScheduleVerifier {
           require(same,
                   "schedule: {} takes the place of {}, but {} reads {} elsewhere than it writes",
                   second.name, first.name, writer.name, first.name);
+          if (const Value* late = reads_after(writer, second, first.id)) {
+            user_error(
+                "schedule: {} takes the place of {}, but {} reads {} after it is overwritten",
+                second.name, first.name, late->name, first.name);
+          }
         } else {
           require(number(reader.get()) < number(&writer) && !follows(*reader, writer) &&
                       keeps_pace(*reader, writer, r, second),
@@ -175,6 +181,17 @@ class ScheduleVerifier {
         }
       }
     }
+  }
+
+  // Values of one stage are computed in their order at every point.
+  static const Value* reads_after(const Stage& s, const Value& written, int value) {
+    for (auto v = s.values.rbegin(); v != s.values.rend() && v->id != written.id; ++v) {
+      bool reads = false;
+      visit(v->expr,
+            [&](const NodeRef& n) { reads |= n->op == Op::Read && n->integer() == value; });
+      if (reads) return &*v;
+    }
+    return nullptr;
   }
 
   // A reader computed inside a loop of the writer sees elements that earlier iterations overwrote,

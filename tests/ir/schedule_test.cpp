@@ -126,6 +126,19 @@ TEST_SUITE("ir") {
                       Op::Count_, out);
     CHECK(error_of(clone(shifted), "scope t shared; inplace t out") ==
           "schedule: out takes the place of t, but out reads t elsewhere than it writes");
+    // Two values of one stage: the second still reads what the first has overwritten.
+    Kernel two;
+    two.name = "two";
+    const int y = two.add_argument("y", DType::F32, 8, false),
+              z = two.add_argument("z", DType::F32, 8, true);
+    const NodeRef k1 = axis("i", 8), k2 = axis("j", 8);
+    const int u = two.add_value(two.add_stage("u", {k1}), "u", load(y, DType::F32, k1), {k1});
+    Stage* both = two.add_stage("v", {k2});
+    const NodeRef at = read(u, DType::F32, {k2});
+    two.add_value(both, "v", scalar_op(Op::Neg, DType::F32, {at}), {k2});
+    two.add_value(both, "w", scalar_op(Op::Exp, DType::F32, {at}), {k2}, Op::Count_, z);
+    CHECK(error_of(clone(two), "scope u shared; scope v shared; inplace v u") ==
+          "schedule: v takes the place of u, but w reads u after it is overwritten");
   }
 
   TEST_CASE("packing, lifting and flattening keep the values") {

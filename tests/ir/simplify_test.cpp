@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "core/graph.h"
+#include "core/ops_creation.h"
 #include "ir/simplify_rules.h"
 #include "runtime/reference/reference.h"
 #include "tests/ir/random_graph.h"
@@ -58,6 +59,10 @@ struct Case {
 std::vector<Case> cases() {
   const NodeRef x = special({4, 6}), y = special({4, 6}, 3), i = whole({4, 6}, DType::I32);
   const NodeRef a = numbers({4, 6}), b = numbers({6, 5}, 2), condition = ew(Op::Lt, {x, y});
+  // One is outside, one selects a negative zero.
+  const NodeRef places =
+      expand(test::buffer_of(DType::I64, {4, 1}, {0, 1, static_cast<uint64_t>(-2), 5}), {4, 6});
+  const NodeRef none = full(0.0, DType::F32, {4, 6});
   const NodeRef row = expand(special({1, 6}), {4, 6}), row2 = expand(special({1, 6}, 4), {4, 6});
   const NodeRef outer = ew(Op::Mul, {expand(reshape(a, {4, 1, 6}), {4, 5, 6}),
                                      expand(reshape(permute(b, {1, 0}), {1, 5, 6}), {4, 5, 6})});
@@ -121,6 +126,12 @@ std::vector<Case> cases() {
        reduce(Op::ReduceAdd, expand(numbers({1, 6}), {4, 6}), {0, 1})},
       {"reduce what repeats by counting", reduce(Op::ReduceMax, row, {0})},
       {"reduce before repeating", reduce(Op::ReduceMax, row, {1})},
+      {"read what one index selects",
+       reduce(Op::ReduceAdd,
+              ew(Op::Where, {ew(Op::Eq, {detail::coordinate({4, 6}, 1), places}), x, none}), {1})},
+      {"read what one index selects",
+       reduce(Op::ReduceAdd,
+              ew(Op::Where, {ew(Op::Eq, {places, detail::coordinate({4, 6}, 1)}), x, none}), {1})},
       {"sum, then negate", reduce(Op::ReduceAdd, ew(Op::Neg, {a}), {1})},
       {"sum each product", reduce(Op::ReduceAdd, ew(Op::Add, {outer, outer2}), {2})},
       {"sum once",
