@@ -36,7 +36,9 @@ std::string depth_loops(ScheduleWriter& w, const Stage& s, const Contraction& c)
 // keep A in the last cache.
 void schedule_deep(ScheduleWriter& w, Stage* s, const Contraction& c, const Tile& tile,
                    const TileLoops& t) {
-  const int64_t kc = w.target().l2 / 8 / (tile.nv * w.lanes() * size_of(s->values[0].expr->dtype));
+  const int64_t most =
+      w.target().l2 / 8 / (tile.nv * w.lanes() * size_of(s->values[0].expr->dtype));
+  const int64_t kc = std::min(most, (extent(c.reduced[0]) + 1) / 2);
   const std::string k = w.loop(*s, c.reduced[0]), r = w.loop(*s, c.r);
   const std::string rows = r.substr(0, r.size() - 2);
   const int64_t blocks = std::clamp<int64_t>(extent(c.r) / tile.mr / 16 + 1, 8, 64);
@@ -91,7 +93,7 @@ Stage* panel_stage(const ScheduleWriter& w, const StageGroup& g) {
   if (w.lanes() == 1) return nullptr;
   Contraction c;
   const Stage* s = only_contraction(w, g, c);
-  if (!s) return nullptr;
+  if (!s || extent(c.v) < w.lanes()) return nullptr;  // dot products may do better
   const NodeRef& b = s->values[0].expr->src[static_cast<size_t>(c.b)];
   if (b->op != Op::Read) return nullptr;
   const auto [p, v] = w.kernel().find_value(static_cast<int>(b->integer()));

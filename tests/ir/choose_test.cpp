@@ -116,6 +116,39 @@ TEST_SUITE("ir") {
     }
   }
 
+  TEST_CASE("contractions are blocked for small caches") {
+    Target target = named_target("x86-64-v3");
+    target.l1 = 4 << 10;
+    target.l2 = 64 << 10;
+    const auto order = [&](int64_t l3, bool a_transposed) {
+      target.l3 = l3;
+      Kernel k = test::matmul(115, 151, 81, a_transposed, true, false);
+      choose_schedule(k, target);
+      CHECK(reasons(k).find("given up") == std::string::npos);
+      const std::string d = test::difference(k, target);
+      CHECK_MESSAGE(d.empty(), d.substr(0, 300));
+      const size_t at = k.schedule.find("order C");
+      return k.schedule.substr(at, k.schedule.find('\n', at) - at);
+    };
+    CHECK(order(1 << 20, false) == "order C n.b m.o n.o k.o k.i m.i n.u n.v");
+    CHECK(order(1 << 20, true) == "order C n.o m.o k.o k.i m.i n.u n.v");
+    CHECK(order(256 << 10, true) == "order C n.b m.o n.o k.o k.i m.i n.u n.v");
+    CHECK(order(128 << 10, true) == "order C m.b k.b n.o m.o k.o k.i m.i n.u n.v");
+  }
+
+  TEST_CASE("a convolution pads its image panel by panel, its gradients by what suits them") {
+    const auto array = [](Shape shape) { return contiguous(randn(shape)); };
+    const Tensor x = array({8, 64, 56, 56}), w = array({64, 64, 3, 3});
+    const Tensor y = conv2d(x, w, std::nullopt, 1, 1);
+    const Tensor loss = sum(y * array({8, 64, 56, 56}));
+    const auto says = [](const std::string& r, const char* text) {
+      return r.find(text) != std::string::npos && r.find("given up") == std::string::npos;
+    };
+    CHECK(says(reasons({y}), "computed where they are read"));
+    CHECK(says(reasons({grad(loss, x)}), "computed where they are read"));
+    CHECK(says(reasons({grad(loss, w)}), "rule dot products"));
+  }
+
   TEST_CASE("each family is scheduled by its rule") {
     for (const Case& c : cases()) {
       INFO(c.name);
