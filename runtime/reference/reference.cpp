@@ -55,7 +55,11 @@ class Array {
   int64_t offset() const { return offset_; }
   int64_t count() const { return numel(shape_); }
   const std::shared_ptr<Storage>& storage() const { return storage_; }
-  bool is_row_major() const { return offset_ == 0 && strides_ == row_major(shape_); }
+  /// Whether the elements are those of the storage, in order, and no others.
+  bool is_whole() const {
+    const size_t bytes = static_cast<size_t>(count()) * static_cast<size_t>(size_of(dtype_));
+    return offset_ == 0 && strides_ == row_major(shape_) && storage_->bytes() == bytes;
+  }
 
   /// Element number `i` of the storage.
   uint64_t get(int64_t i) const {
@@ -134,7 +138,7 @@ void copy(const Array& from, Array to) {
 }
 
 Array in_row_major(const Array& x) {
-  if (x.is_row_major()) return x;
+  if (x.is_whole()) return x;
   Array out(x.dtype(), x.shape());
   copy(x, out);
   return out;

@@ -56,6 +56,14 @@ TEST_CASE("a product of matrices needs no room for all the products of its eleme
   CHECK_THROWS_AS((x.unsqueeze(2) * x).realize(), DeviceError);
 }
 
+TEST_CASE("a part of an array holds no more than itself") {
+  const SmallMachine machine;
+  const Tensor x = arange(12).reshape({4, 3}).realize();
+  const Tensor head = x.narrow(0, 0, 2).realize();
+  CHECK(head.node()->storage()->bytes() == 48);
+  CHECK(head.str() == "[[0 1 2]\n [3 4 5]]");
+}
+
 TEST_CASE("an assignment that fails leaves the tensor as it was") {
   const SmallMachine machine;
   Tensor x = arange(3);

@@ -21,17 +21,19 @@ constexpr const char* kExpressionHelp = "an expression of the notation, or @FILE
 /// An option that holds a number. UserError for what is none, or does not fit.
 template <typename T>
 void add_number(CLI::App& app, const std::string& name, T& value, const char* help) {
+  const char* const kind = std::is_floating_point_v<T> ? "NUMBER" : "INTEGER";
   app.add_option_function<std::string>(
-      name,
-      [name, &value](const std::string& text) {
-        const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-        if (error == std::errc() && end == text.data() + text.size()) return;
-        const char* const wanted = std::is_floating_point_v<T> ? "a number"
-                                   : std::is_signed_v<T>       ? "an integer"
-                                                               : "an integer from 0 to 2^64 - 1";
-        user_error("{}: expected {}, found '{}'", name, wanted, text);
-      },
-      help);
+         name,
+         [name, &value](const std::string& text) {
+           const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+           if (error == std::errc() && end == text.data() + text.size()) return;
+           const char* const wanted = std::is_floating_point_v<T> ? "a number"
+                                      : std::is_signed_v<T>       ? "an integer"
+                                                                  : "an integer from 0 to 2^64 - 1";
+           user_error("{}: expected {}, found '{}'", name, wanted, text);
+         },
+         help)
+      ->type_name(kind);
 }
 
 void add_common(CLI::App& app, Common& common) {
