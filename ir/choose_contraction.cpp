@@ -18,20 +18,6 @@ std::string batch_loops(const ScheduleWriter& w, const Stage& s, const Stage& co
   return r;
 }
 
-// Loops over the summed axes, the innermost unrolled where it is short, or long enough for its
-// operands to come from beyond L1: then more of the loads ahead fit into the window in which a core
-// reorders.
-std::string depth_loops(ScheduleWriter& w, const Stage& s, const Contraction& c) {
-  constexpr int64_t kUnroll = 4, kLong = 64;
-  const NodeRef& last = c.reduced.back();
-  const std::string k = w.loop(s, last);
-  if (extent(last) <= kUnroll) w.step("unroll {} {}", s.name, k);
-  if (extent(last) <= kLong) return w.loops(s, c.reduced);
-  w.step("split {0} {1} {1}.o {1}.i {2}; unroll {0} {1}.i", s.name, k, kUnroll);
-  const std::vector<NodeRef> around(c.reduced.begin(), c.reduced.end() - 1);
-  return fmt::format("{0} {1}.o {1}.i", w.loops(s, around), k);
-}
-
 // K in blocks, where not even two panels fit the last cache: partial sums in the output, row blocks
 // keep A in the last cache.
 void schedule_deep(ScheduleWriter& w, Stage* s, const Contraction& c, const Tile& tile,
@@ -44,7 +30,7 @@ void schedule_deep(ScheduleWriter& w, Stage* s, const Contraction& c, const Tile
   const int64_t blocks = std::clamp<int64_t>(extent(c.r) / tile.mr / 16 + 1, 8, 64);
   w.step("split {0} {1} {1}.b {1} {2}; split {0} {3} {4}.b {3} {5}", s->name, k, kc, t.r, rows,
          blocks);
-  const std::string ks = depth_loops(w, *s, c);
+  const std::string ks = sum_loops(w, *s, c);
   w.step("order {0} {1}.b {2}.b {3} {4}{5}{6}", s->name, rows, k, t.v, t.r, ks, t.inner);
   w.parallel(s);
   Packer packer(w, s, c, tile);
@@ -182,7 +168,7 @@ bool schedule_contraction(ScheduleWriter& w, StageGroup& g) {
                             : rows_first ? batch + " " + t.r + images + " " + t.v
                                          : batch + images + " " + t.v + " " + t.r;
   const std::string innermost = inner_columns ? t.v : t.r;
-  const std::string ks = depth_loops(w, *s, c);
+  const std::string ks = sum_loops(w, *s, c);
   if (root == s) {
     w.step("order {}{}{}{}", s->name, outer, ks, t.inner);
   } else {

@@ -129,15 +129,14 @@ void schedule_tile(ScheduleWriter& w, const StageGroup& g, const RowContraction&
   const TileLoops t = split_tile(w, r.host, c, tile);
   const std::string two = packs_b ? t.v + " " + t.r : t.r + " " + t.v;
   const std::string innermost = packs_b ? t.r : t.v;
+  const std::string ks = sum_loops(w, *r.stage, r.c);
   if (r.host == r.stage) {
-    w.step("order {}{}{} {}{}{}", r.host->name, around, rest, two, w.loops(*r.stage, r.c.reduced),
-           t.inner);
+    w.step("order {}{}{} {}{}{}", r.host->name, around, rest, two, ks, t.inner);
   } else {
     w.step("order {}{}{} {}{}", r.host->name, around, rest, two, t.inner);
     const std::string fixed_loops = w.loops(*r.stage, fixed), own_rest = others(*r.stage);
     const TileLoops u = split_tile(w, r.stage, c, tile);
-    w.step("order {}{}{} {}{}{}", r.stage->name, fixed_loops, own_rest, two,
-           w.loops(*r.stage, r.c.reduced), u.inner);
+    w.step("order {}{}{} {}{}{}", r.stage->name, fixed_loops, own_rest, two, ks, u.inner);
     w.step("at {} {} {}; scope {} reg", r.stage->name, r.host->name, innermost,
            r.stage->values[0].name);
   }

@@ -31,6 +31,17 @@ TileLoops split_tile(ScheduleWriter& w, Stage* s, const Contraction& c, const Ti
   return t;
 }
 
+std::string sum_loops(ScheduleWriter& w, const Stage& s, const Contraction& c) {
+  constexpr int64_t kUnroll = 4, kLong = 64;
+  const NodeRef& last = c.reduced.back();
+  const std::string k = w.loop(s, last);
+  if (extent(last) <= kUnroll) w.step("unroll {} {}", s.name, k);
+  if (extent(last) <= kLong) return w.loops(s, c.reduced);
+  w.step("split {0} {1} {1}.o {1}.i {2}; unroll {0} {1}.i", s.name, k, kUnroll);
+  const std::vector<NodeRef> around(c.reduced.begin(), c.reduced.end() - 1);
+  return fmt::format("{0} {1}.o {1}.i", w.loops(s, around), k);
+}
+
 namespace {
 
 Factor look_at(const Kernel& kernel, const NodeRef& f, const NodeRef& v, const NodeRef& k) {
