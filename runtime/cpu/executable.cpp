@@ -151,18 +151,20 @@ void CpuExecutable::launch(const Launch& l, Memory& memory) {
   for (int s : l.slots) arguments.push_back(memory.pointers[static_cast<size_t>(s)]);
   if (!l.kernel) return run_library_step(*l.node, arguments, runtime_.pool);
   for (const CompiledKernel::PhaseFunctions& phase : l.kernel->phases) {
-    if (phase.count == 0) {
-      // The parallel axis is shorter than one step: the tail is all there is.
-    } else if (l.kernel->predicted_seconds < kParallelSeconds || phase.count == 1) {
-      phase.body(arguments.data(), memory.scratch(0), memory.shared(), 0, phase.count);
+    // The ragged last iteration is one more step.
+    const int64_t steps = phase.count + (phase.tail ? 1 : 0);
+    const auto run = [&](int64_t from, int64_t to, int worker) {
+      void* const scratch = memory.scratch(worker);
+      const int64_t end = std::min(to, phase.count);
+      if (from < end) phase.body(arguments.data(), scratch, memory.shared(), from, end);
+      if (to > phase.count) phase.tail(arguments.data(), scratch, memory.shared(), 0, 1);
+    };
+    if (l.kernel->predicted_seconds < kParallelSeconds || steps == 1) {
+      run(0, steps, 0);
     } else {
-      const int64_t chunks = std::min<int64_t>(phase.count, 4 * int64_t{runtime_.pool.size()});
-      runtime_.pool.parallel_for(0, phase.count, (phase.count + chunks - 1) / chunks,
-                                 [&](int64_t from, int64_t to, int worker) {
-                                   phase.body(arguments.data(), memory.scratch(worker), memory.shared(), from, to);
-                                 });
+      const int64_t grain = steps / (4 * int64_t{runtime_.pool.size()});
+      runtime_.pool.parallel_for(0, steps, std::max<int64_t>(grain, 1), run);
     }
-    if (phase.tail) phase.tail(arguments.data(), memory.scratch(0), memory.shared(), 0, 1);
   }
 }
 
