@@ -130,20 +130,20 @@ Tensor& compound(std::string_view op, Tensor& x, const Tensor& value) {
 
 }  // namespace
 
-Tensor& Tensor::assign_(const Tensor& other) {
+Tensor& Tensor::assign_(const Tensor& other) & {
   return rebind("assign_", *this, other);
 }
 
-Tensor& Tensor::operator+=(const TensorOrScalar& b) {
+Tensor& Tensor::operator+=(const TensorOrScalar& b) & {
   return compound("+=", *this, lazuli::add(*this, b));
 }
-Tensor& Tensor::operator-=(const TensorOrScalar& b) {
+Tensor& Tensor::operator-=(const TensorOrScalar& b) & {
   return compound("-=", *this, lazuli::sub(*this, b));
 }
-Tensor& Tensor::operator*=(const TensorOrScalar& b) {
+Tensor& Tensor::operator*=(const TensorOrScalar& b) & {
   return compound("*=", *this, lazuli::mul(*this, b));
 }
-Tensor& Tensor::operator/=(const TensorOrScalar& b) {
+Tensor& Tensor::operator/=(const TensorOrScalar& b) & {
   return compound("/=", *this, lazuli::div(*this, b));
 }
 
@@ -151,7 +151,7 @@ std::ostream& operator<<(std::ostream& out, const Tensor& x) {
   return out << x.str();
 }
 
-Tensor& Tensor::set_(const std::vector<Index>& items, const TensorOrScalar& value) {
+Tensor& Tensor::set_(const std::vector<Index>& items, const TensorOrScalar& value) & {
   return assign_(setitem(*this, items, value));
 }
 

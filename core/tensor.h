@@ -34,6 +34,13 @@ class Tensor {
   Tensor();
   explicit Tensor(NodeRef node);
   explicit Tensor(std::shared_ptr<LazyBuffer> buffer) : buffer_(std::move(buffer)) {}
+  Tensor(const Tensor&) = default;
+  Tensor(Tensor&&) = default;
+  ~Tensor() = default;
+  /// Only a tensor with a name can be assigned to or changed: x[3] is a value of its own, not a view, so that what
+  /// x[3] = y or x[3] += y did would be lost. x.set_({3}, y) writes into x.
+  Tensor& operator=(const Tensor&) & = default;
+  Tensor& operator=(Tensor&&) & = default;
   /// A copy of `values` (row-major) as an array of `shape`; UserError if the counts differ.
   template <typename V>
   static Tensor from(std::span<const V> values, Shape shape);
@@ -90,16 +97,16 @@ class Tensor {
 
   /// Rebinds this handle, and all copies of it, to the value of `other`, broadcast and converted to this shape and dtype. Tensors computed
   /// before keep the old value: graphs are values, so no order of reads and writes can go wrong.
-  Tensor& assign_(const Tensor& other);
+  Tensor& assign_(const Tensor& other) &;
   /// Rebinds to this value with `value`, broadcast and converted, at x[items]: a.set_({Slice{1}}, a.index({Slice{{}, -1}})) is right.
-  Tensor& set_(const std::vector<Index>& items, const TensorOrScalar& value);
+  Tensor& set_(const std::vector<Index>& items, const TensorOrScalar& value) &;
 
   /// assign_(*this + b), and so on. UserError where the result has a higher kind of dtype (a float
   /// for an integer), as in PyTorch.
-  Tensor& operator+=(const TensorOrScalar& b);
-  Tensor& operator-=(const TensorOrScalar& b);
-  Tensor& operator*=(const TensorOrScalar& b);
-  Tensor& operator/=(const TensorOrScalar& b);
+  Tensor& operator+=(const TensorOrScalar& b) &;
+  Tensor& operator-=(const TensorOrScalar& b) &;
+  Tensor& operator*=(const TensorOrScalar& b) &;
+  Tensor& operator/=(const TensorOrScalar& b) &;
 
 #include "core/tensor_methods.inc"
 

@@ -2,6 +2,8 @@
 #include <doctest/doctest.h>
 
 #include <sstream>
+#include <type_traits>
+#include <utility>
 #include <vector>
 
 #include "core/gradient.h"
@@ -19,6 +21,14 @@ TEST_CASE("assignment is seen by all copies of a handle and by nothing computed 
   a.assign_(a + 1);
   CHECK(copy.to_vector() == Floats{1, 2, 3});
   CHECK(before.to_vector() == Floats{0, 10, 20});
+}
+
+template <typename T>
+concept Addable = requires(T&& x) { std::forward<T>(x) += 1; };
+
+TEST_CASE("what has no name cannot be assigned to, since nothing would see it") {
+  static_assert(std::is_assignable_v<Tensor&, Tensor> && Addable<Tensor&>);
+  static_assert(!std::is_assignable_v<Tensor, Tensor> && !Addable<Tensor>);  // x[3] = y, x[3] += 1
 }
 
 TEST_CASE("assignment broadcasts and converts to the shape and dtype that are there") {

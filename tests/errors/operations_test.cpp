@@ -30,15 +30,25 @@ TEST_CASE("shapes that do not broadcast are refused with the values") {
          f32({2, 3}).expand({3});
        },
        "expand: shape (3,) has fewer axes than (2, 3)"},
-      {[] { f32({2}).assign_(f32({3})); },
+      {[] {
+         Tensor x = f32({2});
+         x.assign_(f32({3}));
+       },
        "assign_: shapes (2,) and (3,) do not broadcast: sizes 2 and 3 at dimension -1"},
       {[] {
-         f32({3}) += f32({2, 3});
+         Tensor x = f32({3});
+         x += f32({2, 3});
        },
        "+=: a value of shape (2, 3) does not fit a tensor of shape (3,)"},
-      {[] { i64({2}) /= 2; },
+      {[] {
+         Tensor x = i64({2});
+         x /= 2;
+       },
        "/=: the result is f32, which a tensor of i64 cannot hold; convert the tensor first"},
-      {[] { boolean({2}) += 1; },
+      {[] {
+         Tensor x = boolean({2});
+         x += 1;
+       },
        "+=: the result is i64, which a tensor of bool cannot hold; convert the tensor first"},
       {[] {
          (void)tensor({{1, 2}, {3}});
