@@ -29,8 +29,8 @@ std::vector<std::byte> npy_bytes(const Tensor& tensor);
 using NamedTensors = std::vector<std::pair<std::string, Tensor>>;
 NamedTensors load_npz(const std::string& path);
 NamedTensors parse_npz(std::span<const std::byte> bytes, const std::string& name);
-/// Writes a .npz with deflated members, byte for byte the same for the same arrays. UserError for a
-/// name given twice.
+/// Writes a .npz with deflated members, byte for byte the same for the same arrays. Realises all
+/// together. UserError for a name given twice.
 void save_npz(const std::string& path, const NamedTensors& tensors);
 /// The bytes that save_npz writes; `name` is what errors call them.
 std::vector<std::byte> npz_bytes(const NamedTensors& tensors, const std::string& name);

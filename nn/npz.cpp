@@ -225,6 +225,9 @@ NamedTensors load_npz(const std::string& path) {
 std::vector<std::byte> npz_bytes(const NamedTensors& tensors, const std::string& archive) {
   require(tensors.size() < UINT16_MAX, "npz: {}: {} arrays are too many; at most 65534 fit",
           archive, tensors.size());
+  std::vector<Tensor> values;
+  for (const auto& [name, tensor] : tensors) values.push_back(tensor);
+  realize(values);  // together: what they share is computed once
   std::vector<std::byte> out, central;
   std::set<std::string> names;
   for (const auto& [name, tensor] : tensors) {

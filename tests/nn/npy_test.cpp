@@ -342,6 +342,12 @@ TEST_SUITE("nn") {
           }) == f + "two arrays have the name 'a'");
   }
 
+  TEST_CASE("the arrays of an archive are realised together: all or none") {
+    const Tensor small = ones({2}) + 1, large = zeros({1 << 20, 1 << 20, 1 << 10});
+    CHECK_THROWS_AS(npz_bytes({{"small", small}, {"large", large}}, "f.npz"), DeviceError);
+    CHECK(!small.realised());
+  }
+
   TEST_CASE("files that cannot be read or written say why, and the old file stays") {
     const Folder folder;
     CHECK(text_of_error([&] { load_npy(folder / "none.npy"); }) ==
