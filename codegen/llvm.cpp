@@ -343,6 +343,12 @@ class Emitter {
     }
   }
 
+  void prefetch(const Instruction& i) {
+    declare("void @llvm.prefetch.p0(ptr, i32, i32, i32)");
+    line("call void @llvm.prefetch.p0({}, i32 0, i32 3, i32 1)",
+         element_pointer(i.args[0], i.imm));
+  }
+
   void store(const Instruction& i) {
     const Operand& v = i.args[1];
     const DType t = v.dtype;
@@ -491,6 +497,7 @@ class Emitter {
       case Code::Pointer: return pointer(i);
       case Code::Load: return load(i);
       case Code::Store: return store(i);
+      case Code::Prefetch: return prefetch(i);
       case Code::LaneReduce: return lane_reduce(i);
       case Code::Any: return any(i);
       case Code::Loop: return loop(i);

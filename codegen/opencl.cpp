@@ -372,6 +372,7 @@ class Emitter {
       case Code::Pointer: return pointer(i);
       case Code::Load: return load(i);
       case Code::Store: return store(i);
+      case Code::Prefetch: return;  // other work-items hide the wait
       case Code::LaneReduce: return lane_reduce(i);
       case Code::Any:
         return set(i.dst, i.args[0].lanes == 1 ? ref(i.args[0]) : fmt::format("any({})", ref(i.args[0])));

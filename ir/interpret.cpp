@@ -227,7 +227,8 @@ class Interpreter {
       }
       case Code::Loop: return loop(i);
       case Code::If: return branch(i);
-      case Code::Barrier: return;
+      case Code::Barrier:
+      case Code::Prefetch: return;
       case Code::GroupReduce: fail("a reduction over work-items");
     }
   }

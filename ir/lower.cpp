@@ -6,6 +6,7 @@
 #include "core/error.h"
 #include "ir/legalize.h"
 #include "ir/nest.h"
+#include "ir/prefetch.h"
 #include "ir/schedule.h"
 
 namespace lazuli {
@@ -45,7 +46,9 @@ Program lower(const Kernel& kernel, const Target& target) {
   verify_schedule(kernel);
   Kernel legal = clone(kernel);
   legalize(legal);
-  return Nest(legal, target, lanes_of_schedule(legal)).run();
+  Program program = Nest(legal, target, lanes_of_schedule(legal)).run();
+  prefetch_epilogues(program, target);
+  return program;
 }
 
 }  // namespace lazuli

@@ -114,6 +114,9 @@ class Printer {
                          i.flag ? " streaming" : ""));
         return;
       case Code::Barrier: line("barrier"); return;
+      case Code::Prefetch:
+        line(fmt::format("prefetch {}[{}]", text(i.args[0]), i.imm));
+        return;
       case Code::Loop:
       case Code::If: {
         std::string head = i.code == Code::Loop ? fmt::format("for {} {} in {}..{}", text(i.dst), i.name,
@@ -254,6 +257,9 @@ class Verifier {
         check(i.args.size() >= 2 && i.args[0].pointer && i.args[0].dtype == i.args[1].dtype, i,
               "a store goes to a pointer of its value's element type");
         check(i.mask < i.args[1].lanes || i.mask == 0, i, "a mask is shorter than the vector");
+        return;
+      case Code::Prefetch:
+        check(i.args.size() == 1 && i.args[0].pointer, i, "a prefetch is of a pointer");
         return;
       case Code::Op: check_op(i); break;
       case Code::Pointer: check_memory(i); break;

@@ -33,6 +33,7 @@ enum class Code : uint8_t {
   Pointer,      // address of element args[0] of memory `memory`
   Load,         // element(s) at pointer args[0] + imm; masked by `mask` leading lanes, or by the Bool args[1]
   Store,        // args[1] to args[0] + imm; masked likewise (Bool args[2]); `flag`: non-temporal
+  Prefetch,     // asks for the cache line at args[0] + imm
   LaneReduce,   // lanes of args[0] combined by `op` in a fixed tree
   Any,          // Bool scalar: is any lane of the Bool vector args[0] true
   Loop,         // for dst in begin..end, at least one iteration: body, carrying phis; afterwards `next` is the value

@@ -1,0 +1,76 @@
+#include "ir/prefetch.h"
+
+#include <doctest/doctest.h>
+
+#include <vector>
+
+#include "ir/index.h"
+#include "ir/lower.h"
+#include "ir/schedule.h"
+#include "tests/ir/algorithms.h"
+
+namespace lazuli {
+namespace {
+
+// out = sum over k of a[i, k] b[k, j], plus an array and a bias, with a register tile of two rows.
+Kernel residual(int64_t m, int64_t n, int64_t k_size) {
+  Kernel k;
+  k.name = "residual";
+  const int a = k.add_argument("a", DType::F32, m * k_size, false),
+            b = k.add_argument("b", DType::F32, k_size * n, false),
+            x = k.add_argument("x", DType::F32, m * n, false),
+            bias = k.add_argument("bias", DType::F32, n, false),
+            out = k.add_argument("out", DType::F32, m * n, true);
+  const NodeRef i = axis("i", m), j = axis("j", n), s = axis("k", k_size);
+  const auto at = [](const NodeRef& row, int64_t width, const NodeRef& column) {
+    return index_add(index_mul(row, width), column);
+  };
+  const NodeRef product =
+      scalar_op(Op::Mul, DType::F32,
+                {load(a, DType::F32, at(i, k_size, s)), load(b, DType::F32, at(s, n, j))});
+  const int sum = k.add_value(k.add_stage("sum", {i, j, s}), "sum", product, {i, j}, Op::ReduceAdd);
+  const NodeRef i2 = axis("i2", m), j2 = axis("j2", n);
+  const NodeRef whole =
+      scalar_op(Op::Add, DType::F32,
+                {read(sum, DType::F32, {i2, j2}),
+                 scalar_op(Op::Add, DType::F32,
+                           {load(x, DType::F32, at(i2, n, j2)), load(bias, DType::F32, j2)})});
+  k.add_value(k.add_stage("out", {i2, j2}), "out", whole, {i2, j2}, Op::Count_, out);
+  apply_schedule(k,
+                 "split out i2 i2o i2i 2; split out j2 j2o j2v 8; unroll out i2i; vector out j2v; "
+                 "order out i2o j2o i2i j2v; split sum i io ii 2; split sum j jo jv 8; "
+                 "unroll sum ii; vector sum jv; order sum io jo k ii jv; at sum out j2o; "
+                 "scope sum reg; parallel out i2o");
+  return k;
+}
+
+// How many lines of each argument are asked for before a loop of the program.
+void count(const std::vector<Instruction>& code, std::vector<int>& lines) {
+  for (const Instruction& i : code) {
+    if (i.code == Code::Prefetch) lines[static_cast<size_t>(i.memory)]++;
+    count(i.body, lines);
+  }
+}
+
+std::vector<int> prefetched(const Kernel& kernel) {
+  const Program program = lower(kernel, Target());
+  verify_program(program);
+  std::vector<int> lines(program.arguments.size());
+  count(program.phases[0].body, lines);
+  return lines;
+}
+
+}  // namespace
+
+TEST_SUITE("ir") {
+  TEST_CASE("what an epilogue loads from a large array is asked for before the sum") {
+    // Two rows of a tile; the bias is in cache anyway, and the sum's own operands are no epilogue.
+    CHECK(prefetched(residual(128, 128, 32)) == std::vector<int>{0, 0, 2, 0, 0});
+    // A small array, and a sum that is over before the line could come.
+    CHECK(prefetched(residual(16, 16, 32)) == std::vector<int>{0, 0, 0, 0, 0});
+    CHECK(prefetched(residual(128, 128, 8)) == std::vector<int>{0, 0, 0, 0, 0});
+    CHECK(test::difference(residual(96, 120, 20), Target()) == "");
+  }
+}
+
+}  // namespace lazuli
