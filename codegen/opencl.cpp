@@ -57,11 +57,11 @@ const Spelling* spelling(OpKind op) {
   return nullptr;
 }
 
-// A Bool in a register: int, 0 or 1; in a vector register: int, 0 or -1, which is what comparisons give. bf16 is its bits.
+// A Bool in a register: int, 0 or 1; in a vector register: int, 0 or -1, which is what comparisons give. The
+// 16-bit floats are their bits: lowering computes in f32, and not every device has f16 in registers.
 std::string_view element_type(DType t) {
   constexpr std::string_view kNames[] = {"int",  "char", "short", "int",    "long",  "uchar", "ushort",
-                                         "uint", "ulong", "",     "ushort", "float", "double"};
-  if (t == DType::F16) user_error("opencl: f16 kernels are not built yet; convert to f32 first");
+                                         "uint", "ulong", "ushort", "ushort", "float", "double"};
   return kNames[static_cast<size_t>(t)];
 }
 std::string_view memory_type(DType t) { return t == DType::Bool ? "uchar" : element_type(t); }
@@ -79,7 +79,7 @@ std::string number(uint64_t bits, DType t) {
     return fmt::format("{:a}{}", v, suffix);
   }
   if (t == DType::Bool) return bits ? "1" : "0";
-  if (t == DType::BF16) return fmt::format("{}", bits & 0xffff);
+  if (t == DType::F16 || t == DType::BF16) return fmt::format("{}", bits & 0xffff);
   const Scalar s = from_bits(bits, t);
   if (t == DType::U64) return fmt::format("{}ul", bits);
   if (s.as_int() == INT64_MIN) return "LONG_MIN";
@@ -150,7 +150,7 @@ class Emitter {
     std::string_view text = row ? is_float(in) ? row->floats : row->integers : "";
     if (in == DType::Bool) return apply_bool(op, lanes, a);
     if (text.empty() && op == OpKind::Abs) return fmt::format("({0} < 0 ? -{0} : {0})", a[0]);
-    if (text.empty() || in == DType::BF16) {
+    if (text.empty() || in == DType::F16 || in == DType::BF16) {
       internal_error(fmt::format("opencl: op {} on {} has no spelling", name(op), name(in)));
     }
     if (lanes > 1 && is_float(in) && (op == OpKind::Max || op == OpKind::Min)) {
@@ -183,6 +183,11 @@ class Emitter {
       return set(i.dst, n > 1 && size_of(from) != 4 ? fmt::format("convert_int{}({})", n, c) : c);
     }
     if (from == DType::Bool) return set(i.dst, fmt::format("convert_{}({}{})", type, n > 1 ? "-" : "", x));
+    if (from == DType::F16) return set(i.dst, fmt::format("vload_half{}(0, (const half*)&{})", w, x));
+    if (to == DType::F16) {
+      set(i.dst, "0");
+      return line("vstore_half{}_rte({}, 0, (half*)&{});", w, x, ref(i.dst));
+    }
     if (from == DType::BF16) return set(i.dst, fmt::format("as_float{0}(convert_uint{0}({1}) << 16)", w, x));
     if (to == DType::BF16) {
       const std::string u = fmt::format("as_uint{}({})", w, x);

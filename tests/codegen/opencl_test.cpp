@@ -1,4 +1,4 @@
-// The second dialect: six kernels, from tensor operations to OpenCL C, run by an OpenCL driver and compared with the reference device.
+// The second dialect: kernels, from tensor operations to OpenCL C, run by an OpenCL driver and compared with the reference device.
 #include "runtime/opencl/runner.h"
 
 #include <doctest/doctest.h>
@@ -69,12 +69,18 @@ const Case kCases[] = {
        return scaled_dot_product_attention(wave({2, 3, 24, 16}, 0.11), wave({2, 3, 24, 16}, 0.31),
                                            wave({2, 3, 24, 16}, 0.51), std::nullopt, 0.0, true);
      }},
+    {"16-bit floats",
+     [] {
+       const Tensor x = wave({19, 37}, 0.37) * 3, h = x.to(DType::F16), b = x.to(DType::BF16);
+       return (h * 2 + 1).to(DType::F32) + exp(b) + (h > 0.5).to(DType::F32) +
+              (h * 0.0).to(DType::Bool).to(DType::F32);
+     }},
 };
 
 }  // namespace
 
 TEST_SUITE("codegen") {
-  TEST_CASE("six kernels give the reference's values through OpenCL") {
+  TEST_CASE("kernels give the reference's values through OpenCL") {
     std::string why;
     const std::string device = first_opencl_device(&why);
     REQUIRE_MESSAGE(!device.empty(), "no OpenCL device to test with: ", why);
