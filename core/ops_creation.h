@@ -66,6 +66,10 @@ template <typename V>
 Tensor tensor(detail::List<detail::List<detail::List<V>>> values, std::optional<DType> dtype = {}) {
   return detail::list_tensor(values, dtype);
 }
+/// The same of one number: a tensor of rank 0.
+inline Tensor tensor(const Scalar& value, std::optional<DType> dtype = {}) {
+  return scalar_tensor(value, dtype);
+}
 
 /// Shape of `x`, and its dtype unless one is given.
 Tensor full_like(const Tensor& x, const Scalar& value, std::optional<DType> dtype = {});

@@ -140,6 +140,9 @@ TEST_CASE("numbers in braces make a tensor, with PyTorch's dtypes") {
   CHECK(tensor({1.5, 2.5}).dtype() == DType::F32);
   CHECK(tensor({1, 2}).dtype() == DType::I64);
   CHECK(tensor({true, false}).dtype() == DType::Bool);
+  CHECK(tensor(2.5).shape().empty());
+  CHECK(tensor(2.5).item() == 2.5);
+  CHECK(tensor(3).dtype() == DType::I64);
   CHECK(tensor({0.1}, DType::F64).item() == 0.1);
   const Tensor matrix = tensor({{1, 2, 3}, {4, 5, 6}}, DType::F32);
   CHECK(matrix.shape() == Shape{2, 3});
