@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "ir/choose_rules.h"
+#include "ir/choose_tiles.h"
 #include "ir/index.h"
 
 namespace lazuli {
@@ -74,10 +75,54 @@ bool schedule_dot(ScheduleWriter& w, StageGroup& g) {
   return true;
 }
 
+namespace {
+
+// The dimension of contraction `s` along which the only stage that reads it, point by point, stores
+// what it makes of it; -1 if there is no such stage.
+int stored_along(const Kernel& kernel, const Stage& s) {
+  const Value& v = s.values[0];
+  const std::vector<Stage*> readers = readers_of(kernel, s);
+  if (v.slot >= 0 || readers.size() != 1 || !is_epilogue(kernel, *readers[0], s)) return -1;
+  const NodeRef& last = readers[0]->values[0].dims.back();
+  const Reads reads(kernel);
+  for (const Reads::Read& r : reads.of(readers[0])) {
+    if (r.value != v.id) continue;
+    for (size_t d = 0; d < r.index.size(); d++) {
+      if (r.index[d].get() == last.get()) return static_cast<int>(d);
+    }
+  }
+  return -1;
+}
+
+// "dims V ..." that makes dimension `place` of v its last.
+std::string dims_step(const Value& v, size_t place) {
+  std::string order;
+  for (size_t d = 0; d < v.dims.size(); d++) {
+    if (d != place) order += fmt::format(" {}", d);
+  }
+  return fmt::format("dims {}{} {}", v.name, order, place);
+}
+
+}  // namespace
+
 // A value of a phase of its own that a contraction reads along the wrong axis is stored with that
 // axis last: cheaper than packing it again.
+// A contraction gets the order of its epilogue, which has memory to go through: lanes then run
+// along the rows of that.
 void order_dims(ScheduleWriter& w) {
   std::vector<std::string> steps;
+  std::vector<const Stage*> contractions;
+  for (const auto& s : w.kernel().stages) {
+    if (contraction_of(*s, {}).is) contractions.push_back(s.get());
+  }
+  // Of several, the blocks of rows they share decide.
+  if (contractions.size() == 1) {
+    const Value& v = contractions[0]->values[0];
+    const int place = stored_along(w.kernel(), *contractions[0]);
+    if (place >= 0 && place + 1 < static_cast<int>(v.dims.size())) {
+      steps.push_back(dims_step(v, static_cast<size_t>(place)));
+    }
+  }
   for (const auto& s : w.kernel().stages) {
     const Contraction c = contraction_of(*s, {});
     if (!c.is || extent(c.v) < w.lanes()) continue;
@@ -92,11 +137,7 @@ void order_dims(ScheduleWriter& w) {
       if (b->src[d].get() == c.v.get()) place = d;
     }
     if (place + 1 >= v->dims.size()) continue;
-    std::string order;
-    for (size_t d = 0; d < v->dims.size(); d++) {
-      if (d != place) order += fmt::format(" {}", d);
-    }
-    steps.push_back(fmt::format("dims {}{} {}", v->name, order, place));
+    steps.push_back(dims_step(*v, place));
   }
   for (const std::string& step : steps) w.step("{}", step);
 }

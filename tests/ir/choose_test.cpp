@@ -85,7 +85,8 @@ TEST_SUITE("ir") {
     const auto array = [](Shape shape) { return contiguous(randn(shape)); };
     const Tensor x = array({64, 784}), w = array({784, 128}), v = array({128, 10});
     const auto tiled = [](const std::string& r) {
-      return r.find("rule row blocks") != std::string::npos && r.find("given up") == std::string::npos;
+      return r.find("rule row blocks") != std::string::npos &&
+             r.find("given up") == std::string::npos;
     };
     // The axis between the products is summed by the last one.
     CHECK(tiled(reasons({matmul(relu(matmul(x, w)), v)})));
@@ -96,7 +97,8 @@ TEST_SUITE("ir") {
     CHECK(tiled(reasons({grad(sum(up), h)})));
     // A row of the grid is a whole head.
     const Tensor q = array({2, 4, 128, 64}), k = array({2, 4, 128, 64}), u = array({2, 4, 128, 64});
-    const Tensor a = matmul(softmax(matmul(q, matrix_transpose(k)) * 0.125, -1), u) * array({2, 4, 128, 64});
+    const Tensor a =
+        matmul(softmax(matmul(q, matrix_transpose(k)) * 0.125, -1), u) * array({2, 4, 128, 64});
     const std::vector<Tensor> g = grad(sum(a), std::vector<Tensor>{q, k, u});
     CHECK(tiled(reasons({g[0], g[1], g[2]})));
   }
@@ -147,6 +149,23 @@ TEST_SUITE("ir") {
     CHECK(says(reasons({y}), "computed where they are read"));
     CHECK(says(reasons({grad(loss, x)}), "computed where they are read"));
     CHECK(says(reasons({grad(loss, w)}), "rule dot products"));
+  }
+
+  TEST_CASE("a weight's gradient lies as its update is stored") {
+    const auto array = [](Shape shape) { return contiguous(randn(shape)); };
+    const Tensor x = array({32, 48}), w = array({48, 64}), b = array({64});
+    const Tensor g = grad(sum(square(relu(matmul(x, w) + b))), w);
+    const NodeRef roots[] = {(w - 0.1 * g).node()};
+    const Target target = named_target("x86-64-v3");
+    const Plan plan = make_plan(roots, target);
+    std::string schedules;
+    for (const PlanStep& step : plan.steps) {
+      if (!step.kernel) continue;
+      choose_schedule(*step.kernel, target);
+      schedules += step.kernel->schedule + "\n";
+      CHECK(test::difference(*step.kernel, target) == "");
+    }
+    CHECK(schedules.find("dims sum 1 0") != std::string::npos);
   }
 
   TEST_CASE("each family is scheduled by its rule") {
