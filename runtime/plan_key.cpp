@@ -38,12 +38,57 @@ void add_argument(Hasher& h, const Node& n) {
   if (const auto* v = std::get_if<Ints>(&n.arg)) h.add(*v);
 }
 
+// Memory within that of another array, which it keeps alive.
+class RangeStorage final : public Storage {
+ public:
+  RangeStorage(std::shared_ptr<Storage> whole, size_t offset, size_t bytes)
+      : whole_(std::move(whole)), offset_(offset), bytes_(bytes) {}
+  void* data() override { return static_cast<std::byte*>(whole_->data()) + offset_; }
+  size_t bytes() const override { return bytes_; }
+
+ private:
+  std::shared_ptr<Storage> whole_;
+  size_t offset_, bytes_;
+};
+
+// Does the shrink `n` leave one index of the axes before some axis, and the axes behind it whole?
+// Only of memory that is the runtime's own: what a user writes to must not show in values.
+bool is_range(const Node& n) {
+  const NodeRef& whole = n.src[0];
+  if (!whole->realised() || n.numel() == 0) return false;
+  bool one = true;
+  for (size_t k = 0; k < n.shape.size(); k++) {
+    if (!one && n.shape[k] != whole->shape[k]) return false;
+    one = one && n.shape[k] == 1;
+  }
+  return std::dynamic_pointer_cast<HostStorage>(whole->storage()) != nullptr;
+}
+
+// Those of the nodes `candidates` that alone read their source and are no roots. An array that is
+// read at several places stays one argument.
+std::vector<NodeRef> sole_readers(const Topology& graph, std::span<const NodeRef> roots,
+                                  const std::vector<size_t>& candidates) {
+  if (candidates.empty()) return {};
+  std::vector<int> readers(graph.size());
+  for (size_t i = 0; i < graph.size(); i++) {
+    for (int s : graph.sources(i)) readers[static_cast<size_t>(s)]++;
+  }
+  for (const NodeRef& r : roots) readers[static_cast<size_t>(graph.find(r))] = 0;
+  std::vector<NodeRef> sole;
+  for (size_t i : candidates) {
+    const auto source = static_cast<size_t>(graph.sources(i)[0]);
+    if (readers[i] > 0 && readers[source] == 1) sole.push_back(graph.nodes[i]);
+  }
+  return sole;
+}
+
 }  // namespace
 
 PlanKey plan_key(std::span<const NodeRef> roots) {
   PlanKey key;
   Hasher h;
   const Topology graph(roots, true);
+  std::vector<size_t> ranges;
   for (size_t i = 0; i < graph.size(); i++) {
     const NodeRef& n = graph.nodes[i];
     const bool leaf = n->realised();
@@ -54,13 +99,29 @@ PlanKey plan_key(std::span<const NodeRef> roots) {
       key.leaves.push_back(n);
       continue;
     }
+    if (n->op == Op::Shrink && is_range(*n)) ranges.push_back(i);
     add_argument(h, *n);
     h.add(static_cast<int64_t>(n->src.size()));
     for (int s : graph.sources(i)) h.add(s);
   }
   for (const NodeRef& r : roots) h.add(graph.find(r));
   key.hash = h.digest();
+  key.ranges = sole_readers(graph, roots, ranges);
   return key;
+}
+
+void attach_ranges(std::span<const NodeRef> ranges) {
+  std::vector<std::shared_ptr<Storage>> values;
+  for (const NodeRef& n : ranges) {
+    const Shape& whole = n->src[0]->shape;
+    int64_t first = 0;
+    for (size_t k = 0; k < whole.size(); k++) first = first * whole[k] + n->ints()[2 * k];
+    const auto size = static_cast<size_t>(size_of(n->dtype));
+    values.push_back(std::make_shared<RangeStorage>(n->src[0]->storage(),
+                                                    static_cast<size_t>(first) * size,
+                                                    static_cast<size_t>(n->numel()) * size));
+  }
+  attach_values(ranges, values);
 }
 
 }  // namespace lazuli

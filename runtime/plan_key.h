@@ -11,9 +11,14 @@ namespace lazuli {
 struct PlanKey {
   Hash128 hash;                 // of the structure; leaves count by first visit, shape and dtype, not by identity
   std::vector<NodeRef> leaves;  // realised nodes, in order of first visit
+  std::vector<NodeRef> ranges;  // nodes that are ranges of arrays which nothing else reads
 };
 
 /// Linear in the nodes not realised yet.
 PlanKey plan_key(std::span<const NodeRef> roots);
+
+/// Makes `ranges` values that lie where their arrays do: which batch of the data a step takes is an
+/// argument then, not a constant of its plan. Not for a thread that holds values.
+void attach_ranges(std::span<const NodeRef> ranges);
 
 }  // namespace lazuli

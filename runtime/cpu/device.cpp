@@ -40,11 +40,13 @@ class CpuDevice final : public Device {
     PlanKey key;
     Plan made;
     std::shared_ptr<CachedPlan> plan;
-    {
+    for (;; attach_ranges(key.ranges)) {
       const auto held = hold_values();
       key = plan_key(roots);
+      if (!key.ranges.empty()) continue;
       plan = find(key.hash);
       if (!plan) made = make_plan(roots, target_);
+      break;
     }
     if (!plan) plan = keep(key.hash, compile_plan(std::move(made), key));
     run(*plan, roots, key.leaves);

@@ -1,0 +1,97 @@
+// Ranges of arrays as arguments: which rows a step takes does not compile it anew.
+#include "runtime/plan_key.h"
+
+#include <doctest/doctest.h>
+
+#include <memory>
+#include <vector>
+
+#include "nn/lazuli.h"
+#include "runtime/device.h"
+
+#if LAZULI_LLVM
+namespace lazuli {
+namespace {
+
+using Floats = std::vector<float>;
+
+// Memory of a user's own.
+class OwnStorage final : public Storage {
+ public:
+  explicit OwnStorage(Floats values) : values_(std::move(values)) {}
+  void* data() override { return values_.data(); }
+  size_t bytes() const override { return values_.size() * sizeof(float); }
+
+ private:
+  Floats values_;
+};
+
+}  // namespace
+
+TEST_SUITE_BEGIN("runtime");
+
+TEST_CASE("a step over batches of the data, which are slices of it, compiles once") {
+  Runtime runtime{Config()};
+  const Runtime::Use use(runtime);
+  const Tensor data = arange(60, DType::F32).reshape({12, 5}).realize();
+  const Tensor labels = arange(12).realize();
+  Tensor w = ones({5}).requires_grad_();
+  CompileCount before;
+  for (int64_t i = 0; i < 12; i += 3) {
+    const Tensor batch = data.index({Slice{i, i + 3}}), wanted = labels.index({Slice{i, i + 3}});
+    const Tensor loss = sum(matmul(batch, w) - wanted);
+    const Tensor slope = grad(loss, w);
+    realize(loss, slope);
+    float all = 0;
+    for (int64_t k = 5 * i; k < 5 * i + 15; k++) all += static_cast<float>(k);
+    CHECK(loss.item() == all - static_cast<float>(3 * i + 3));
+    CHECK(slope.to_vector()[1] == static_cast<float>(15 * i + 18));
+    if (i == 0) before = runtime.device().compiled();
+  }
+  CHECK(runtime.device().compiled().plans == before.plans);
+  CHECK(runtime.device().compiled().kernels == before.kernels);
+}
+
+TEST_CASE("one element after the other is read by one plan, whatever its place") {
+  Runtime runtime{Config()};
+  const Runtime::Use use(runtime);
+  const Tensor x = arange(24, DType::F32).reshape({2, 3, 4}).realize();
+  CHECK(x.index({0, 0, 0}).item() == 0);
+  const CompileCount before = runtime.device().compiled();
+  for (int64_t i = 0; i < 24; i++) {
+    CHECK(x.index({i / 12, i / 4 % 3, i % 4}).item() == static_cast<double>(i));
+  }
+  CHECK(runtime.device().compiled().plans == before.plans);
+}
+
+TEST_CASE("a range of an array is right wherever it lies, and outlives the array") {
+  Runtime runtime{Config()};
+  const Runtime::Use use(runtime);
+  Tensor x = arange(24, DType::I32).reshape({2, 3, 4}).realize();
+  const auto plus = [](const Tensor& t) { return (t + 1).to_vector<int>(); };
+  CHECK(plus(x.index({1, Slice{1, 3}})) == std::vector<int>{17, 18, 19, 20, 21, 22, 23, 24});
+  CHECK(plus(x.index({0, 2, Slice{1, 3}})) == std::vector<int>{10, 11});
+  CHECK(plus(x.index({Slice{}, 1, Slice{0, 2}})) == std::vector<int>{5, 6, 17, 18});
+  CHECK(plus(x.index({Slice{1, 1}})).empty());
+  CHECK((x[0] + x[1]).to_vector<int>()[5] == 22);
+  const Tensor part = x[1], sum_of_part = sum(part);
+  CHECK(sum_of_part.item() == 210);
+  x.assign_(x * 2);
+  CHECK(part.to_vector<int>()[0] == 12);
+  CHECK(sum(x[1]).item() == 420);
+}
+
+TEST_CASE("what is written to a user's own memory does not show in values taken from it") {
+  Runtime runtime{Config()};
+  const Runtime::Use use(runtime);
+  const auto memory = std::make_shared<OwnStorage>(Floats{1, 2, 3, 4});
+  const Tensor x = Tensor::from_storage(memory, {2, 2}, DType::F32), row = x[1];
+  CHECK(sum(row).item() == 7);
+  static_cast<float*>(memory->data())[3] = 0;
+  CHECK(sum(x[1]).item() == 3);
+}
+
+TEST_SUITE_END();
+
+}  // namespace lazuli
+#endif
