@@ -141,8 +141,8 @@ TEST_CASE("a user's mistake ends with status 2 and says what was not accepted") 
        "a subcommand is missing; expected one of run, dump, explain, bench, check, train, info, "
        "cache\n"},
       {{"rnu"},
-       "there is no subcommand 'rnu'; did you mean 'run'?; expected one of run, dump, explain, "
-       "bench, check, train, info, cache\n"},
+       "there is no subcommand 'rnu'; expected one of run, dump, explain, bench, check, train, "
+       "info, cache; did you mean 'run'?\n"},
       {{"--seed", "3"},
        "a subcommand is missing; expected one of run, dump, explain, bench, check, train, info, "
        "cache\n"},
@@ -186,8 +186,8 @@ TEST_CASE("a user's mistake ends with status 2 and says what was not accepted") 
       {{"dump"}, "an expression is missing, as in: lazuli run 'softmax(x:f32[4], -1)'\n"},
       {{"train", ""}, "train: expected the name of a model; `lazuli train --list` lists them\n"},
       {{"train", "digit"},
-       "train: there is no model 'digit'; did you mean 'digits'?; `lazuli train --list` lists "
-       "them\n"},
+       "train: there is no model 'digit'; `lazuli train --list` lists them; did you mean "
+       "'digits'?\n"},
       {{"dump", "x:f32[2]", "--stage", "grahp"},
        "--stage: expected graph, fusion, kernel, schedule, program, llvm, asm, opencl, plan, found "
        "'grahp'; did you mean 'graph'?\n"},
@@ -195,8 +195,8 @@ TEST_CASE("a user's mistake ends with status 2 and says what was not accepted") 
        "bench: expected an expression or the name of a workload; `lazuli bench --list` lists "
        "them\n"},
       {{"bench", "mtmul_64"},
-       "bench: there is no workload 'mtmul_64'; did you mean 'matmul_64'?; `lazuli bench --list` "
-       "lists them\n"},
+       "bench: there is no workload 'mtmul_64'; `lazuli bench --list` lists them; did you mean "
+       "'matmul_64'?\n"},
       {{"cache"}, "cache: the subcommand is not built yet\n"},
   };
   for (const Mistake& m : mistakes) {
@@ -239,6 +239,7 @@ TEST_CASE("info names the compiler, the machine and every device") {
   CHECK(j["lazuli"] == LAZULI_VERSION);
   for (const char* key : {"llvm", "cpu", "vector", "caches", "cores", "threads"})
     CHECK(j.contains(key));
+  CHECK(j["disk cache"] == "not built yet");
   for (const char* device : {"cpu", "reference", "opencl"}) CHECK(j["devices"].contains(device));
   CHECK(lazuli_command({"info"}).status == 0);
 }
@@ -345,6 +346,13 @@ TEST_CASE("check agrees with the reference and with differences, and says where 
   r = lazuli_command({"check", "x:f32[3].detach() * x"});
   CHECK(r.status == 1);
   CHECK(r.out.find("WRONG gradient of x") != std::string::npos);
+  r = lazuli_command({"check", "relu(x:f32[3]~zeros)"});
+  CHECK(r.status == 0);
+  CHECK(r.out.find("gradient of x: not checked: the result is smooth at none of 3 places") !=
+        std::string::npos);
+  CHECK(lazuli_command({"check", "sqrt(x:f32[8])"}).status == 0);  // of negative numbers, too
+  r = lazuli_command({"check", "where(x:f32[8] > 0, sqrt(x), 0)"});
+  CHECK(r.status == 1);  // the root's derivative is undefined where its value is not even taken
 }
 
 TEST_CASE("dump prints every stage for a fixed target") {
@@ -363,7 +371,7 @@ TEST_CASE("dump prints every stage for a fixed target") {
   CHECK(list.out.find("znver3\n") != std::string::npos);
   CHECK(
       lazuli_command({"dump", "x:f32[2] + 1", "--target", "znvr3"}).err ==
-      "--target: LLVM knows no CPU 'znvr3'; did you mean 'znver3'?; `--target list` lists them\n");
+      "--target: LLVM knows no CPU 'znvr3'; `--target list` lists them; did you mean 'znver3'?\n");
 }
 
 TEST_CASE("explain names the operations, the time and the bound of each kernel") {

@@ -60,7 +60,7 @@ void refuse_unknown_name(const std::string& what) {
   std::vector<std::string_view> names;
   for (const Workload& row : workloads()) names.push_back(row.name);
   for (const Step& step : steps()) names.push_back(step.name);
-  user_error("bench: there is no workload '{}'{}; `lazuli bench --list` lists them", what,
+  user_error("bench: there is no workload '{}'; `lazuli bench --list` lists them{}", what,
              notation::suggestion(what, names));
 }
 

@@ -155,8 +155,8 @@ void refuse_unknown(const CLI::App& app, const CommandLine& line) {
     }
     if (rest.empty())
       user_error("a subcommand is missing; expected one of {}", fmt::join(names, ", "));
-    user_error("there is no subcommand '{}'{}; expected one of {}", rest[0],
-               nearest(rest[0], names), fmt::join(names, ", "));
+    user_error("there is no subcommand '{}'; expected one of {}{}", rest[0],
+               fmt::join(names, ", "), nearest(rest[0], names));
   }
   require(rest.empty(), "{}: '{}' is one argument too many; an expression with blanks is quoted",
           scope.get_name(), rest.empty() ? "" : rest[0]);

@@ -59,7 +59,7 @@ Target find_target(const std::string& cpu) {
   } else {
     const std::vector<std::string> names = target_names();
     const std::vector<std::string_view> views(names.begin(), names.end());
-    user_error("--target: LLVM knows no CPU '{}'{}; `--target list` lists them", cpu,
+    user_error("--target: LLVM knows no CPU '{}'; `--target list` lists them{}", cpu,
                notation::suggestion(cpu, views));
   }
   Target target = named_target(level);

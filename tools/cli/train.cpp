@@ -24,7 +24,7 @@ void require_model(const std::string& name) {
   std::vector<std::string_view> names;
   for (const Model& model : kModels) names.push_back(model.name);
   if (std::find(names.begin(), names.end(), name) != names.end()) return;
-  user_error("train: there is no model '{}'{}; `lazuli train --list` lists them", name,
+  user_error("train: there is no model '{}'; `lazuli train --list` lists them{}", name,
              notation::suggestion(name, names));
 }
 
