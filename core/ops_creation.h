@@ -46,24 +46,28 @@ Tensor list_tensor(const std::initializer_list<V>& list, std::optional<DType> dt
   append(literal, 0, list);
   return literal_tensor(literal, dtype);
 }
-template <typename V>
-using List = std::initializer_list<V>;
 }  // namespace detail
 
 /// The numbers in braces, as torch.tensor: tensor({1, 2}), tensor({{1, 2}, {3, 4}}). Of bool, i64
 /// or f32 unless a dtype is given. UserError for rows of different lengths.
 template <typename V>
-Tensor tensor(detail::List<V> values, std::optional<DType> dtype = {}) {
+Tensor tensor(std::initializer_list<V> values, std::optional<DType> dtype = {}) {
+  return detail::list_tensor(values, dtype);
+}
+/// The same of numbers of several kinds: tensor({1, 0.5}).
+inline Tensor tensor(std::initializer_list<Scalar> values, std::optional<DType> dtype = {}) {
   return detail::list_tensor(values, dtype);
 }
 /// The same of lists in a list.
 template <typename V>
-Tensor tensor(detail::List<detail::List<V>> values, std::optional<DType> dtype = {}) {
+Tensor tensor(std::initializer_list<std::initializer_list<V>> values,
+              std::optional<DType> dtype = {}) {
   return detail::list_tensor(values, dtype);
 }
 /// The same, three deep.
 template <typename V>
-Tensor tensor(detail::List<detail::List<detail::List<V>>> values, std::optional<DType> dtype = {}) {
+Tensor tensor(std::initializer_list<std::initializer_list<std::initializer_list<V>>> values,
+              std::optional<DType> dtype = {}) {
   return detail::list_tensor(values, dtype);
 }
 /// The same of one number: a tensor of rank 0.

@@ -140,6 +140,7 @@ TEST_CASE("numbers in braces make a tensor, with PyTorch's dtypes") {
   CHECK(tensor({1.5, 2.5}).dtype() == DType::F32);
   CHECK(tensor({1, 2}).dtype() == DType::I64);
   CHECK(tensor({true, false}).dtype() == DType::Bool);
+  CHECK(tensor({1, 0.5, 2.f}).to_vector() == Floats{1, 0.5, 2});
   CHECK(tensor(2.5).shape().empty());
   CHECK(tensor(2.5).item() == 2.5);
   CHECK(tensor(3).dtype() == DType::I64);
