@@ -69,14 +69,20 @@ void ScheduleWriter::vectorize(Stage* s, const std::vector<NodeRef>& outer,
     (keeps_in_all(*s, a) ? kept : reduced).push_back(a);
   }
   const std::string around = loops(*s, outer) + loops(*s, kept), inside = loops(*s, reduced);
+  constexpr int64_t kWrittenOut = 20;  // operations
   const Split sp = split_vectors(*s, v, unroll);
   const bool kept_vector = keeps_in_all(*s, v);
   // Along a kept axis the accumulators of one block of vectors stay in registers for the whole
   // reduction.
   const std::string order =
       kept_vector ? fmt::format(" {}{}{}", sp.blocks, inside, sp.inner()) : inside + sp.all();
-  step("order {}{}{}; {} {} {}; vector {} {}", s->name, around, order,
-       kept_vector ? "unroll" : "ilp", s->name, sp.unrolled, s->name, sp.lane);
+  // A window of a few elements is written out.
+  int64_t window = 1;
+  for (const NodeRef& a : reduced) window *= extent(a);
+  const bool written_out = kept_vector && !reduced.empty() && window * cost <= kWrittenOut;
+  step("order {}{}{}; {} {}{} {}; vector {} {}", s->name, around, order,
+       kept_vector ? "unroll" : "ilp", s->name, written_out ? inside : "", sp.unrolled, s->name,
+       sp.lane);
 }
 
 void ScheduleWriter::parallel(Stage* s) {

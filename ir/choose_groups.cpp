@@ -259,7 +259,8 @@ NodeRef vector_axis(const Kernel& kernel, const Stage& s, const std::vector<Node
         score -= 6;
       }
     }
-    if (extent(a) < lanes) score -= 4.0 * static_cast<double>(lanes - extent(a)) / lanes;
+    // Empty lanes; half of them weigh more than loads of single elements along another axis.
+    if (extent(a) < lanes) score -= 11.0 * static_cast<double>(lanes - extent(a)) / lanes;
     if (extent(a) == 1) score -= 20;
     if (score >= best_score) {  // the last of equals: usually the innermost
       best_score = score;

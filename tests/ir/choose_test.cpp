@@ -168,6 +168,18 @@ TEST_SUITE("ir") {
     CHECK(schedules.find("dims sum 1 0") != std::string::npos);
   }
 
+  TEST_CASE("lanes run past small windows, which are written out") {
+    const NodeRef roots[] = {max_pool2d(contiguous(randn({4, 3, 26, 26})), 2).node()};
+    const Target target = named_target("x86-64-v3");
+    const Plan plan = make_plan(roots, target);
+    REQUIRE(plan.steps.size() == 2);  // the input is drawn by the other
+    choose_schedule(*plan.steps[1].kernel, target);
+    const std::string& schedule = plan.steps[1].kernel->schedule;
+    CHECK(schedule.find("unroll max m n l.u\n") != std::string::npos);
+    CHECK(schedule.find("vector max l.v\n") != std::string::npos);
+    CHECK(test::difference(*plan.steps[1].kernel, target) == "");
+  }
+
   TEST_CASE("each family is scheduled by its rule") {
     for (const Case& c : cases()) {
       INFO(c.name);
