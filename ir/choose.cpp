@@ -79,7 +79,7 @@ void ScheduleWriter::vectorize(Stage* s, const std::vector<NodeRef>& outer,
   // A window of a few elements is written out.
   int64_t window = 1;
   for (const NodeRef& a : reduced) window *= extent(a);
-  const bool written_out = kept_vector && !reduced.empty() && window * cost <= kWrittenOut;
+  const bool written_out = kept_vector && !reduced.empty() && window * (cost + 1) <= kWrittenOut;
   step("order {}{}{}; {} {}{} {}; vector {} {}", s->name, around, order,
        kept_vector ? "unroll" : "ilp", s->name, written_out ? inside : "", sp.unrolled, s->name,
        sp.lane);
