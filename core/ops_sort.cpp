@@ -240,12 +240,17 @@ Unique unique(const Tensor& x, std::optional<int64_t> dim) {
   const int64_t n = lines.size(0);
   const Tensor keep = detach(lines);
   const Slices slices(keep);
-  std::vector<int64_t> order(static_cast<size_t>(n)), first, inverse(order.size()), counts;
-  std::iota(order.begin(), order.end(), 0);
+  std::vector<int64_t> order, first, counts;
   // Equal slices stay in order by their places, so that the first of them stands for all.
-  std::sort(order.begin(), order.end(), [&](int64_t a, int64_t b) {
-    return slices.less(a, b) || (a < b && !slices.less(b, a));
-  });
+  if (keep.dim() == 1) {
+    order = argsort(keep).to_vector<int64_t>();
+  } else {
+    order.resize(static_cast<size_t>(n));
+    std::iota(order.begin(), order.end(), 0);
+    std::stable_sort(order.begin(), order.end(),
+                     [&](int64_t a, int64_t b) { return slices.less(a, b); });
+  }
+  std::vector<int64_t> inverse(order.size());
   for (size_t i = 0; i < order.size(); i++) {
     if (i == 0 || !slices.equal(order[i - 1], order[i])) {
       first.push_back(order[i]);
