@@ -247,11 +247,11 @@ Tensor minimum(const TensorOrScalar& a, const TensorOrScalar& b) {
 
 Tensor fmax(const TensorOrScalar& a, const TensorOrScalar& b) {
   const Pair p = converted("fmax", a, b, result_type(a, b));
-  return where((p.a >= p.b) | isnan(p.b), p.a, p.b);
+  return where(isnan(p.a), p.b, where(isnan(p.b), p.a, maximum(p.a, p.b)));
 }
 Tensor fmin(const TensorOrScalar& a, const TensorOrScalar& b) {
   const Pair p = converted("fmin", a, b, result_type(a, b));
-  return where((p.a <= p.b) | isnan(p.b), p.a, p.b);
+  return where(isnan(p.a), p.b, where(isnan(p.b), p.a, minimum(p.a, p.b)));
 }
 
 Tensor atan2(const TensorOrScalar& a, const TensorOrScalar& b) {

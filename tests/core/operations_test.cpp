@@ -88,6 +88,14 @@ TEST_CASE("rank 0 and rank 16 work") {
   CHECK(cat({unsqueeze(s, 0), s.reshape({1})}).shape() == Shape{2});
 }
 
+TEST_CASE("fmax and fmin pass NaN over, and share a gradient at ties") {
+  const ReferenceScope scope;
+  const Tensor a = tensor({0.0, 1.0, std::nan(""), 2.0}), b = tensor({0.0, 2.0, 1.0, std::nan("")});
+  CHECK(fmax(a, b).to_vector() == Floats{0, 2, 1, 2});
+  CHECK(grad(sum(fmax(a, b)), a).to_vector() == Floats{0.5, 0, 0, 1});
+  CHECK(grad(sum(fmin(a, b)), b).to_vector() == Floats{0.5, 0, 1, 0});
+}
+
 TEST_CASE("hypot and logaddexp do not overflow on the way") {
   const ReferenceScope scope;
   CHECK(hypot(scalar_tensor(3e30), scalar_tensor(4e30)).item() == doctest::Approx(5e30));
