@@ -50,7 +50,6 @@ Unsigned<sizeof(T)> key_of(T value) {
 
 // A key of up to 32 bits above its place; a key of 64 bits, or a place that needs more than 32.
 struct Narrow {
-  static constexpr int kKeyBits = 32;
   uint64_t both;
   Narrow() = default;
   Narrow(uint64_t key, int64_t place) : both(key << 32 | static_cast<uint64_t>(place)) {}

@@ -33,8 +33,8 @@ std::vector<uint64_t> elements(DType t, int64_t n, uint32_t seed, uint32_t every
   for (int64_t i = 0; i < n; i++) {
     const uint32_t r = random();
     if (!is_float(t)) {
-      const int64_t value =
-          r % every == 0 ? int64_t{random()} << (r % 33) : int64_t{random() % 9} - 4;
+      const auto next = static_cast<int64_t>(random());
+      const int64_t value = r % every == 0 ? next << (r % 33) : next % 9 - 4;
       out.push_back(to_bits(Scalar(value), t));
     } else {
       out.push_back(to_bits(Scalar(r % every == 0 ? special[random() % 8] : normal(random)), t));
