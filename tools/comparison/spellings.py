@@ -30,6 +30,7 @@ CONV_VJP = ("jax.vjp(lambda {wrt}: jax.lax.conv_general_dilated(x, w, (1, 1), "
 
 SPELLINGS = [
     ("matmul_", MATMUL),
+    ("size_", MATMUL),
     ("gemv_", MATMUL),
     ("matmul_nt", MATMUL_NT),
     ("gemv_nt", MATMUL_NT),
