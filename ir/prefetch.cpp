@@ -16,6 +16,7 @@ class Behind {
  public:
   Behind(Program& program, const Target& target, const std::vector<Instruction>& block, size_t loop)
       : program_(program), target_(target) {
+    find_walked(block[loop].body);
     for (size_t i = loop + 1; i < block.size() && !has_body(block[i]); i++) collect(block[i]);
     // What the loop makes, or the block loads, is not known before it.
     for (const Phi& phi : block[loop].phis) later_.insert(phi.dst.id);
@@ -40,9 +41,16 @@ class Behind {
 
   static bool has_body(const Instruction& i) { return i.code == Code::Loop || i.code == Code::If; }
 
+  void find_walked(const std::vector<Instruction>& body) {
+    for (const Instruction& i : body) {
+      if (i.code == Code::Load) walked_.insert(i.memory);
+      find_walked(i.body);
+    }
+  }
+
   void collect(const Instruction& i) {
     if (i.code != Code::Store) definitions_.emplace(i.dst.id, &i);
-    if (i.code != Code::Load || i.memory < 0) return;
+    if (i.code != Code::Load || i.memory < 0 || walked_.count(i.memory)) return;
     const MemoryArgument& m = program_.arguments[static_cast<size_t>(i.memory)];
     if (m.size * size_of(m.dtype) <= target_.l1) return;
     const int64_t line = i.imm * size_of(m.dtype) / kLine;
@@ -56,8 +64,8 @@ class Behind {
     const auto it = definitions_.find(x.id);
     if (it == definitions_.end()) return later_.count(x.id) ? -1 : x.id;
     const Instruction& i = *it->second;
-    const bool address = i.code == Code::Pointer || (i.code == Code::Op && i.dst.lanes == 1 &&
-                                                     !is_float(i.dst.dtype));
+    const bool address = i.code == Code::Pointer ||
+                         (i.code == Code::Op && i.dst.lanes == 1 && !is_float(i.dst.dtype));
     if (!address) return -1;
     const auto [copy, fresh] = copies_.emplace(x.id, -1);
     if (!fresh) return copy->second;
@@ -76,7 +84,7 @@ class Behind {
   Program& program_;
   const Target& target_;
   std::unordered_map<int, const Instruction*> definitions_;
-  std::set<int> later_;
+  std::set<int> later_, walked_;  // values made by the loop, memory that it reads
   std::set<std::pair<int, int64_t>> lines_;
   std::vector<Access> accesses_;
   std::unordered_map<int, int> copies_;
