@@ -84,7 +84,7 @@ class Inliner {
     // Where the readers look at fewer elements than there are, evaluating those is least.
     int64_t read = 0;
     for (const auto& [n, reach] : use.readers) read += numel(space(p_.node(n)));
-    if (read <= p_.node(m).numel()) return true;
+    if (read < p_.node(m).numel()) return true;
     if (use.readers.size() == 1) {
       const Reach& reach = use.readers.begin()->second;
       return !reach.plain && reach.moved == 1 && !repeats;
