@@ -12,8 +12,9 @@
 namespace lazuli {
 namespace {
 
-// out = sum over k of a[i, k] b[k, j], plus an array and a bias, with a register tile of two rows.
-Kernel residual(int64_t m, int64_t n, int64_t k_size) {
+// out = sum over k of a[i, k] b[k, j], plus an array (x, or a itself) and a bias, with a register
+// tile of two rows.
+Kernel residual(int64_t m, int64_t n, int64_t k_size, bool own = false) {
   Kernel k;
   k.name = "residual";
   const int a = k.add_argument("a", DType::F32, m * k_size, false),
@@ -30,11 +31,11 @@ Kernel residual(int64_t m, int64_t n, int64_t k_size) {
                 {load(a, DType::F32, at(i, k_size, s)), load(b, DType::F32, at(s, n, j))});
   const int sum = k.add_value(k.add_stage("sum", {i, j, s}), "sum", product, {i, j}, Op::ReduceAdd);
   const NodeRef i2 = axis("i2", m), j2 = axis("j2", n);
-  const NodeRef whole =
-      scalar_op(Op::Add, DType::F32,
-                {read(sum, DType::F32, {i2, j2}),
-                 scalar_op(Op::Add, DType::F32,
-                           {load(x, DType::F32, at(i2, n, j2)), load(bias, DType::F32, j2)})});
+  const NodeRef whole = scalar_op(
+      Op::Add, DType::F32,
+      {read(sum, DType::F32, {i2, j2}),
+       scalar_op(Op::Add, DType::F32,
+                 {load(own ? a : x, DType::F32, at(i2, n, j2)), load(bias, DType::F32, j2)})});
   k.add_value(k.add_stage("out", {i2, j2}), "out", whole, {i2, j2}, Op::Count_, out);
   apply_schedule(k,
                  "split out i2 i2o i2i 2; split out j2 j2o j2v 8; unroll out i2i; vector out j2v; "
@@ -66,6 +67,8 @@ TEST_SUITE("ir") {
   TEST_CASE("what an epilogue loads from a large array is asked for before the sum") {
     // Two rows of a tile; the bias is in cache anyway, and the sum's own operands are no epilogue.
     CHECK(prefetched(residual(128, 128, 32)) == std::vector<int>{0, 0, 2, 0, 0});
+    // The sum walks the array itself.
+    CHECK(prefetched(residual(128, 128, 128, true)) == std::vector<int>{0, 0, 0, 0, 0});
     // A small array, and a sum that is over before the line could come.
     CHECK(prefetched(residual(16, 16, 32)) == std::vector<int>{0, 0, 0, 0, 0});
     CHECK(prefetched(residual(128, 128, 8)) == std::vector<int>{0, 0, 0, 0, 0});
