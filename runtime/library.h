@@ -1,6 +1,5 @@
 // Library steps of a plan: the ops that are whole algorithms rather than loops over an expression.
-// Each is O(n) or O(n log n), splits its work over lines or ranges that depend on the shape alone,
-// and gives the same bits for any number of threads.
+// Each is O(n) or O(n log n) and gives the same bits for any number of threads.
 #pragma once
 
 #include <vector>

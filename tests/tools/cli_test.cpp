@@ -35,7 +35,7 @@ void write_file(const fs::path& path, const std::string& text) {
 class Folder {
  public:
   Folder() {
-    std::string name = (fs::temp_directory_path() / "lazuli-cli-XXXXXX").string();
+    std::string name = (fs::temp_directory_path() / "lazuli-cli-").string() + std::string(6, 'X');
     REQUIRE(mkdtemp(name.data()) != nullptr);
     path_ = name;
   }

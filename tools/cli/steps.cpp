@@ -1,7 +1,6 @@
 #include "tools/cli/steps.h"
 
 #include <cmath>
-#include <map>
 #include <memory>
 #include <string>
 #include <vector>

@@ -71,11 +71,4 @@ std::span<const Workload> workloads() {
   return kWorkloads;
 }
 
-const Workload* find_workload(std::string_view name) {
-  for (const Workload& row : kWorkloads) {
-    if (row.name == name) return &row;
-  }
-  return nullptr;
-}
-
 }  // namespace lazuli::cli

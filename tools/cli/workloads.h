@@ -15,7 +15,5 @@ struct Workload {
 };
 
 std::span<const Workload> workloads();
-/// The row of this name, or null.
-const Workload* find_workload(std::string_view name);
 
 }  // namespace lazuli::cli
