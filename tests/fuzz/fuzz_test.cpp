@@ -73,8 +73,8 @@ std::string compare(uint64_t seed, int size, bool gradients) {
   for (size_t i = 0; i < roots.size(); i++) {
     const double d = test::difference(roots[i]->dtype, got[i], want[i]);
     if (!(d <= tolerance(roots[i]->dtype))) {
-      return fmt::format("root {} of {} ({} {}): difference {}", i, roots.size(), name(roots[i]->dtype),
-                         to_string(roots[i]->shape), d);
+      return fmt::format("root {} of {} ({} {}): difference {}\n{}", i, roots.size(), name(roots[i]->dtype),
+                         to_string(roots[i]->shape), d, print_graph(roots));
     }
   }
   return "";
@@ -97,7 +97,7 @@ TEST_SUITE("fuzz") {
       } catch (const Error& e) {
         wrong = e.what();
       }
-      INFO("FUZZ_SEED=", seed, " size ", size, gradients ? " with gradients" : "");
+      INFO("FUZZ_SEED=", seed, " size ", size, " gradients ", gradients);
       CHECK_MESSAGE(wrong.empty(), wrong);
     }
     MESSAGE(fmt::format("{} graphs from FUZZ_SEED={}", seed - first, first));

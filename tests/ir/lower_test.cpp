@@ -52,10 +52,6 @@ class RandomSchedule {
   void loops(Kernel& k, Stage& s) {
     std::string order, kinds;
     std::vector<std::string> outer, inner;
-    for (size_t i = 0, n = s.loops.size(); i < n; i++) {
-      const std::string l = k.find_stage(s.name)->loops[0].name;
-      (void)l;
-    }
     const std::vector<Loop> whole = s.loops;
     for (const Loop& l : whole) {
       switch (pick(3)) {
@@ -135,6 +131,24 @@ TEST_SUITE("ir") {
     }
     CHECK(accepted > 60);
     CHECK(refused > 20);
+  }
+
+  TEST_CASE("a sum takes its axis whole where one element of its terms is read beside it") {
+    Kernel k;
+    k.name = "first";
+    const int x = k.add_argument("x", DType::F32, 15, false),
+              out = k.add_argument("out", DType::F32, 5, true);
+    const NodeRef i = axis("i", 5), j = axis("j", 3), m = axis("m", 5);
+    const int term = k.add_value(k.add_stage("term", {i, j}), "term",
+                                 load(x, DType::F32, index_add(index_mul(i, 3), j)), {i, j});
+    const int sum = k.add_value(k.add_stage("sum", {i, j}), "sum",
+                                read(term, DType::F32, {i, j}), {i}, Op::ReduceAdd);
+    const NodeRef e = scalar_op(
+        Op::Sub, DType::F32,
+        {read(sum, DType::F32, {m}), read(term, DType::F32, {m, index_const(0)})});
+    k.add_value(k.add_stage("out", {m}), "out", e, {m}, Op::Count_, out);
+    apply_schedule(k, "fuse term sum; at term out m");
+    CHECK(test::difference(k, Target()) == "");
   }
 
   TEST_CASE("an index that grows with the innermost loop is carried, and edges are constants") {
