@@ -36,6 +36,13 @@ double tolerance(DType t) {
   }
 }
 
+// Of the least exact dtype that a value has gone through.
+double tolerance(const NodeRef& root) {
+  double t = 0;
+  for (const NodeRef& n : topological({&root, 1})) t = std::max(t, tolerance(n->dtype));
+  return is_float(root->dtype) ? t : 0;
+}
+
 // Gradients of the sum of the float roots with respect to the float leaves.
 std::vector<NodeRef> with_gradients(std::vector<NodeRef> roots) {
   std::vector<NodeRef> outputs, cotangents, leaves;
@@ -72,7 +79,7 @@ std::string compare(uint64_t seed, int size, bool gradients) {
   const auto got = values(runtime.device("cpu"), roots);
   for (size_t i = 0; i < roots.size(); i++) {
     const double d = test::difference(roots[i]->dtype, got[i], want[i]);
-    if (!(d <= tolerance(roots[i]->dtype))) {
+    if (!(d <= tolerance(roots[i]))) {
       return fmt::format("root {} of {} ({} {}): difference {}\n{}", i, roots.size(), name(roots[i]->dtype),
                          to_string(roots[i]->shape), d, print_graph(roots));
     }

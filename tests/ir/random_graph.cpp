@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <numeric>
 #include <random>
+#include <unordered_map>
 
 #include "core/graph.h"
 #include "tests/ir/run_plan.h"
@@ -18,7 +19,7 @@ class Maker {
     for (int i = 0; i < 3; i++) keep(leaf(shape()));
     for (int i = 0; i < size; i++) {
       NodeRef n = step();
-      if (n->numel() <= 2000) keep(std::move(n));
+      if (n->numel() <= 2000 && magnitude(n) <= kModerate) keep(std::move(n));
     }
     std::vector<NodeRef> roots{pool_.back()};
     for (int i = below(3); i > 0; i--) roots.push_back(pick());
@@ -39,6 +40,32 @@ class Maker {
     return cast(pick(), DType::F32);
   }
   void keep(NodeRef n) { pool_.push_back(std::move(n)); }
+
+  // No element is larger. Sums of larger ones round, and what is left where they cancel is noise.
+  static constexpr double kModerate = 4096;
+  double magnitude(const NodeRef& n) {
+    const auto known = magnitudes_.find(n.get());
+    if (known != magnitudes_.end()) return known->second;
+    std::vector<double> of;
+    for (const NodeRef& s : n->src) of.push_back(magnitude(s));
+    const double largest = of.empty() ? 0 : *std::max_element(of.begin(), of.end());
+    double m = largest;
+    switch (n->op) {
+      case Op::Const: m = 2; break;
+      case Op::Buffer: m = 2; break;
+      case Op::Iota: m = static_cast<double>(n->numel()); break;
+      case Op::Mul: m = of[0] * of[1]; break;
+      case Op::Add:
+      case Op::Sub: m = of[0] + of[1]; break;
+      case Op::ReduceAdd:
+      case Op::Scan:
+      case Op::ArgSort: m = std::max(1.0, largest) * static_cast<double>(n->src[0]->numel()); break;
+      case Op::Scatter: m = of[0] + of[2] * static_cast<double>(n->src[2]->numel()); break;
+      default: break;
+    }
+    nodes_.push_back(n);
+    return magnitudes_[n.get()] = m;
+  }
 
   Shape shape() {
     constexpr int64_t kSizes[] = {1, 2, 3, 4, 6, 8, 12};
@@ -230,7 +257,8 @@ class Maker {
 
   std::mt19937_64 random_;
   bool smooth_;  // continuous functions of small numbers; else exact arithmetic on small integers
-  std::vector<NodeRef> pool_;
+  std::vector<NodeRef> pool_, nodes_;  // nodes_ stay alive, so that no other has their address
+  std::unordered_map<const Node*, double> magnitudes_;
 };
 
 }  // namespace
