@@ -124,6 +124,9 @@ TEST_CASE("run writes and reads array files") {
         "the input y is declared as f32 of shape (3,) and is given as f32 of shape (2, 3)\n"
         "  line 1: y:f32[3]\n"
         "          ^\n");
+  r = on_reference({"run", "y:f32[2,3]", "--input", "y=" + npy, "--input", "y=" + npy});
+  CHECK(r.status == 2);
+  CHECK(r.err == "--input: y is given twice\n");
   CHECK(on_reference({"run", "(x:f32[2]~ones, y:i64[]~ones)", "--output", npz}).status == 0);
   CHECK(fs::file_size(npz) > 200);
   r = on_reference({"run", "(x:f32[2], x)", "--output", npy});
@@ -177,13 +180,17 @@ TEST_CASE("a user's mistake ends with status 2 and says what was not accepted") 
        "--precision: expected highest, high, medium, found 'hihg'; did you mean 'high'?\n"},
       {{"run", "x:f32[2]", "--winograd", "on"}, "--winograd: expected auto, off, found 'on'\n"},
       {{"run", "x:f32[2]", "--threads", "-1"},
-       "--threads: -1 is negative; expected 1 or more, or 0 for all cores\n"},
+       "--threads: -1 is no number of threads; give an integer from 1 to 1024, or 0 for all "
+       "cores\n"},
       {{"run", "x:f32[2]", "--input", "x"}, "--input: 'x' is not name=file.npy\n"},
       {{"run", "x:f32[2]", "--output", "x.txt"},
        "--output: 'x.txt' ends with neither .npy nor .npz\n"},
       {{"run", "@/nowhere"},
        "the file '/nowhere' cannot be read; expected @FILE with an expression in it\n"},
       {{"dump"}, "an expression is missing, as in: lazuli run 'softmax(x:f32[4], -1)'\n"},
+      {{"dump", "mlp_sgd"},
+       "mlp_sgd is a step of several evaluations, which `lazuli bench` alone measures; expected "
+       "an expression or a workload of one\n"},
       {{"train", ""}, "train: expected the name of a model; `lazuli train --list` lists them\n"},
       {{"train", "digit"},
        "train: there is no model 'digit'; `lazuli train --list` lists them; did you mean "

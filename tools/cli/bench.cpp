@@ -43,14 +43,6 @@ struct Measured {
   double percent() const { return 100 * floor_seconds / timing.median; }
 };
 
-/// The row whose name or whose expression `what` is, or null.
-const Workload* workload_of(const std::string& what) {
-  for (const Workload& row : workloads()) {
-    if (row.name == what || row.expression == what) return &row;
-  }
-  return nullptr;
-}
-
 /// A name alone that is no workload is a slip, since an expression without a call or an input
 /// computes nothing.
 void refuse_unknown_name(const std::string& what) {
@@ -146,15 +138,14 @@ Measured measure_step(const Step& step, double seconds, const Roofline& roofline
 Measured measure_one(const std::string& what, double seconds, const Common& common,
                      Session& session, const Roofline& roofline) {
   if (const Step* const step = find_step(what)) return measure_step(*step, seconds, roofline);
-  const Workload* const row = workload_of(what);
+  const Workload* const row = find_workload(what);
   if (row == nullptr) refuse_unknown_name(what);
   Measured m;
   m.name = row != nullptr ? std::string(row->name) : what;
 
   // From the text to the first result, without the time that filling the inputs takes.
   const auto start = Clock::now();
-  const Expression e =
-      load_expression(row != nullptr ? std::string(row->expression) : what, common);
+  const Expression e = load_expression(what, common);
   m.first_seconds = seconds_since(start);
   for (const auto& [name, tensor] : e.bindings) tensor.data();
   const auto filled = Clock::now();

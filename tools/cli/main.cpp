@@ -16,17 +16,23 @@
 namespace lazuli::cli {
 namespace {
 
-constexpr const char* kExpressionHelp = "an expression of the notation, or @FILE";
+constexpr const char* kExpressionHelp =
+    "an expression of the notation, the name of a workload, or @FILE";
 
 /// An option that holds a number. UserError for what is none, or does not fit.
 template <typename T>
-void add_number(CLI::App& app, const std::string& name, T& value, const char* help) {
+void add_number(CLI::App& app, const std::string& name, auto& value, const char* help) {
   const char* const kind = std::is_floating_point_v<T> ? "NUMBER" : "INTEGER";
   app.add_option_function<std::string>(
          name,
          [name, &value](const std::string& text) {
-           const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-           if (error == std::errc() && end == text.data() + text.size()) return;
+           T number{};
+           const auto [end, error] =
+               std::from_chars(text.data(), text.data() + text.size(), number);
+           if (error == std::errc() && end == text.data() + text.size()) {
+             value = number;
+             return;
+           }
            const char* const wanted = std::is_floating_point_v<T> ? "a number"
                                       : std::is_signed_v<T>       ? "an integer"
                                                                   : "an integer from 0 to 2^64 - 1";
@@ -40,8 +46,9 @@ void add_common(CLI::App& app, Common& common) {
   app.allow_extras();  // refused below, in words of our own
   app.option_defaults()->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
   app.add_option("--device", common.device, "cpu, reference or opencl[:N]");
-  add_number(app, "--threads", common.threads, "threads of the CPU device");
-  add_number(app, "--seed", common.seed, "of what fills the inputs and of random functions");
+  add_number<int>(app, "--threads", common.threads, "threads of the CPU device; 0: all cores");
+  add_number<uint64_t>(app, "--seed", common.seed,
+                       "of what fills the inputs and of random functions");
   app.add_option("--precision", common.precision, "of f32 products: highest, high or medium");
   app.add_option("--winograd", common.winograd, "auto or off");
   app.add_option("--input", common.inputs, "name=file.npy, for an input of the expression")
@@ -100,7 +107,8 @@ void describe_commands(CLI::App& app, CommandLine& line) {
                                         [&line] { return bench(line.bench, line.common); });
   bench_command->add_option("what", line.bench.what, "expressions or names of workloads")
       ->take_all();
-  add_number(*bench_command, "--seconds", line.bench.seconds, "how long to repeat, 1 by default");
+  add_number<double>(*bench_command, "--seconds", line.bench.seconds,
+                     "how long to repeat, 1 by default");
   bench_command->add_flag("--list", line.bench.list, "list the workloads");
   bench_command->add_flag("--cold", line.common.cold, "ignore the disk cache");
 
@@ -155,8 +163,8 @@ void refuse_unknown(const CLI::App& app, const CommandLine& line) {
     }
     if (rest.empty())
       user_error("a subcommand is missing; expected one of {}", fmt::join(names, ", "));
-    user_error("there is no subcommand '{}'; expected one of {}{}", rest[0],
-               fmt::join(names, ", "), nearest(rest[0], names));
+    user_error("there is no subcommand '{}'; expected one of {}{}", rest[0], fmt::join(names, ", "),
+               nearest(rest[0], names));
   }
   require(rest.empty(), "{}: '{}' is one argument too many; an expression with blanks is quoted",
           scope.get_name(), rest.empty() ? "" : rest[0]);

@@ -9,6 +9,8 @@
 
 #include "core/error.h"
 #include "nn/npy.h"
+#include "tools/cli/steps.h"
+#include "tools/cli/workloads.h"
 #include "tools/notation/source.h"
 
 namespace lazuli::cli {
@@ -26,9 +28,13 @@ Tensor load_input(const notation::Program& program, const std::string& name,
   return tensor;
 }
 
-}  // namespace
-
+/// The contents of FILE for `@FILE`, the expression of a workload for its name, else `text`.
 std::string expression_text(const std::string& text) {
+  if (const Workload* const row = find_workload(text)) return std::string(row->expression);
+  require(find_step(text) == nullptr,
+          "{} is a step of several evaluations, which `lazuli bench` alone measures; expected an "
+          "expression or a workload of one",
+          text);
   if (!text.starts_with('@')) return text;
   const std::string path = text.substr(1);
   std::ifstream file(path, std::ios::binary);
@@ -37,6 +43,8 @@ std::string expression_text(const std::string& text) {
     user_error("the file '{}' cannot be read; expected @FILE with an expression in it", path);
   return contents.str();
 }
+
+}  // namespace
 
 Expression load_expression(const std::string& text, const Common& common) {
   require(!text.empty(), "an expression is missing, as in: lazuli run 'softmax(x:f32[4], -1)'");
@@ -49,7 +57,8 @@ Expression load_expression(const std::string& text, const Common& common) {
     if (equal == std::string::npos || equal == 0)
       user_error("--input: '{}' is not name=file.npy", option);
     const std::string name = option.substr(0, equal);
-    given.insert_or_assign(name, load_input(e.program, name, option.substr(equal + 1)));
+    require(given.count(name) == 0, "--input: {} is given twice", name);
+    given.emplace(name, load_input(e.program, name, option.substr(equal + 1)));
   }
   e.bindings = notation::bind_inputs(e.program, given, e.options);
   return e;

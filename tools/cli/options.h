@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -19,8 +20,8 @@ enum ExitCode : int {
 
 /// The options that every subcommand has.
 struct Common {
-  std::string device;  // empty: the default, or what LAZULI_DEVICE says
-  int threads = 0;     // 0: the default, or what LAZULI_THREADS says
+  std::string device;          // empty: the default, or what LAZULI_DEVICE says
+  std::optional<int> threads;  // none: what LAZULI_THREADS says; 0: all cores
   uint64_t seed = 0;
   std::string precision = "highest";
   std::string winograd = "auto";
@@ -28,10 +29,6 @@ struct Common {
   bool cold = false;                // without the disk cache
   std::string json;                 // a file, `-` for standard output, empty for none
 };
-
-/// Sets the runtime's device, threads and precision. UserError for an unknown device and for what
-/// is not built.
-void apply(const Common& common);
 
 /// A parsed expression and the tensors its inputs are bound to.
 struct Expression {
@@ -45,10 +42,8 @@ struct Expression {
   }
 };
 
-/// `text`, or the contents of FILE for `@FILE`. UserError if it cannot be read.
-std::string expression_text(const std::string& text);
-
-/// Parses `text` and binds its inputs to the files of `common` and, where there is none, to their
+/// Parses `text`, which is an expression, the name of a workload, or `@FILE` with an expression in
+/// it, and binds its inputs to the files of `common` and, where there is none, to their
 /// fills.
 Expression load_expression(const std::string& text, const Common& common);
 

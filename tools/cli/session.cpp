@@ -29,11 +29,16 @@ void require_word(std::string_view option, std::string_view word,
 Session::Session(const Common& common, bool open_device) {
   require_word("--precision", common.precision, kPrecisions);
   require_word("--winograd", common.winograd, kWinograd);
-  require(common.threads >= 0, "--threads: {} is negative; expected 1 or more, or 0 for all cores",
-          common.threads);
   Config config = Config::from_env();
   if (!common.device.empty()) config.device = common.device;
-  if (common.threads > 0) config.threads = common.threads;
+  if (common.threads) {
+    const int threads = *common.threads;
+    require(threads >= 0 && threads <= 1024,
+            "--threads: {} is no number of threads; give an integer from 1 to 1024, or 0 for all "
+            "cores",
+            threads);
+    config.threads = threads > 0 ? threads : Config().threads;
+  }
   if (common.cold) config.cache_folder.clear();
   runtime_ = std::make_unique<Runtime>(std::move(config));
   use_ = std::make_unique<Runtime::Use>(*runtime_);

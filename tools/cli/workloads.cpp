@@ -71,4 +71,11 @@ std::span<const Workload> workloads() {
   return kWorkloads;
 }
 
+const Workload* find_workload(std::string_view what) {
+  for (const Workload& row : kWorkloads) {
+    if (row.name == what || row.expression == what) return &row;
+  }
+  return nullptr;
+}
+
 }  // namespace lazuli::cli

@@ -15,5 +15,7 @@ struct Workload {
 };
 
 std::span<const Workload> workloads();
+/// The row whose name or whose expression this is, or null.
+const Workload* find_workload(std::string_view what);
 
 }  // namespace lazuli::cli
