@@ -204,6 +204,9 @@ TEST_CASE("a user's mistake ends with status 2 and says what was not accepted") 
       {{"bench", "mtmul_64"},
        "bench: there is no workload 'mtmul_64'; `lazuli bench --list` lists them; did you mean "
        "'matmul_64'?\n"},
+      {{"bench", "--group", "gem"},
+       "--group: expected all, steps, gemm, gemv, elementwise, rows, reduce, data, conv, "
+       "attention, found 'gem'; did you mean 'gemm'?\n"},
       {{"cache"}, "cache: the subcommand is not built yet\n"},
   };
   for (const Mistake& m : mistakes) {
@@ -275,7 +278,8 @@ TEST_CASE("every listed workload builds") {
   std::istringstream lines(r.out);
   int count = 0;
   for (std::string line; std::getline(lines, line);) {
-    if (line == "steps of models:") break;
+    if (line == "--group steps") break;
+    if (line.starts_with("--group ")) continue;
     const std::string text = line.substr(line.find_first_not_of(' ', line.find(' ')));
     INFO(text);
     const notation::Program program = notation::parse(text);
@@ -311,6 +315,47 @@ TEST_CASE("bench writes the whole JSON form") {
   REQUIRE(list.size() == 2);
   CHECK(list[0]["name"] == "matmul_64");
   CHECK(list[1]["flops"] == 1048576);
+}
+
+TEST_CASE("bench sets a run beside an older one, and draws the roofline") {
+  const Folder folder;
+  const std::string old = (folder / "old.json").string(), svg = (folder / "r.svg").string();
+  const std::vector<std::string> row{"bench", "matmul_64", "--seconds", "0.01", "--threads", "1"};
+  const auto with = [&](std::vector<std::string> more) {
+    more.insert(more.begin(), row.begin(), row.end());
+    return lazuli_command(more);
+  };
+  REQUIRE(with({"--json", old}).status == 0);
+  // The same row made ten times as fast and as slow: no noise of a machine hides that.
+  Json j;
+  std::ifstream(old) >> j;
+  for (const double factor : {0.1, 10.0}) {
+    Json other = j;
+    for (const char* key : {"low", "median", "high"})
+      other["seconds"][key] = factor * j["seconds"]["median"].get<double>();
+    std::ofstream(old) << other;
+    const Outcome r = with({"--compare", old, "--svg", svg});
+    CHECK(r.err == "");
+    const bool slower = factor < 1;
+    CHECK(r.status == (slower ? 1 : 0));
+    CHECK(std::regex_search(r.out, std::regex("[0-9.]+ times as fast as before, within \\d+ %: " +
+                                              std::string(slower ? "slower" : "faster"))));
+  }
+  std::ostringstream picture;
+  picture << std::ifstream(svg).rdbuf();
+  CHECK(picture.str().find("matmul_64: ") != std::string::npos);
+  CHECK(picture.str().ends_with("</svg>\n"));
+  CHECK(with({"--compare", "/nowhere"}).err == "--compare: the file '/nowhere' cannot be read\n");
+  std::ofstream(old) << "{}";
+  CHECK(with({"--compare", old}).err.starts_with(
+      "--compare: '" + old + "' is not what `lazuli bench --json` writes: "));
+  j["name"] = "another";
+  std::ofstream(old) << j;
+  CHECK(with({"--compare", old}).err ==
+        "--compare: '" + old + "' has none of the rows measured\n");
+  const Outcome group = lazuli_command({"bench", "--group", "gemv", "--seconds", "0.01"});
+  CHECK(group.out.find("gemv_nt_1x4096x4096") != std::string::npos);
+  CHECK(group.out.find("compiled in ") != std::string::npos);
 }
 
 TEST_CASE("bench times an expression that asks for values on its way as a whole, and says so") {

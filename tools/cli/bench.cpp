@@ -5,16 +5,12 @@
 #include <cctype>
 #include <chrono>
 #include <cmath>
-#include <ctime>
 #include <limits>
-#include <nlohmann/json.hpp>
 
 #include "core/error.h"
-#include "runtime/probe.h"
+#include "tools/cli/bench_report.h"
 #include "tools/cli/commands.h"
-#include "tools/cli/session.h"
 #include "tools/cli/steps.h"
-#include "tools/cli/work.h"
 #include "tools/cli/workloads.h"
 #include "tools/notation/source.h"
 
@@ -22,26 +18,10 @@ namespace lazuli::cli {
 namespace {
 
 using Clock = std::chrono::steady_clock;
-using Json = nlohmann::ordered_json;
 
 double seconds_since(Clock::time_point start) {
   return std::chrono::duration<double>(Clock::now() - start).count();
 }
-
-struct Measured {
-  std::string name;
-  bool whole = false;  // the evaluation with its graphs, not the replay of one plan
-  int kernels = 0, launches = 0;
-  double first_seconds = 0, compile_seconds = 0;
-  Timing timing;
-  double flops = 0, bytes = 0;
-  double floor_seconds = 0;
-  double sum = 0, sum_abs = 0;
-
-  double gflops() const { return flops / timing.median * 1e-9; }
-  double gbps() const { return bytes / timing.median * 1e-9; }
-  double percent() const { return 100 * floor_seconds / timing.median; }
-};
 
 /// A name alone that is no workload is a slip, since an expression without a call or an input
 /// computes nothing.
@@ -166,79 +146,30 @@ Measured measure_one(const std::string& what, double seconds, const Common& comm
   return m;
 }
 
-std::string now_text() {
-  const std::time_t now = std::time(nullptr);
-  std::tm utc{};
-  gmtime_r(&now, &utc);
-  char text[32];
-  std::strftime(text, sizeof text, "%Y-%m-%dT%H:%M:%SZ", &utc);
-  return text;
-}
+constexpr std::string_view kSteps = "steps", kAll = "all";
 
-Json to_json(const Measured& m, Session& session, const Roofline& roofline) {
-  Json j;
-  j["name"] = m.name;
-  j["device"] = session.device().name();
-  j["threads"] = roofline.threads;
-  j["whole"] = m.whole;
-  j["kernels"] = m.whole ? Json() : Json(m.kernels);
-  j["launches"] = m.whole ? Json() : Json(m.launches);
-  j["first_seconds"] = m.first_seconds;
-  j["compile_seconds"] = m.compile_seconds;
-  j["seconds"] = {{"min", m.timing.min}, {"median", m.timing.median}, {"count", m.timing.count}};
-  j["flops"] = m.flops;
-  j["bytes"] = m.bytes;
-  j["gflops"] = m.gflops();
-  j["gbps"] = m.gbps();
-  j["roofline"] = {{"peak_gflops", roofline.peak_gflops},
-                   {"bandwidth_gbps", roofline.bandwidth_gbps},
-                   {"floor_seconds", m.floor_seconds},
-                   {"percent", m.percent()}};
-  j["sum"] = m.sum;
-  j["sum_abs"] = m.sum_abs;
-  j["lazuli"] = LAZULI_VERSION;
-  j["cpu"] = session.device().target().cpu;
-  j["when"] = now_text();
-  return j;
-}
-
-std::string time_text(double seconds) {
-  if (seconds >= 1) return fmt::format("{:.3f} s", seconds);
-  if (seconds >= 1e-3) return fmt::format("{:.3f} ms", seconds * 1e3);
-  return fmt::format("{:.3f} us", seconds * 1e6);
-}
-
-void print_table(const std::vector<Measured>& all, Session& session, const Roofline& roofline) {
-  fmt::print("{}\n", roofline_text(roofline, session.device()));
-  size_t width = 4;
-  for (const Measured& m : all) width = std::max(width, std::min<size_t>(m.name.size(), 40));
-  fmt::print("{:{}}  {:>11} {:>11} {:>8} {:>10} {:>9} {:>7} {:>8} {:>11}\n", "name", width,
-             "median", "min", "runs", "GFLOP/s", "GB/s", "floor", "kernels", "first");
-  for (const Measured& m : all) {
-    const std::string name = m.name.size() > width ? m.name.substr(0, width - 3) + "..." : m.name;
-    fmt::print("{:{}}  {:>11} {:>11} {:>8} {:>10} {:>9.2f} {:>6.1f}% {:>8} {:>11}\n", name, width,
-               time_text(m.timing.median), time_text(m.timing.min), m.timing.count,
-               std::isnan(m.flops) ? "-" : fmt::format("{:.2f}", m.gflops()), m.gbps(), m.percent(),
-               m.whole ? "-" : fmt::format("{}", m.kernels), time_text(m.first_seconds));
+/// The names of a group, the steps among them. UserError for a group that is not there.
+std::vector<std::string> members(const std::string& group) {
+  std::vector<std::string> names;
+  std::vector<std::string_view> groups{kAll, kSteps};
+  for (const Workload& row : workloads()) {
+    if (row.group != groups.back()) groups.push_back(row.group);
+    if (group == row.group || group == kAll) names.emplace_back(row.name);
   }
-  for (const Measured& m : all) {
-    if (find_step(m.name) != nullptr) {
-      fmt::print("{}: timed as a whole, with the making of its graphs\n", m.name);
-    } else if (m.whole) {
-      fmt::print(
-          "{}: values are asked for on the way; timed as a whole, with the making of its graphs\n",
-          m.name);
-    } else if (m.launches == 0) {
-      fmt::print("{}: nothing is computed\n", m.name);
-    } else if (m.percent() > 100) {
-      fmt::print("{}: {}\n", m.name, kAboveFloor);
-    }
+  for (const Step& step : steps()) {
+    if (group == kSteps || group == kAll) names.emplace_back(step.name);
   }
+  require_word("--group", group, groups);
+  return names;
 }
 
 void print_list() {
-  for (const Workload& row : workloads()) fmt::print("{:28} {}\n", row.name, row.expression);
-  fmt::print("steps of models:\n");
+  std::string_view group;
+  for (const Workload& row : workloads()) {
+    if (row.group != group) fmt::print("--group {}\n", group = row.group);
+    fmt::print("{:28} {}\n", row.name, row.expression);
+  }
+  fmt::print("--group {}\n", kSteps);
   for (const Step& step : steps()) fmt::print("{:28} {}\n", step.name, step.what);
 }
 
@@ -249,23 +180,32 @@ int bench(const BenchOptions& options, const Common& common) {
     print_list();
     return kDone;
   }
+  std::vector<std::string> what = options.what;
+  if (!options.group.empty()) {
+    for (std::string& name : members(options.group)) what.push_back(std::move(name));
+  }
   require(
-      !options.what.empty(),
+      !what.empty(),
       "bench: expected an expression or the name of a workload; `lazuli bench --list` lists them");
   require(options.seconds > 0, "--seconds: {} is not positive", options.seconds);
   Session session(common);
   const Roofline roofline = measure_roofline(session.runtime().pool);
   std::vector<Measured> all;
-  for (const std::string& what : options.what)
-    all.push_back(measure_one(what, options.seconds, common, session, roofline));
+  for (const std::string& one : what)
+    all.push_back(measure_one(one, options.seconds, common, session, roofline));
+  if (!options.compare.empty()) compare_with(options.compare, all, roofline);
+  if (!options.svg.empty()) write_text(options.svg, draw_roofline(all, roofline));
   if (common.json.empty()) {
     print_table(all, session, roofline);
-    return kDone;
+  } else {
+    nlohmann::ordered_json list = nlohmann::ordered_json::array();
+    for (const Measured& m : all) list.push_back(to_json(m, session, roofline));
+    write_text(common.json, (list.size() == 1 ? list[0] : list).dump(1) + "\n");
   }
-  Json list = Json::array();
-  for (const Measured& m : all) list.push_back(to_json(m, session, roofline));
-  write_text(common.json, (list.size() == 1 ? list[0] : list).dump(1) + "\n");
-  return kDone;
+  const bool slower = std::any_of(all.begin(), all.end(), [](const Measured& m) {
+    return m.before && m.before->verdict() == "slower";
+  });
+  return slower ? kAnswerIsNo : kDone;
 }
 
 }  // namespace lazuli::cli

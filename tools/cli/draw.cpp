@@ -59,21 +59,6 @@ std::vector<Box> boxes_of(std::span<const NodeRef> roots) {
   return boxes;
 }
 
-std::string escape(std::string_view text) {
-  std::string out;
-  for (const char c : text) {
-    if (c == '<')
-      out += "&lt;";
-    else if (c == '>')
-      out += "&gt;";
-    else if (c == '&')
-      out += "&amp;";
-    else
-      out += c;
-  }
-  return out;
-}
-
 /// Places the boxes of each row from left to right, each near the middle of its sources.
 double place(std::vector<Box>& boxes) {
   std::vector<std::vector<size_t>> rows;
@@ -103,6 +88,21 @@ double place(std::vector<Box>& boxes) {
 }
 
 }  // namespace
+
+std::string escape(std::string_view text) {
+  std::string out;
+  for (const char c : text) {
+    if (c == '<')
+      out += "&lt;";
+    else if (c == '>')
+      out += "&gt;";
+    else if (c == '&')
+      out += "&amp;";
+    else
+      out += c;
+  }
+  return out;
+}
 
 std::string draw_svg(std::span<const NodeRef> roots) {
   std::vector<Box> boxes = boxes_of(roots);

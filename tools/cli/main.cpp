@@ -109,6 +109,10 @@ void describe_commands(CLI::App& app, CommandLine& line) {
       ->take_all();
   add_number<double>(*bench_command, "--seconds", line.bench.seconds,
                      "how long to repeat, 1 by default");
+  bench_command->add_option("--group", line.bench.group, "a group of workloads, or all");
+  bench_command->add_option("--compare", line.bench.compare,
+                            "a file that --json has written: say what became faster or slower");
+  bench_command->add_option("--svg", line.bench.svg, "draw the roofline to this file");
   bench_command->add_flag("--list", line.bench.list, "list the workloads");
   bench_command->add_flag("--cold", line.common.cold, "ignore the disk cache");
 

@@ -108,6 +108,8 @@ Timing measure(const std::function<void()>& run, double seconds) {
   Timing timing;
   timing.min = times.front();
   timing.median = times[times.size() / 2];
+  timing.low = times[times.size() / 4];
+  timing.high = times[times.size() * 3 / 4];
   timing.count = static_cast<int64_t>(times.size()) * batch;
   return timing;
 }

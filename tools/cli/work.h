@@ -45,6 +45,7 @@ class Replay {
 
 struct Timing {
   double min = 0, median = 0;
+  double low = 0, high = 0;  // the quartiles
   int64_t count = 0;
 };
 

@@ -9,6 +9,7 @@ namespace lazuli::cli {
 
 struct Workload {
   std::string_view name;
+  std::string_view group;  // of --group
   std::string_view expression;
   int64_t flops;
   int64_t bytes;

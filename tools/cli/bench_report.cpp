@@ -1,0 +1,214 @@
+#include "tools/cli/bench_report.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <ctime>
+#include <fstream>
+
+#include "core/error.h"
+#include "tools/cli/draw.h"
+#include "tools/cli/steps.h"
+
+namespace lazuli::cli {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+std::string now_text() {
+  const std::time_t now = std::time(nullptr);
+  std::tm utc{};
+  gmtime_r(&now, &utc);
+  char text[32];
+  std::strftime(text, sizeof text, "%Y-%m-%dT%H:%M:%SZ", &utc);
+  return text;
+}
+
+std::string time_text(double seconds) {
+  if (seconds >= 1) return fmt::format("{:.3f} s", seconds);
+  if (seconds >= 1e-3) return fmt::format("{:.3f} ms", seconds * 1e3);
+  return fmt::format("{:.3f} us", seconds * 1e6);
+}
+
+double spread(double low, double median, double high) {
+  return median > 0 ? (high - low) / median : 0;
+}
+
+Comparison compare(const Json& old, const Measured& row, const Roofline& roofline) {
+  const Json &time = old.at("seconds"), &limit = old.at("roofline");
+  const double median = time.at("median");
+  const bool by_memory = row.bytes / (roofline.bandwidth_gbps * 1e9) >= row.floor_seconds;
+  const double now = by_memory ? roofline.bandwidth_gbps : roofline.peak_gflops;
+  const double then = limit.at(by_memory ? "bandwidth_gbps" : "peak_gflops");
+  Comparison c;
+  c.ratio = median / row.timing.median;
+  c.noise = spread(time.at("low"), median, time.at("high")) +
+            spread(row.timing.low, row.timing.median, row.timing.high) +
+            std::fabs(std::log(now / then));
+  c.noise = std::max(c.noise, 0.02);
+  return c;
+}
+
+}  // namespace
+
+void compare_with(const std::string& path, std::vector<Measured>& rows, const Roofline& roofline) {
+  std::ifstream file(path);
+  require(file.good(), "--compare: the file '{}' cannot be read", path);
+  bool any = false;
+  try {
+    const Json parsed = Json::parse(file);
+    const Json list = parsed.is_array() ? parsed : Json::array({parsed});
+    for (Measured& row : rows) {
+      for (const Json& old : list) {
+        if (old.at("name") == row.name) row.before = compare(old, row, roofline);
+      }
+      any |= row.before.has_value();
+    }
+  } catch (const Json::exception& e) {
+    user_error("--compare: '{}' is not what `lazuli bench --json` writes: {}", path, e.what());
+  }
+  require(any, "--compare: '{}' has none of the rows measured", path);
+}
+
+Json to_json(const Measured& m, Session& session, const Roofline& roofline) {
+  Json j;
+  j["name"] = m.name;
+  j["device"] = session.device().name();
+  j["threads"] = roofline.threads;
+  j["whole"] = m.whole;
+  j["kernels"] = m.whole ? Json() : Json(m.kernels);
+  j["launches"] = m.whole ? Json() : Json(m.launches);
+  j["first_seconds"] = m.first_seconds;
+  j["compile_seconds"] = m.compile_seconds;
+  j["seconds"] = {{"min", m.timing.min},
+                  {"low", m.timing.low},
+                  {"median", m.timing.median},
+                  {"high", m.timing.high},
+                  {"count", m.timing.count}};
+  j["flops"] = m.flops;
+  j["bytes"] = m.bytes;
+  j["gflops"] = m.gflops();
+  j["gbps"] = m.gbps();
+  j["roofline"] = {{"peak_gflops", roofline.peak_gflops},
+                   {"bandwidth_gbps", roofline.bandwidth_gbps},
+                   {"floor_seconds", m.floor_seconds},
+                   {"percent", m.percent()}};
+  if (m.before) {
+    j["before"] = {
+        {"ratio", m.before->ratio}, {"noise", m.before->noise}, {"verdict", m.before->verdict()}};
+  }
+  j["sum"] = m.sum;
+  j["sum_abs"] = m.sum_abs;
+  j["lazuli"] = LAZULI_VERSION;
+  j["cpu"] = session.device().target().cpu;
+  j["when"] = now_text();
+  return j;
+}
+
+void print_table(std::span<const Measured> rows, Session& session, const Roofline& roofline) {
+  fmt::print("{}\n", roofline_text(roofline, session.device()));
+  size_t width = 4;
+  for (const Measured& m : rows) width = std::max(width, std::min<size_t>(m.name.size(), 40));
+  fmt::print("{:{}}  {:>11} {:>7} {:>8} {:>10} {:>9} {:>7} {:>8} {:>11}\n", "name", width, "median",
+             "spread", "runs", "GFLOP/s", "GB/s", "floor", "kernels", "first");
+  std::vector<double> compiles;  // of a kernel
+  for (const Measured& m : rows) {
+    const std::string name = m.name.size() > width ? m.name.substr(0, width - 3) + "..." : m.name;
+    fmt::print("{:{}}  {:>11} {:>6.1f}% {:>8} {:>10} {:>9.2f} {:>6.1f}% {:>8} {:>11}", name, width,
+               time_text(m.timing.median),
+               100 * spread(m.timing.low, m.timing.median, m.timing.high), m.timing.count,
+               std::isnan(m.flops) ? "-" : fmt::format("{:.2f}", m.gflops()), m.gbps(), m.percent(),
+               m.whole ? "-" : fmt::format("{}", m.kernels), time_text(m.first_seconds));
+    if (m.before) {
+      fmt::print("  {:.2f} times as fast as before, within {:.0f} %: {}", m.before->ratio,
+                 100 * m.before->noise, m.before->verdict());
+    }
+    fmt::print("\n");
+    if (m.kernels > 0) compiles.push_back(m.compile_seconds / m.kernels);
+  }
+  for (const Measured& m : rows) {
+    if (find_step(m.name) != nullptr) {
+      fmt::print("{}: timed as a whole, with the making of its graphs\n", m.name);
+    } else if (m.whole) {
+      fmt::print(
+          "{}: values are asked for on the way; timed as a whole, with the making of its graphs\n",
+          m.name);
+    } else if (m.launches == 0) {
+      fmt::print("{}: nothing is computed\n", m.name);
+    } else if (m.percent() > 100) {
+      fmt::print("{}: {}\n", m.name, kAboveFloor);
+    }
+  }
+  if (compiles.size() > 1) {
+    std::sort(compiles.begin(), compiles.end());
+    fmt::print("compiled in {} a kernel, lowering included (median; at most {})\n",
+               time_text(compiles[compiles.size() / 2]), time_text(compiles.back()));
+  }
+}
+
+std::string draw_roofline(std::span<const Measured> rows, const Roofline& roofline) {
+  constexpr double kWidth = 900, kHeight = 560, kLeft = 70, kBottom = 50, kTop = 30;
+  // Decades shown: of operations per byte, and of GFLOP/s.
+  double x0 = -1, x1 = 2, y1 = std::ceil(std::log10(roofline.peak_gflops)), y0 = y1 - 3;
+  std::vector<const Measured*> shown;  // a row without operations has no place here
+  for (const Measured& m : rows) {
+    if (!(m.flops > 0 && m.bytes > 0)) continue;
+    shown.push_back(&m);
+    x0 = std::min(x0, std::floor(std::log10(m.flops / m.bytes)));
+    x1 = std::max(x1, std::ceil(std::log10(m.flops / m.bytes)));
+    y0 = std::min(y0, std::floor(std::log10(m.gflops())));
+  }
+  const auto x = [&](double intensity) {
+    return kLeft + (std::log10(intensity) - x0) / (x1 - x0) * (kWidth - kLeft - 20);
+  };
+  const auto y = [&](double gflops) {
+    return kHeight - kBottom - (std::log10(gflops) - y0) / (y1 - y0) * (kHeight - kBottom - kTop);
+  };
+  std::string out = fmt::format(
+      "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{}\" height=\"{}\" "
+      "font-family=\"sans-serif\" font-size=\"11\">\n"
+      "<rect width=\"100%\" height=\"100%\" fill=\"white\"/>\n",
+      kWidth, kHeight);
+  const auto line = [&](double xa, double ya, double xb, double yb, const char* style) {
+    out += fmt::format("<path d=\"M{:.1f} {:.1f} L{:.1f} {:.1f}\" fill=\"none\" {}/>\n", xa, ya, xb,
+                       yb, style);
+  };
+  const auto text = [&](double xa, double ya, const char* anchor, const std::string& words) {
+    out += fmt::format("<text x=\"{:.1f}\" y=\"{:.1f}\" text-anchor=\"{}\">{}</text>\n", xa, ya,
+                       anchor, escape(words));
+  };
+  const char* const grid = "stroke=\"#ddd\"";
+  for (double d = x0; d <= x1; d++) {
+    const double at = x(std::pow(10, d));
+    line(at, kTop, at, kHeight - kBottom, grid);
+    text(at, kHeight - kBottom + 16, "middle", fmt::format("{:g}", std::pow(10, d)));
+  }
+  for (double d = y0; d <= y1; d++) {
+    const double at = y(std::pow(10, d));
+    line(kLeft, at, kWidth - 20, at, grid);
+    text(kLeft - 6, at + 4, "end", fmt::format("{:g}", std::pow(10, d)));
+  }
+  text(kWidth / 2, kHeight - 12, "middle", "operations per byte");
+  text(kLeft, kTop - 12, "start",
+       fmt::format("GFLOP/s; the limits are {:.1f} GFLOP/s and {:.1f} GB/s, {} thread{}",
+                   roofline.peak_gflops, roofline.bandwidth_gbps, roofline.threads,
+                   roofline.threads == 1 ? "" : "s"));
+  // From where memory's limit enters the picture, through the ridge, to the right edge.
+  const double ridge = roofline.peak_gflops / roofline.bandwidth_gbps;
+  const double enter = std::max(std::pow(10, x0), std::pow(10, y0) / roofline.bandwidth_gbps);
+  const char* const limit = "stroke=\"#333\" stroke-width=\"2\"";
+  line(x(enter), y(enter * roofline.bandwidth_gbps), x(ridge), y(roofline.peak_gflops), limit);
+  line(x(ridge), y(roofline.peak_gflops), kWidth - 20, y(roofline.peak_gflops), limit);
+  for (const Measured* m : shown) {
+    const double at = x(m->flops / m->bytes), height = y(m->gflops());
+    out += fmt::format("<circle cx=\"{:.1f}\" cy=\"{:.1f}\" r=\"4\" fill=\"#1f4e9e\"><title>", at,
+                       height);
+    out += fmt::format("{}: {:.1f} GFLOP/s, {:.0f} % of the floor</title></circle>\n",
+                       escape(m->name), m->gflops(), m->percent());
+    text(at + 6, height + 4, "start", m->name.substr(0, 40));
+  }
+  return out + "</svg>\n";
+}
+
+}  // namespace lazuli::cli

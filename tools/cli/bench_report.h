@@ -1,0 +1,52 @@
+// What `lazuli bench` has measured, as a table, as JSON, as a picture, and beside an older run.
+#pragma once
+
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "runtime/probe.h"
+#include "tools/cli/session.h"
+#include "tools/cli/work.h"
+
+namespace lazuli::cli {
+
+/// The same row, measured before. See compare_with.
+struct Comparison {
+  double ratio = 0;  // old median / new median: above 1 is faster
+  double noise = 0;  // a ratio within 1 + noise and its inverse says nothing
+  std::string_view verdict() const {
+    return ratio > 1 + noise ? "faster" : ratio < 1 / (1 + noise) ? "slower" : "same";
+  }
+};
+
+/// One row.
+struct Measured {
+  std::string name;
+  bool whole = false;  // the evaluation with its graphs, not the replay of one plan
+  int kernels = 0, launches = 0;
+  double first_seconds = 0, compile_seconds = 0;
+  Timing timing;
+  double flops = 0, bytes = 0;
+  double floor_seconds = 0;
+  double sum = 0, sum_abs = 0;
+  std::optional<Comparison> before;
+
+  double gflops() const { return flops / timing.median * 1e-9; }
+  double gbps() const { return bytes / timing.median * 1e-9; }
+  double percent() const { return 100 * floor_seconds / timing.median; }
+};
+
+/// Sets every row beside the one of its name in `path`, which --json has written. The noise is what
+/// the middle halves of both runs spread over, and what the limit that bounds the row has moved by
+/// between them, at least 2 %. UserError for a file that is none, or that has none of the rows.
+void compare_with(const std::string& path, std::vector<Measured>& rows, const Roofline& roofline);
+
+nlohmann::ordered_json to_json(const Measured& row, Session& session, const Roofline& roofline);
+void print_table(std::span<const Measured> rows, Session& session, const Roofline& roofline);
+/// GFLOP/s over operations per byte, both logarithmic, under the two limits of the machine.
+std::string draw_roofline(std::span<const Measured> rows, const Roofline& roofline);
+
+}  // namespace lazuli::cli
