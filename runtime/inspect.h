@@ -1,11 +1,13 @@
 // Every stage between an expression and machine code, as text; and what a plan costs, measured.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "core/tensor.h"
 #include "ir/target.h"
+#include "runtime/cpu/machine_code.h"
 
 namespace lazuli {
 
@@ -50,6 +52,7 @@ struct StepCost : StepNote {
   std::string bound;         // "compute" or "memory"
   std::string schedule;
   std::vector<std::string> reasons;
+  std::optional<MachineCode> code;  // of a kernel
 
   /// Of the floor; above 100 where the arrays came from a cache.
   double percent() const { return seconds > 0 ? 100 * floor_seconds / seconds : 0; }

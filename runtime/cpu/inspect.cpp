@@ -176,6 +176,10 @@ std::vector<StepCost> measure(const std::vector<StepNote>& notes, Executable& ex
     const double compute = c.flops / (roof.peak_gflops * 1e9), memory = c.bytes / (roof.bandwidth_gbps * 1e9);
     c.floor_seconds = std::max(compute, memory);
     c.bound = compute > memory ? "compute" : "memory";
+    if (executable.plan().steps[i].kernel) {
+      const Target& target = Runtime::current().device().target();
+      c.code = read_assembly(kernel_text(executable.plan().steps[i], i, target, true).assembly);
+    }
     costs.push_back(std::move(c));
   }
   return costs;
@@ -191,6 +195,9 @@ std::string told(const std::vector<StepCost>& costs) {
     out += fmt::format("  {:.4g} operations, {:.4g} bytes; predicted {:.1f} us, measured {:.1f} us, {:.0f} % of the floor, bound by {}\n",
                        c.flops, c.bytes, c.predicted_seconds * 1e6, c.seconds * 1e6,
                        c.percent(), c.bound);
+    if (!c.code) continue;
+    out += fmt::format("  {} vector registers, {} stack accesses, {} of them in innermost loops\n",
+                       c.code->vector_registers, c.code->stack_accesses, c.code->inner_stack_accesses);
   }
   return out;
 }

@@ -347,12 +347,12 @@ TEST_CASE("bench sets a run beside an older one, and draws the roofline") {
   CHECK(picture.str().ends_with("</svg>\n"));
   CHECK(with({"--compare", "/nowhere"}).err == "--compare: the file '/nowhere' cannot be read\n");
   std::ofstream(old) << "{}";
-  CHECK(with({"--compare", old}).err.starts_with(
-      "--compare: '" + old + "' is not what `lazuli bench --json` writes: "));
+  CHECK(
+      with({"--compare", old})
+          .err.starts_with("--compare: '" + old + "' is not what `lazuli bench --json` writes: "));
   j["name"] = "another";
   std::ofstream(old) << j;
-  CHECK(with({"--compare", old}).err ==
-        "--compare: '" + old + "' has none of the rows measured\n");
+  CHECK(with({"--compare", old}).err == "--compare: '" + old + "' has none of the rows measured\n");
   const Outcome group = lazuli_command({"bench", "--group", "gemv", "--seconds", "0.01"});
   CHECK(group.out.find("gemv_nt_1x4096x4096") != std::string::npos);
   CHECK(group.out.find("compiled in ") != std::string::npos);
@@ -443,6 +443,9 @@ TEST_CASE("explain names the operations, the time and the bound of each kernel")
   CHECK(lines(1).starts_with("kernel 0: permute, mul, reduce_add, "));
   CHECK(lines(2) == "  why: reduce_add starts a kernel");
   CHECK(r.out.find('%') == r.out.find("% of the floor"));
+  CHECK(std::regex_search(
+      r.out, std::regex("\\n  \\d+ vector registers, \\d+ stack accesses, 0 of them in "
+                        "innermost loops\n")));
   std::smatch percent;
   REQUIRE(std::regex_search(r.out, percent, std::regex("(\\d+) % of the floor")));
   if (std::stoi(percent[1]) > 100) {

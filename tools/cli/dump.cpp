@@ -176,6 +176,10 @@ int explain(const ExplainOptions& options, const Common& common) {
                      {"floor_seconds", s.floor_seconds},
                      {"percent", s.seconds > 0 ? 100 * s.floor_seconds / s.seconds : 0},
                      {"bound", s.bound}});
+    if (!s.code) continue;
+    steps.back()["vector_registers"] = s.code->vector_registers;
+    steps.back()["stack_accesses"] = s.code->stack_accesses;
+    steps.back()["inner_stack_accesses"] = s.code->inner_stack_accesses;
   }
   write_text(common.json, steps.dump(1) + "\n");
   return kDone;
