@@ -1,5 +1,6 @@
 #include "core/node.h"
 
+#include <algorithm>
 #include <array>
 #include <bit>
 #include <mutex>
@@ -19,17 +20,42 @@ namespace {
 // reaches count 0 takes itself out. A lookup may meet a node whose count has just reached 0; it is
 // then taken for absent, and its slot is replaced by the new node, which is why removal compares
 // pointers.
+constexpr size_t kShards = 16;
 struct Slot {
-  uint64_t hash = 0;  // low word of the node's: beside the pointer, so that a probe or a growth
-                      // need not look at the node
+  uint64_t key = 0;  // beside the pointer, so that a probe or a growth need not look at the node
   const Node* node = nullptr;
+};
+// What a node is looked up by: above, its place, which follows the newest source, so that nodes
+// made one after another stand near each other and long graphs are made and freed in cache; below,
+// bits of its hash. Serials are dealt to the shards by hash, and have twice as many slots.
+constexpr int kHashBits = 24;
+uint64_t key_of(const Hash128& hash, const Sources& src) {
+  uint64_t newest = 0;
+  for (const NodeRef& s : src) newest = std::max(newest, s->serial);
+  if (newest == 0) return hash.low;
+  return newest / (kShards / 2) << kHashBits | (hash.low & ((1 << kHashBits) - 1));
+}
+// The slots where a node of this key may stand: a few at its place, then, since many nodes may have
+// the newest source in common, a run that starts anywhere.
+class Probe {
+ public:
+  Probe(uint64_t key, size_t slots) : mask_(slots - 1), at_(key >> kHashBits & mask_), key_(key) {}
+  size_t operator*() const { return at_; }
+  void operator++() {
+    at_ = (++count_ == kNear ? key_ * 0x9E3779B97F4A7C15u >> kHashBits : at_ + 1) & mask_;
+  }
+
+ private:
+  static constexpr int kNear = 8;
+  size_t mask_, at_;
+  uint64_t key_;
+  int count_ = 0;
 };
 struct Shard {
   std::mutex mutex;
   PassVector<Slot> slots;  // open addressing, power of two; kTomb marks a removed one
   size_t used = 0, live = 0;
 };
-constexpr size_t kShards = 16;
 const Node* const kTomb = reinterpret_cast<const Node*>(uintptr_t{8});
 
 std::array<Shard, kShards>& shards() {
@@ -86,19 +112,18 @@ void grow(Shard& s) {
   s.used = s.live;
   for (const Slot& slot : old) {
     if (!slot.node || slot.node == kTomb) continue;
-    size_t i = slot.hash & (size - 1);
-    while (s.slots[i].node) i = (i + 1) & (size - 1);
-    s.slots[i] = slot;
+    Probe i(slot.key, size);
+    while (s.slots[*i].node) ++i;
+    s.slots[*i] = slot;
   }
 }
 
 void remove(const Node* n) {
   Shard& s = shard_of(n->hash);
   std::lock_guard lock(s.mutex);
-  const size_t mask = s.slots.size() - 1;
-  for (size_t i = n->hash.low & mask; s.slots[i].node; i = (i + 1) & mask) {
-    if (s.slots[i].node == n) {
-      s.slots[i].node = kTomb;
+  for (Probe i(key_of(n->hash, n->src), s.slots.size()); s.slots[*i].node; ++i) {
+    if (s.slots[*i].node == n) {
+      s.slots[*i].node = kTomb;
       s.live--;
       return;
     }
@@ -226,28 +251,29 @@ NodeRef make(NodeInit init) {
     init.lo = init.hi = from_bits(std::get<ScalarBits>(init.arg).bits, init.dtype).as_int();
   }
   const Hash128 hash = hash_of(init);
+  const uint64_t key = key_of(hash, init.src);
   Shard& s = shard_of(hash);
   std::lock_guard lock(s.mutex);
   if (s.used * 4 >= s.slots.size() * 3) grow(s);
-  const size_t mask = s.slots.size() - 1;
-  size_t free_slot = SIZE_MAX, i = hash.low & mask;
-  for (; s.slots[i].node; i = (i + 1) & mask) {
-    const Node* n = s.slots[i].node;
+  size_t free_slot = SIZE_MAX;
+  Probe i(key, s.slots.size());
+  for (; s.slots[*i].node; ++i) {
+    const Node* n = s.slots[*i].node;
     if (n == kTomb) {
-      if (free_slot == SIZE_MAX) free_slot = i;
-    } else if (s.slots[i].hash == hash.low && equal(*n, init, hash)) {
+      if (free_slot == SIZE_MAX) free_slot = *i;
+    } else if (s.slots[*i].key == key && equal(*n, init, hash)) {
       if (try_share(n)) return adopt(n);
-      free_slot = i;  // dying: its slot is taken over
+      free_slot = *i;  // dying: its slot is taken over
       s.live--;
       break;
     }
   }
   if (free_slot == SIZE_MAX) {
-    free_slot = i;
+    free_slot = *i;
     s.used++;
   }
   const auto* n = new (node_cells().take()) Node(std::move(init), hash);
-  s.slots[free_slot] = {hash.low, n};
+  s.slots[free_slot] = {key, n};
   s.live++;
   return adopt(n);
 }

@@ -126,7 +126,7 @@ class Preparation {
   // Pointwise nodes that only reductions read, by one reader or larger than all they are made of.
   // What an expansion below would repeat is not one of them, unless it is larger than its sources.
   void find_bodies() {
-    std::vector<Ends> ends(p_.nodes.size());
+    PassVector<Ends> ends(p_.nodes.size());
     for (int i = count(); i-- > 0;) {
       Ends& e = ends[static_cast<size_t>(i)];
       int chain = 1;
@@ -172,7 +172,7 @@ class Preparation {
   }
 
   void find_sources() {
-    std::vector<int> seen(p_.nodes.size(), -1), stack;
+    PassVector<int> seen(p_.nodes.size(), -1), stack;
     for (int i = 0; i < count(); i++) {
       FusedNode& n = p_[i];
       if (!n.is_member()) continue;
@@ -199,8 +199,8 @@ class Preparation {
   // Topological, smallest number first; reductions of existing arrays wait until nothing else is
   // ready, so that they may join a kernel which reads the same arrays.
   void find_order() {
-    std::vector<size_t> open(p_.nodes.size(), 0);
-    std::vector<std::vector<int>> next(p_.nodes.size());
+    PassVector<size_t> open(p_.nodes.size(), 0);
+    PassVector<Numbers> next(p_.nodes.size());
     using Entry = std::pair<bool, int>;
     std::priority_queue<Entry, std::vector<Entry>, std::greater<>> ready;
     const auto push = [&](int n) {
@@ -223,7 +223,7 @@ class Preparation {
   }
 
   Partition& p_;
-  std::vector<Float> floats_;
+  PassVector<Float> floats_;
 };
 
 }  // namespace

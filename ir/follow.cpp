@@ -176,11 +176,11 @@ Labels gathered_labels(const Node& gather, const Labels& array) {
 
 }  // namespace
 
-const std::optional<Labels>& LabelWalk::at(int x) {
-  if (const auto it = known_.find(x); it != known_.end()) return it->second;
+std::optional<Labels> LabelWalk::at(int x) {
   std::optional<Labels> r;
-  if (!end_(x, r)) r = of_sources(x);
-  return known_.emplace(x, std::move(r)).first->second;
+  if (end_(x, r)) return r;
+  if (const auto it = known_.find(x); it != known_.end()) return it->second;
+  return known_.emplace(x, of_sources(x)).first->second;
 }
 
 std::optional<Labels> LabelWalk::of_sources(int n) {
@@ -191,7 +191,7 @@ std::optional<Labels> LabelWalk::of_sources(int n) {
     if (!s) continue;
     if (v.op == Op::Gather && i == 0) s = gathered_labels(v, *s);
     if (is_move(v)) s = p_.atoms.forward(v, *s);
-    r = r ? p_.atoms.unify(*r, *s, space(v), join_) : s;
+    r = r ? p_.atoms.unify(*r, *s, space(v), join_) : std::move(*s);
   }
   return r;
 }

@@ -53,7 +53,7 @@ void Partitioner::place(int n) {
     put(n, k, false, anonymous(node(n).shape), "a step of its own");
     return;
   }
-  std::vector<int> candidates;
+  Numbers candidates;
   for (int s : p_[n].members) {
     const int k = kern_of(s);
     if (!kern(k).closed && std::find(candidates.begin(), candidates.end(), k) == candidates.end()) {
@@ -64,7 +64,7 @@ void Partitioner::place(int n) {
             [&](int a, int b) { return kern(a).order > kern(b).order; });
   for (size_t i = 1; i < candidates.size() && i <= kMostPaths;) {
     if (merge(candidates[0], candidates[i], n)) {
-      candidates.erase(candidates.begin() + static_cast<std::ptrdiff_t>(i));
+      candidates.erase(&candidates[i]);
     } else {
       i++;
     }
@@ -114,7 +114,7 @@ void Partitioner::put(int n, int k, bool finish, const Labels& labels, std::stri
   at_[static_cast<size_t>(n)] = k;
   settle_order(n, k);
   Kern& kn = kern(k);
-  kn.arrays.insert(x.buffers.begin(), x.buffers.end());
+  kn.arrays.merge(x.buffers);
   for (int s : x.members) {
     if (kern_of(s) != k) kn.arrays.insert(s);
   }
@@ -127,7 +127,7 @@ void Partitioner::put(int n, int k, bool finish, const Labels& labels, std::stri
   }
   const AtomSet alive = grid_without(k, {});
   for (int s : x.members) {
-    if (kern_of(s) == k && !p_[s].finish && kn.kept.insert(s).second) {
+    if (kern_of(s) == k && !p_[s].finish && kn.kept.insert(s)) {
       kn.footprint += footprint(s, alive);
     }
   }
@@ -236,8 +236,15 @@ void Partitioner::finish() {
     std::sort(g.finish.begin(), g.finish.end());
     for (int a : grid(kern(k))) g.grid.push_back(p_.atoms.extent(a));
     const auto number = static_cast<int>(p_.groups.size());
-    for (int n : g.members()) p_[n].group = number;
-    for (const auto& [n, text] : kern(k).reasons) p_.decisions.push_back({n, number, text, p_.node_ref(n)->op});
+    std::vector<int> members = g.members();
+    std::sort(members.begin(), members.end());
+    for (size_t i = 0; i < members.size(); i++) {
+      p_[members[i]].group = number;
+      p_[members[i]].place = i;
+    }
+    for (auto& [n, text] : kern(k).reasons) {
+      p_.decisions.push_back({n, number, std::move(text), node(n).op});
+    }
     p_.groups.push_back(std::move(g));
   }
 }

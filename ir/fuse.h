@@ -27,14 +27,15 @@ enum class Role : uint8_t {
 
 /// What fusion knows and decides of one node.
 struct FusedNode {
-  std::vector<int> users;
+  Numbers users;
   Role role = Role::Member;
   bool array = false;  // must be an array: what a root or a library step is or reads, a copy
   // of members and library nodes
-  std::vector<int> members;  // read through movement and inlined nodes, of which there are `cone`
-  std::vector<int> buffers;  // arrays that exist already, read likewise
+  Numbers members;  // read through movement and inlined nodes, of which there are `cone`
+  Numbers buffers;  // arrays that exist already, read likewise
   int cone = 0;
   int group = -1;
+  size_t place = 0;     // among the members of its group in ascending order
   bool finish = false;  // is in the finish part of its group
   bool stored = false;  // has an array of its own
   Labels labels;        // of members of main parts: their space as axes of the grid
@@ -49,7 +50,7 @@ struct Group {
   bool library = false;
   std::vector<int64_t> grid;  // extents
 
-  std::vector<int> members() const;  // of both parts
+  std::vector<int> members() const;  // of both parts, in ascending order
 };
 
 /// Nodes are known by their numbers in the graph.
@@ -59,7 +60,7 @@ struct Partition {
 
   std::vector<NodeRef> roots;
   Topology graph;
-  std::vector<FusedNode> nodes;
+  PassVector<FusedNode> nodes;
   std::vector<int> order;  // members and library nodes as they are placed
   Atoms atoms;
   std::vector<Group> groups;        // in order of execution
@@ -128,7 +129,7 @@ class LabelWalk {
   LabelWalk(Partition& p, Atoms::Join join, End end) : p_(p), join_(join), end_(std::move(end)) {}
 
   /// Labels of node x; nothing if no way up from it ends at labels.
-  const std::optional<Labels>& at(int x);
+  std::optional<Labels> at(int x);
   /// Labels of node n's space from those of its sources.
   std::optional<Labels> of_sources(int n);
 
@@ -136,7 +137,7 @@ class LabelWalk {
   Partition& p_;
   Atoms::Join join_;
   End end_;
-  std::map<int, std::optional<Labels>> known_;
+  std::map<int, std::optional<Labels>> known_;  // of nodes on the way
 };
 
 /// The other way: labels of the nodes for which `is_input` says so and that member n reads, through

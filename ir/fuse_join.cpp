@@ -88,7 +88,7 @@ Partitioner::Text Partitioner::join(int n, int k) {
     if (auto why = spoils_contraction(*f)) return why;
   }
   AtomSet drop = f->lost;
-  drop.insert(f->cut.begin(), f->cut.end());
+  drop.merge(f->cut);
   if (auto why = misfit(n, k, f->labels, drop)) return why;
   drop_atoms(k, drop);
   put(n, k, false, f->labels, "shares " + grid_text(k) + " iterations");
@@ -172,7 +172,7 @@ bool Partitioner::merge(int a, int b, int n) {
   for (size_t i = 0; i < kept_a.size(); i++) {
     for (const auto& [x, y] : p_.atoms.align(kept_a[i], kept_b[i]).pairs) {
       if (x.atom < 0 || y.atom < 0) continue;
-      if (!keep_a.insert(x.atom).second || !keep_b.insert(y.atom).second) return false;
+      if (!keep_a.insert(x.atom) || !keep_b.insert(y.atom)) return false;
       pairs.emplace_back(x.atom, y.atom);
     }
   }
@@ -182,7 +182,7 @@ bool Partitioner::merge(int a, int b, int n) {
     return false;
   }
   for (const auto& [k, drop] : {std::pair{a, &drop_a}, std::pair{b, &drop_b}}) {
-    const std::vector<int> g = grid(kern(k));
+    const Numbers g = grid(kern(k));
     if (!g.empty() && drop->count(g[0])) return false;
     if (long_walk_without(k, *drop)) return false;
   }

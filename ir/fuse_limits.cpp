@@ -14,7 +14,7 @@ constexpr int kMostInlined = 1024;  // movement and inlined nodes that its membe
 constexpr size_t kMostArrays = 48;
 constexpr int kAgainCost = 8;  // operations that may be evaluated again instead of kept
 
-int64_t local_size_of(const Pieces& pieces, const std::set<int>& alive) {
+int64_t local_size_of(const Pieces& pieces, const NumberSet& alive) {
   int64_t r = 1;
   for (const Piece& piece : pieces) {
     if (piece.atom < 0 || !alive.count(piece.atom)) r *= piece.extent;
@@ -26,11 +26,11 @@ int64_t local_size_of(const Pieces& pieces, const std::set<int>& alive) {
 
 // ---- grids
 
-std::vector<int> Partitioner::grid(const Kern& k) {
-  std::vector<int> out;
+Numbers Partitioner::grid(const Kern& k) {
+  Numbers out;
   for (int a : k.grid) {
-    const std::vector<int> parts = p_.atoms.parts(a);
-    out.insert(out.end(), parts.begin(), parts.end());
+    const Numbers parts = p_.atoms.parts(a);
+    out.append(parts.begin(), parts.end());
   }
   return out;
 }
@@ -191,8 +191,8 @@ Partitioner::Text Partitioner::crowded(int n, int k) {
 
 bool Partitioner::crowded_together(int a, int b) {
   const Kern &x = kern(a), &y = kern(b);
-  std::set<int> arrays = x.arrays;
-  arrays.insert(y.arrays.begin(), y.arrays.end());
+  NumberSet arrays = x.arrays;
+  arrays.merge(y.arrays);
   return arrays.size() > kMostArrays || x.inlined + y.inlined > kMostInlined ||
          x.main.size() + x.finish.size() + y.main.size() + y.finish.size() > kMostNodes;
 }

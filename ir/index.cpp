@@ -437,16 +437,26 @@ std::pair<int64_t, int64_t> dtype_interval(DType dtype) {
 }
 
 void visit(const NodeRef& root, const std::function<void(const NodeRef&)>& f) {
-  NodeSet entered;
-  std::vector<std::pair<NodeRef, size_t>> stack{{root, 0}};
-  entered.insert(root.get());
+  // Most expressions are small: a table would cost more than they do.
+  SmallVector<const Node*, 24> few;
+  NodeSet many;
+  const auto enter = [&](const Node* n) {
+    if (!many.empty()) return many.insert(n).second;
+    if (std::find(few.begin(), few.end(), n) != few.end()) return false;
+    few.push_back(n);
+    if (few.size() == 24) many.insert(few.begin(), few.end());
+    return true;
+  };
+  const NodeRef kept = root;  // f may change what `root` refers to
+  SmallVector<std::pair<const NodeRef*, size_t>, 16> stack{{&kept, 0}};
+  enter(kept);
   while (!stack.empty()) {
     auto& [n, next] = stack.back();
-    if (next < n->src.size()) {
-      const NodeRef s = n->src[next++];
-      if (entered.insert(s.get()).second) stack.emplace_back(s, 0);
+    if (next < (*n)->src.size()) {
+      const NodeRef& s = (*n)->src[next++];
+      if (enter(s)) stack.push_back({&s, 0});
     } else {
-      const NodeRef done = n;
+      const NodeRef& done = *n;
       stack.pop_back();
       f(done);
     }

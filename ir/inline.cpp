@@ -5,56 +5,27 @@
 namespace lazuli {
 namespace {
 
-// Members that n reads, with the way they are reached. Nodes are visited from users to sources.
-std::map<int, Reach> reads_of(const Partition& p, int n, const MemberUses& members) {
-  constexpr int kMany = 8;
-  std::map<int, Reach> found;
-  std::map<int, Reach, std::greater<>> open;
-  const auto visit_sources = [&](int x, const Reach& at) {
-    const Op op = p.node(x).op;
-    for (size_t i = 0; i < p.sources(x).size(); i++) {
-      Reach& r = open[p.sources(x)[i]];
-      const bool moves = is_movement(op) || (op == Op::Gather && i == 0);
-      if (!moves) {
-        r.plain |= at.plain;
-        r.moved += at.moved;
-        r.repeats |= at.repeats;
-      } else {
-        r.moved += at.plain + at.moved;
-        r.repeats |= at.repeats || op == Op::Expand || op == Op::Window || op == Op::Gather;
-      }
-      r.moved = std::min(r.moved, kMany);
-    }
-  };
-  visit_sources(n, {.plain = true});
-  while (!open.empty()) {
-    const auto [x, at] = *open.begin();
-    open.erase(open.begin());
-    if (members.count(x)) {
-      found[x] = at;
-    } else if (p[x].role != Role::Leaf && !p[x].stored) {
-      visit_sources(x, at);
-    }
-  }
-  return found;
-}
-
 class Inliner {
  public:
   Inliner(const Partition& p, MemberUses& uses) : p_(p), uses_(uses) {}
 
   // From readers to what they read, so that it is known of readers whether they are dead.
   void run() {
-    for (auto it = uses_.rbegin(); it != uses_.rend(); ++it) {
-      auto& [m, use] = *it;
-      std::erase_if(use.readers, [&](const auto& r) { return uses_.at(r.first).dead; });
+    homes_.resize(uses_.list.size());
+    for (size_t i = uses_.list.size(); i-- > 0;) {
+      MemberUse& use = uses_.list[i];
+      const int m = use.number;
+      auto& readers = use.readers;
+      const auto dead = [&](const auto& r) { return uses_.at(r.first).dead; };
+      const auto live = std::remove_if(readers.begin(), readers.end(), dead);
+      readers.resize(static_cast<size_t>(live - readers.begin()));
       const Node& v = p_.node(m);
-      home_[m] = is_reduce(v.op) ? Home{.reduction = m, .shape = {}}
-                                 : Home{-1, use.finish, use.level, v.shape};
+      homes_[i] =
+          is_reduce(v.op) ? Home{m, false, 0, nullptr} : Home{-1, use.finish, use.level, &v.shape};
       use.dead = !p_[m].stored && use.readers.empty();
       if (use.dead || p_[m].stored || is_reduce(v.op)) continue;
       use.inlined = inlines(m, use);
-      if (use.inlined) home_[m] = home_[use.readers.begin()->first];
+      if (use.inlined) homes_[i] = home(readers[0].first);
     }
   }
 
@@ -65,19 +36,23 @@ class Inliner {
     int reduction = -1;
     bool finish = false;
     int level = 0;
-    Shape shape;
-    friend bool operator==(const Home&, const Home&) = default;
+    const Shape* shape = nullptr;
+    friend bool operator==(const Home& a, const Home& b) {
+      const bool same_shape = a.shape && b.shape ? *a.shape == *b.shape : a.shape == b.shape;
+      return a.reduction == b.reduction && a.finish == b.finish && a.level == b.level && same_shape;
+    }
   };
+  const Home& home(int m) const { return homes_[p_[m].place]; }
 
   // Is pointwise member m evaluated where it is read: once, or by several readers of one stage, or
   // because that is cheap.
   bool inlines(int m, const MemberUse& use) const {
-    const Home& first = home_.at(use.readers.begin()->first);
+    const Home& first = home(use.readers[0].first);
     bool one_home = true, repeats = false;
     for (const auto& [n, reach] : use.readers) {
       const bool plain = reach.plain && reach.moved == 0 && !reach.repeats;
       const bool same_part = uses_.at(n).finish == use.finish;
-      one_home &= plain && same_part && home_.at(n) == first;
+      one_home &= plain && same_part && home(n) == first;
       repeats |= reach.repeats || !same_part;
     }
     if (one_home) return true;
@@ -86,7 +61,7 @@ class Inliner {
     for (const auto& [n, reach] : use.readers) read += numel(space(p_.node(n)));
     if (read < p_.node(m).numel()) return true;
     if (use.readers.size() == 1) {
-      const Reach& reach = use.readers.begin()->second;
+      const Reach& reach = use.readers[0].second;
       return !reach.plain && reach.moved == 1 && !repeats;
     }
     return !repeats && is_cheap(m);
@@ -103,7 +78,7 @@ class Inliner {
       const int x = stack.back();
       stack.pop_back();
       const Node& v = p_.node(x);
-      if (x != m && uses_.count(x)) {
+      if (x != m && uses_.contains(x)) {
         if (v.numel() * 4 > size) return false;
         continue;
       }
@@ -122,23 +97,63 @@ class Inliner {
 
   const Partition& p_;
   MemberUses& uses_;
-  std::map<int, Home> home_;
+  std::vector<Home> homes_;
 };
 
 }  // namespace
 
-MemberUses find_reads(const Partition& p, const Group& group) {
-  MemberUses uses;
-  for (int n : group.members()) uses[n].finish = p[n].finish;
-  for (auto& [n, use] : uses) {
-    use.reads = reads_of(p, n, uses);
+// Members that n reads, with the way they are reached. Nodes are visited from users to sources.
+Reaches MemberUses::reads_of(int n) const {
+  constexpr int kMany = 8;
+  Reaches found, open;  // `found` in descending order
+  const auto visit_sources = [&](int x, const Reach& at) {
+    const Op op = p_.node(x).op;
+    for (size_t i = 0; i < p_.sources(x).size(); i++) {
+      const int s = p_.sources(x)[i];
+      auto* place = std::lower_bound(open.begin(), open.end(), s,
+                                     [](const auto& o, int number) { return o.first < number; });
+      if (place == open.end() || place->first != s) place = open.insert(place, {s, {}});
+      Reach& r = place->second;
+      const bool moves = is_movement(op) || (op == Op::Gather && i == 0);
+      if (!moves) {
+        r.plain |= at.plain;
+        r.moved += at.moved;
+        r.repeats |= at.repeats;
+      } else {
+        r.moved += at.plain + at.moved;
+        r.repeats |= at.repeats || op == Op::Expand || op == Op::Window || op == Op::Gather;
+      }
+      r.moved = std::min(r.moved, kMany);
+    }
+  };
+  visit_sources(n, {.plain = true});
+  while (!open.empty()) {
+    const auto [x, at] = open.back();
+    open.pop_back();
+    if (contains(x)) {
+      found.push_back({x, at});
+    } else if (p_[x].role != Role::Leaf && !p_[x].stored) {
+      visit_sources(x, at);
+    }
+  }
+  std::reverse(found.begin(), found.end());
+  return found;
+}
+
+MemberUses::MemberUses(const Partition& p, const Group& group) : p_(p) {
+  list.resize(group.main.size() + group.finish.size());
+  for (int n : group.members()) {
+    at(n).number = n;
+    at(n).finish = p[n].finish;
+  }
+  for (MemberUse& use : list) {
+    use.reads = reads_of(use.number);
     for (const auto& [m, reach] : use.reads) {
-      MemberUse& source = uses.at(m);
-      source.readers[n] = reach;
+      MemberUse& source = at(m);
+      source.readers.push_back({use.number, reach});
       use.level = std::max(use.level, source.level + is_reduce(p.node(m).op));
     }
   }
-  return uses;
 }
 
 void decide_inlining(const Partition& p, MemberUses& uses) {

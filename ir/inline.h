@@ -2,8 +2,6 @@
 // pointwise member read once at the reader's own point, or cheap enough to be evaluated again.
 #pragma once
 
-#include <map>
-
 #include "ir/fuse.h"
 
 namespace lazuli {
@@ -15,19 +13,38 @@ struct Reach {
   int moved = 0;
 };
 
+using Reaches = SmallVector<std::pair<int, Reach>, 1>;  // of nodes, in ascending order
+
 /// What a kernel does with one of its members.
 struct MemberUse {
-  std::map<int, Reach> reads;    // members that it reads
-  std::map<int, Reach> readers;  // and those that read it
-  bool finish = false;           // is computed in the finish part
-  int level = 0;                 // reductions on the way to it
-  bool inlined = false;          // evaluated by its readers
-  bool dead = false;             // nobody needs it here
+  int number = -1;       // of the node
+  Reaches reads;         // members that it reads
+  Reaches readers;       // and those that read it
+  bool finish = false;   // is computed in the finish part
+  int level = 0;         // reductions on the way to it
+  bool inlined = false;  // evaluated by its readers
+  bool dead = false;     // nobody needs it here
 };
-using MemberUses = std::map<int, MemberUse>;
 
-/// The members of a group with what they read.
-MemberUses find_reads(const Partition& p, const Group& group);
+/// The members of a group with what they read, in ascending order.
+class MemberUses {
+ public:
+  MemberUses(const Partition& p, const Group& group);
+
+  bool contains(int n) const {
+    const size_t place = p_[n].place;
+    return place < list.size() && list[place].number == n;
+  }
+  MemberUse& at(int n) { return list[p_[n].place]; }
+  const MemberUse& at(int n) const { return list[p_[n].place]; }
+
+  std::vector<MemberUse> list;
+
+ private:
+  Reaches reads_of(int n) const;
+
+  const Partition& p_;
+};
 
 /// Decides which are inlined and which are dead.
 void decide_inlining(const Partition& p, MemberUses& uses);

@@ -55,7 +55,7 @@ void Atoms::append(Piece piece, Pieces& out) {
     out.push_back(piece);
     return;
   }
-  std::vector<int> stack{piece.atom};
+  Numbers stack{piece.atom};
   while (!stack.empty()) {
     const int a = find(stack.back());
     stack.pop_back();
@@ -82,10 +82,10 @@ Labels Atoms::resolve(const Labels& labels) {
   return out;
 }
 
-std::vector<int> Atoms::parts(int atom) {
+Numbers Atoms::parts(int atom) {
   Pieces pieces;
   append({atom, extent(find(atom))}, pieces);
-  std::vector<int> out;
+  Numbers out;
   for (const Piece& p : pieces) {
     if (p.atom >= 0) out.push_back(p.atom);
   }
@@ -108,7 +108,7 @@ std::pair<Piece, Piece> Atoms::split(const Piece& piece, int64_t low) {
 bool Atoms::reshape(const Labels& source, const Shape& shape, Labels& out) {
   Pieces flat;
   for (const Pieces& p : resolve(source)) flat.append(p.begin(), p.end());
-  out.assign(shape.size(), {});
+  out = Labels(shape.size());
   for (size_t i = shape.size(); i-- > 0;) {
     int64_t need = shape[i];
     Pieces reversed;

@@ -5,6 +5,7 @@
 // maps.
 #pragma once
 
+#include <algorithm>
 #include <vector>
 
 #include "core/node.h"
@@ -16,8 +17,35 @@ struct Piece {
   int64_t extent = 1;
   friend bool operator==(const Piece&, const Piece&) = default;
 };
-using Pieces = SmallVector<Piece, 2>;  // row-major; axes of size 1 have none
-using Labels = std::vector<Pieces>;    // one list for each axis
+using Pieces = SmallVector<Piece, 1>;   // row-major; axes of size 1 have none
+using Labels = SmallVector<Pieces, 4>;  // one list for each axis
+using Numbers = SmallVector<int, 2>;    // of nodes or atoms
+
+/// A set of few numbers, in ascending order: most have no more than fit inside the object.
+class NumberSet {
+ public:
+  /// Is it new?
+  bool insert(int number) {
+    int* at = std::lower_bound(numbers_.begin(), numbers_.end(), number);
+    if (at != numbers_.end() && *at == number) return false;
+    numbers_.insert(at, number);
+    return true;
+  }
+  void merge(std::span<const int> others) {
+    for (int n : others) insert(n);
+  }
+  bool count(int number) const {
+    return std::binary_search(numbers_.begin(), numbers_.end(), number);
+  }
+  size_t size() const { return numbers_.size(); }
+  bool empty() const { return numbers_.empty(); }
+  const int* begin() const { return numbers_.begin(); }
+  const int* end() const { return numbers_.end(); }
+  operator std::span<const int>() const { return numbers_; }
+
+ private:
+  SmallVector<int, 4> numbers_;
+};
 
 /// The atoms of one or more kernels.
 class Atoms {
@@ -36,7 +64,7 @@ class Atoms {
   Pieces resolve(const Pieces& pieces);
   Labels resolve(const Labels& labels);
   /// Parts of `atom` as they are now, in row-major order; empty if it was dropped.
-  std::vector<int> parts(int atom);
+  Numbers parts(int atom);
 
   /// Cuts a piece in two, the inner one of extent `low`, for all who hold its atom.
   std::pair<Piece, Piece> split(const Piece& piece, int64_t low);

@@ -20,18 +20,18 @@ class Partitioner {
 
  private:
   using Text = std::optional<std::string>;  // why not; nothing: it can be
-  using AtomSet = std::set<int>;
+  using AtomSet = NumberSet;
 
   /// A kernel in the making.
   struct Kern {
     int64_t order = 0;             // kernels run by this number
     std::optional<int64_t> first;  // the earliest other kernel that reads this one
-    std::vector<int> grid;         // atoms; parts and dropped ones are looked up
+    Numbers grid;                  // atoms; parts and dropped ones are looked up
     std::vector<int> main, finish;
-    std::set<int> arrays;          // read from memory
-    std::set<int> kept;            // main members read by another main member
+    NumberSet arrays;              // read from memory
+    NumberSet kept;                // main members read by another main member
     std::map<int, Labels> inputs;  // labels of arrays read, where an axis arrives whole
-    std::set<int> sources;         // kernels read
+    NumberSet sources;             // kernels read
     std::vector<std::pair<int, std::string>> reasons;
     int64_t work = 0, footprint = 0;
     int inlined = 0;
@@ -99,13 +99,13 @@ class Partitioner {
   int64_t on_chip() const { return target_.l2 * 2 / 3; }
   int64_t local_size(const Labels& labels, const AtomSet& alive);
   int64_t iterations(const AtomSet& alive);
-  std::vector<int> grid(const Kern& k);
+  Numbers grid(const Kern& k);
   AtomSet grid_without(int k, const AtomSet& drop);
   AtomSet atoms_of(const Labels& labels);
 
   Partition& p_;
   const Target& target_;
-  std::vector<int> at_;  // node -> kernel
+  PassVector<int> at_;  // node -> kernel
   std::vector<Kern> kerns_;
   std::map<int, int> siblings_;            // array or member -> kernel whose first node reduces it
   std::map<int, std::vector<int>> reads_;  // array or member -> the last kernels that read it

@@ -3,7 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <set>
+#include <utility>
 
 #include "core/topology.h"
 #include "ir/fuse.h"
@@ -20,7 +20,7 @@ const Node* array_of(const Partition& p, const Node* n) {
 
 class Planner {
  public:
-  explicit Planner(Partition& p) : p_(p) {}
+  explicit Planner(Partition& p) : p_(p), last_step_(p.nodes.size(), -1) {}
 
   Plan run() {
     std::vector<int> step_of(p_.groups.size(), -1);
@@ -49,8 +49,9 @@ class Planner {
 
   // A kernel whose values are all evaluated by their readers is none.
   bool stores_nothing(const Group& group) const {
-    const std::vector<int> members = group.members();
-    return std::none_of(members.begin(), members.end(), [&](int n) { return p_[n].stored; });
+    const auto stored = [&](int n) { return p_[n].stored; };
+    return std::none_of(group.main.begin(), group.main.end(), stored) &&
+           std::none_of(group.finish.begin(), group.finish.end(), stored);
   }
 
   void step(const Group& group) {
@@ -73,17 +74,17 @@ class Planner {
 
   // Ops of the group and of what it evaluates from what is stored elsewhere. Reshapes and
   // repetitions cost nothing and are left out.
-  std::vector<Op> operations(const Group& group) const {
-    std::vector<int> stack = group.members();
-    std::set<int> evaluated(stack.begin(), stack.end());
-    while (!stack.empty()) {
-      const int n = stack.back();
-      stack.pop_back();
-      for (int s : p_.sources(n)) {
+  std::vector<Op> operations(const Group& group) {
+    const auto step = static_cast<int>(plan_.steps.size());
+    std::vector<int> evaluated = group.members();
+    for (int n : evaluated) last_step_[static_cast<size_t>(n)] = step;
+    for (size_t i = 0; i < evaluated.size(); i++) {
+      for (int s : p_.sources(evaluated[i])) {
         if (p_[s].role == Role::Leaf || p_[s].stored) continue;
-        if (evaluated.insert(s).second) stack.push_back(s);
+        if (std::exchange(last_step_[static_cast<size_t>(s)], step) != step) evaluated.push_back(s);
       }
     }
+    std::sort(evaluated.begin(), evaluated.end());
     std::vector<Op> out;
     for (int n : evaluated) {
       const Op op = p_.node(n).op;
@@ -103,6 +104,7 @@ class Planner {
   Partition& p_;
   Plan plan_;
   NodeMap<int> slots_;
+  PassVector<int> last_step_;  // that evaluates a node
 };
 
 }  // namespace

@@ -190,7 +190,9 @@ NodeRef constant_of_bits(uint64_t bits, DType dtype, Shape shape) {
 }
 
 bool Simplifier::read_once(const NodeRef& n) const {
-  return uses_.get(n) <= 1;
+  const bool once = uses_.get(n) <= 1;
+  refused_ |= !once;
+  return once;
 }
 
 NodeRef Simplifier::operator()(NodeRef n) {
@@ -208,10 +210,16 @@ NodeRef Simplifier::operator()(NodeRef n) {
   // A rule that moves an op towards the leaves calls back for every node on the way: far enough is
   // far enough.
   constexpr int kDeepest = 48;
-  if (depth_ >= kDeepest) return n;
+  if (depth_ >= kDeepest) {
+    refused_ = true;
+    return n;
+  }
   depth_++;
-  while (!is_leaf(n->op) && !n->realised()) {
+  while (!settled(n)) {
+    const bool refused = std::exchange(refused_, false);
     NodeRef next = step(n);
+    if (!next && !refused_) settled_[n] = 1;
+    refused_ |= refused;
     if (!next) break;
     n = std::move(next);
   }
@@ -221,10 +229,9 @@ NodeRef Simplifier::operator()(NodeRef n) {
 
 namespace {
 
-std::vector<NodeRef> simplify_once(std::span<const NodeRef> roots,
-                                   std::vector<std::string>* trace) {
-  Simplifier simplifier(trace);
-  const Topology graph(roots, true);
+std::vector<NodeRef> simplify_once(std::span<const NodeRef> roots, const Topology& graph,
+                                   Simplifier& simplifier) {
+  simplifier.forget_uses();
   PassVector<int> uses(graph.size());
   for (size_t i = 0; i < graph.size(); i++) {
     for (int s : graph.sources(i)) uses[static_cast<size_t>(s)]++;
@@ -258,9 +265,13 @@ std::vector<NodeRef> simplify_once(std::span<const NodeRef> roots,
 // applied.
 std::vector<NodeRef> simplify(std::span<const NodeRef> roots, std::vector<std::string>* trace) {
   constexpr int kMostPasses = 4;
+  Simplifier simplifier(trace);
   std::vector<NodeRef> now(roots.begin(), roots.end());
   for (int pass = 0; pass < kMostPasses; pass++) {
-    std::vector<NodeRef> next = simplify_once(now, trace);
+    const Topology graph(now, true);
+    const auto settled = [&](const NodeRef& n) { return simplifier.settled(n); };
+    if (pass > 0 && std::all_of(graph.nodes.begin(), graph.nodes.end(), settled)) break;
+    std::vector<NodeRef> next = simplify_once(now, graph, simplifier);
     const bool same = std::equal(now.begin(), now.end(), next.begin(), NodeEqual());
     now = std::move(next);
     if (same) break;

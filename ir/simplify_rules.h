@@ -31,9 +31,15 @@ class Simplifier {
   /// May a rule that makes `n` superfluous for one of its readers assume that no other needs it?
   bool read_once(const NodeRef& n) const;
   void count_uses(const NodeRef& n, int uses) { uses_[n] += uses; }
+  void forget_uses() { uses_ = NodeNumbers(0); }
+  /// Did no rule fit `n`, whatever else may read its sources?
+  bool settled(const NodeRef& n) const {
+    return is_leaf(n->op) || n->realised() || settled_.get(n) != 0;
+  }
 
  private:
-  NodeNumbers uses_{0};
+  NodeNumbers uses_{0}, settled_{0};
+  mutable bool refused_ = false;  // a rule that might fit in another pass
   std::vector<std::string>* trace_;
   int depth_ = 0;
 };

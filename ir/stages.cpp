@@ -60,7 +60,8 @@ class KernelBuilder {
   KernelBuilder(Partition& p, const Group& group)
       : p_(p),
         group_(group),
-        uses_(find_reads(p, group)),
+        uses_(p, group),
+        made_(uses_.list.size()),
         main_labels_(walk(false)),
         finish_labels_(walk(true)),
         axes_(p.atoms) {}
@@ -91,24 +92,25 @@ class KernelBuilder {
   };
 
   const Node& node(int n) const { return p_.node(n); }
-  bool in_group(int n) const { return uses_.count(n) > 0; }
+  bool in_group(int n) const { return uses_.contains(n); }
+  Made& made_of(int n) { return made_[p_[n].place]; }
   bool is_stored(int n) const { return p_[n].stored; }
-  Labels output_labels(int n) { return kept_labels(node(n), made_[n].space); }
+  Labels output_labels(int n) { return kept_labels(node(n), made_of(n).space); }
 
   // A stored member that only permutes or reshapes another is that one, stored in another order.
   void find_layouts() {
     for (int n : group_.main) {
       MemberUse& use = uses_.at(n);
       if (!is_stored(n) || use.inlined || !is_move(node(n)) || use.reads.size() != 1) continue;
-      const int m = use.reads.begin()->first;
+      const int m = use.reads[0].first;
       const MemberUse& source = uses_.at(m);
-      if (p_[m].finish || source.inlined || is_stored(m) || made_.at(m).layout >= 0) continue;
+      if (p_[m].finish || source.inlined || is_stored(m) || made_of(m).layout >= 0) continue;
       if (std::any_of(source.readers.begin(), source.readers.end(),
                       [&](const auto& r) { return r.first != n && !uses_.at(r.first).dead; })) {
         continue;
       }
       if (wide_dtype(node(m)) == node(n).dtype && same_atoms(output_labels(n), output_labels(m))) {
-        made_.at(m).layout = n;
+        made_of(m).layout = n;
         use.dead = true;
       }
     }
@@ -160,7 +162,7 @@ class KernelBuilder {
 
   void label(int n) {
     const Node& v = node(n);
-    Made& made = made_[n];
+    Made& made = made_of(n);
     const auto joined = [&](const Labels& l, const std::optional<Labels>& other) {
       return other ? p_.atoms.unify(l, *other, space(v), Atoms::Join::First) : l;
     };
@@ -181,11 +183,11 @@ class KernelBuilder {
 
   // An atom for every piece, no atom twice.
   Labels complete(Labels labels) {
-    std::set<int> used;
+    NumberSet used;
     labels = p_.atoms.resolve(labels);
     for (Pieces& pieces : labels) {
       for (Piece& piece : pieces) {
-        if (piece.atom >= 0 && used.insert(piece.atom).second) continue;
+        if (piece.atom >= 0 && used.insert(piece.atom)) continue;
         piece.atom = p_.atoms.make(piece.extent);
         used.insert(piece.atom);
       }
@@ -248,9 +250,10 @@ class KernelBuilder {
   void find_runs() {
     std::vector<Labels> spaces;
     std::vector<Pieces> chunks;
-    for (const auto& [n, made] : made_) {
-      const MemberUse& use = uses_.at(n);
-      if (use.inlined || (use.dead && !is_stored(n))) continue;
+    for (size_t i = 0; i < made_.size(); i++) {
+      const MemberUse& use = uses_.list[i];
+      const Made& made = made_[i];
+      if (use.inlined || (use.dead && !is_stored(use.number))) continue;
       spaces.push_back(made.space);
       spaces.push_back(made.part_space);
       chunks.push_back(made.chunks);
@@ -287,20 +290,20 @@ class KernelBuilder {
     return read(made.value, v.dtype, std::move(index));
   }
 
-  struct Key {
-    int n;
-    std::vector<const Node*> at;
-    auto operator<=>(const Key&) const = default;
-  };
+  // The access that equals `at`, at one place for all: pointwise nodes hand it on to their sources.
+  const Access& same(Access at) {
+    std::vector<const Node*> key{at.valid.get()};
+    for (const NodeRef& i : at.index) key.push_back(i.get());
+    return accesses_.try_emplace(std::move(key), std::move(at)).first->second;
+  }
 
-  // The element of node n at `at`; any number where at.valid is false, and then nothing outside an
-  // array is read.
+  // The element of node n at `at`, which is one of `accesses_`; any number where at.valid is false,
+  // and then nothing outside an array is read.
   NodeRef element(int n, const Access& at) {
-    Key key{n, {at.valid.get()}};
-    for (const NodeRef& i : at.index) key.at.push_back(i.get());
-    if (const auto it = memo_.find(key); it != memo_.end()) return it->second.first;
+    const std::pair<int, const Access*> key{n, &at};
+    if (const auto it = memo_.find(key); it != memo_.end()) return it->second;
     NodeRef r = element_of(n, at);
-    memo_.emplace(std::move(key), std::pair{r, at});
+    memo_.emplace(key, r);
     return r;
   }
 
@@ -308,7 +311,7 @@ class KernelBuilder {
     const Node& v = node(n);
     if (v.op == Op::Const || v.op == Op::Iota) return apply(n, at);
     if (in_group(n) && !uses_.at(n).inlined) {
-      const Made& made = made_.at(n);
+      const Made& made = made_of(n);
       ensure(made.value >= 0, "a member is read before it is computed");
       return read_at(made, v, output_labels(n), at);
     }
@@ -323,7 +326,7 @@ class KernelBuilder {
     if (v.op == Op::Const) return scalar_const(const_scalar(v), v.dtype);
     if (v.op == Op::Iota) return at.index[0];
     if (v.op == Op::Pad && tiles_) return padded(n, at);
-    if (is_movement(v.op) || has(v.op, kIdentity)) return moved(n, source_access(v, at), at);
+    if (is_movement(v.op) || has(v.op, kIdentity)) return moved(n, same(source_access(v, at)), at);
     if (v.op == Op::Gather) {
       Access inner{{}, at.valid};
       for (size_t i = 1; i < v.src.size(); i++) {
@@ -332,7 +335,7 @@ class KernelBuilder {
         inner.valid = both(inner.valid, in_range(c, size));
         inner.index.push_back(size == 1 ? index_const(0) : c);
       }
-      return moved(n, inner, at);
+      return moved(n, same(std::move(inner)), at);
     }
     if (is_reduce(v.op)) return small_sum(n);
     ensure(is_elementwise(v.op), "a node that no kernel can evaluate stands in one");
@@ -354,7 +357,8 @@ class KernelBuilder {
       const bool tiles = std::exchange(tiles_, false);
       made.space = complete(anonymous(node(n).shape));
       const KernelAxes::Space s = axes_.space(node(n), made.space);
-      made.value = writer_.add({.name = "pad", .expr = apply(n, {s.index, {}}), .kept = s.kept});
+      made.value =
+          writer_.add({.name = "pad", .expr = apply(n, same({s.index, {}})), .kept = s.kept});
       tiles_ = tiles;
     }
     return read_at(made, node(n), made.space, at);
@@ -374,19 +378,20 @@ class KernelBuilder {
   }
 
   NodeRef summand(int n, const KernelAxes::Space& s) {
-    return scalar_op(Op::Cast, wide_dtype(node(n)), {element(p_.sources(n)[0], {s.index, {}})});
+    return scalar_op(Op::Cast, wide_dtype(node(n)),
+                     {element(p_.sources(n)[0], same({s.index, {}}))});
   }
 
   // ---- values
 
   void emit(int n) {
     const MemberUse& use = uses_.at(n);
-    const Made& made = made_.at(n);
+    const Made& made = made_of(n);
     if (use.inlined || use.dead) return;
     if (made.part >= 0) return emit_sum_of_parts(n);
     const Node& v = node(n);
     const KernelAxes::Space s = axes_.space(v, made.space);
-    if (!is_reduce(v.op)) return place(n, apply(n, {s.index, {}}), s.kept, {}, is_stored(n));
+    if (!is_reduce(v.op)) return place(n, apply(n, same({s.index, {}})), s.kept, {}, is_stored(n));
     tiles_ = is_contraction(v);
     NodeRef e = summand(n, s);
     tiles_ = false;
@@ -394,7 +399,7 @@ class KernelBuilder {
   }
 
   void emit_part(int n) {
-    Made& made = made_.at(n);
+    Made& made = made_of(n);
     if (made.chunks.empty() || uses_.at(n).dead) return;
     const KernelAxes::Space s = axes_.space(node(n), made.part_space);
     std::vector<NodeRef> kept, rest = s.reduced;
@@ -411,7 +416,7 @@ class KernelBuilder {
   // The parts are added in order by a loop nest of its own, over output pieces that are those of
   // the part.
   void emit_sum_of_parts(int n) {
-    Made& made = made_.at(n);
+    Made& made = made_of(n);
     const Node& v = node(n);
     std::vector<NodeRef> chunk_axes;
     for (const Pieces& chunk : renamed({made.chunks})) {
@@ -436,7 +441,7 @@ class KernelBuilder {
     const DType wide = wide_dtype(v);
     place(n, std::move(e), kept, reduced, is_stored(n) && wide == v.dtype);
     if (wide == v.dtype) return;
-    const NodeRef sum = read(made_.at(n).value, wide, kept);
+    const NodeRef sum = read(made_of(n).value, wide, kept);
     place(n, scalar_op(Op::Cast, v.dtype, {sum}), kept, {}, is_stored(n));
   }
 
@@ -444,17 +449,17 @@ class KernelBuilder {
   void place(int n, NodeRef e, const std::vector<NodeRef>& kept,
              const std::vector<NodeRef>& reduced, bool store) {
     const Op op = node(n).op;
-    const int layout = made_.at(n).layout;
+    const int layout = made_of(n).layout;
     NewValue v{value_name(op), std::move(e), kept, reduced, op};
-    if (layout >= 0) v.kept = axes_.space(node(layout), made_.at(layout).space).kept;
+    if (layout >= 0) v.kept = axes_.space(node(layout), made_of(layout).space).kept;
     if (store || layout >= 0) v.slot = slot_of(layout >= 0 ? layout : n, true);
-    made_.at(layout >= 0 ? layout : n).value = writer_.add(std::move(v));
+    made_of(layout >= 0 ? layout : n).value = writer_.add(std::move(v));
   }
 
   Partition& p_;
   const Group& group_;
   MemberUses uses_;
-  std::map<int, Made> made_;
+  std::vector<Made> made_;
   LabelWalk main_labels_, finish_labels_;
   KernelAxes axes_;
   StageWriter writer_;
@@ -463,7 +468,8 @@ class KernelBuilder {
   std::map<int, Labels> arrays_;  // array -> axes along which main members read it
   std::map<int, Made> own_;       // padded operands and short sums of arrays
   bool tiles_ = false;            // a contraction is being emitted
-  std::map<Key, std::pair<NodeRef, Access>> memo_;
+  std::map<std::vector<const Node*>, Access> accesses_;
+  std::map<std::pair<int, const Access*>, NodeRef> memo_;
 };
 
 }  // namespace
