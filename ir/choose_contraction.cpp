@@ -38,26 +38,31 @@ void schedule_deep(ScheduleWriter& w, Stage* s, const Contraction& c, const Tile
   if (packer.packs_a()) packer.pack_a({s, "", k + ".b"});
 }
 
-// The contraction of a group that holds nothing else but its epilogue, or null.
-Stage* only_contraction(const ScheduleWriter& w, const StageGroup& g, Contraction& c) {
-  Stage* s = nullptr;
-  for (Stage* m : g.members) {
-    const Contraction found = contraction_of(*m, {});
-    if (!found.is) continue;
-    if (s) return nullptr;
-    s = m;
-    c = found;
-  }
-  if (!s || !s->limit.empty()) return nullptr;
-  for (const Stage* m : g.members) {
-    if (m != s && !is_epilogue(w.kernel(), *m, *s)) return nullptr;
-  }
-  return s;
-}
+struct TiledSum {
+  Stage* stage;
+  Contraction c;
+};
 
-Tile tile_of(const ScheduleWriter& w, const Contraction& c) {
-  return choose_tile(w.target(), static_cast<int>(w.lanes()), extent(c.r), c.y ? extent(c.y) : 1,
-                     extent(c.v), depth_of(c), false);
+// The contractions of a group that holds nothing else but their epilogue, all with the same tile.
+// Or none.
+std::vector<TiledSum> tiled_sums(const ScheduleWriter& w, const StageGroup& g) {
+  std::vector<TiledSum> list;
+  for (Stage* m : g.members) {
+    const Contraction c = contraction_of(*m, {});
+    if (c.is) list.push_back({m, c});
+  }
+  const Reads reads(w.kernel());
+  for (const TiledSum& t : list) {
+    const Contraction& first = list[0].c;
+    if (!t.stage->limit.empty() || t.c.v.get() != first.v.get() || t.c.r.get() != first.r.get() ||
+        t.c.y.get() != first.y.get())
+      return {};
+    for (Stage* m : g.members) {
+      const bool sum = contraction_of(*m, {}).is;
+      if (sum ? reads.reads(m, t.stage) : !is_epilogue(w.kernel(), *m, *t.stage)) return {};
+    }
+  }
+  return list;
 }
 
 // Whether row tiles go outside, and panels are a phase of their own: where the loop outside else
@@ -77,16 +82,18 @@ bool rows_go_outside(const ScheduleWriter& w, const Stage& s, const Contraction&
 
 Stage* panel_stage(const ScheduleWriter& w, const StageGroup& g) {
   if (w.lanes() == 1) return nullptr;
-  Contraction c;
-  const Stage* s = only_contraction(w, g, c);
-  if (!s || extent(c.v) < w.lanes()) return nullptr;  // dot products may do better
+  const std::vector<TiledSum> sums = tiled_sums(w, g);
+  if (sums.size() != 1) return nullptr;
+  const Stage* s = sums[0].stage;
+  const Contraction& c = sums[0].c;
+  if (extent(c.v) < w.lanes()) return nullptr;  // dot products may do better
   const NodeRef& b = s->values[0].expr->src[static_cast<size_t>(c.b)];
   if (b->op != Op::Read) return nullptr;
   const auto [p, v] = w.kernel().find_value(static_cast<int>(b->integer()));
   if (p->values.size() > 1 || v->slot >= 0 || v->reduces() || v->dims.empty() ||
       !p->limit.empty() || !values_read(*p).empty() || readers_of(w.kernel(), *p).size() != 1)
     return nullptr;
-  const Tile tile = tile_of(w, c);
+  const Tile tile = tile_of(w, *s, c, extent(c.r));
   if (rows_go_outside(w, *s, c, tile)) return nullptr;
   // What one panel reads of it.
   int64_t elements = 1;
@@ -112,14 +119,15 @@ Stage* panel_stage(const ScheduleWriter& w, const StageGroup& g) {
 
 bool schedule_contraction(ScheduleWriter& w, StageGroup& g) {
   if (w.lanes() == 1) return false;
-  Contraction c;
-  Stage* s = only_contraction(w, g, c);
-  if (!s) return false;
+  std::vector<TiledSum> sums = tiled_sums(w, g);
+  if (sums.empty()) return false;
   // Later members over the same axes are merged into one epilogue.
   std::vector<Stage*> epilogue;
   for (Stage* m : g.members) {
-    if (m != s) epilogue.push_back(m);
+    if (!contraction_of(*m, {}).is) epilogue.push_back(m);
   }
+  // Sums that nothing brings together are phases of their own.
+  if (epilogue.empty() && sums.size() > 1) return false;
   while (epilogue.size() > 1) {
     Stage *a = epilogue[0], *b = epilogue[1];
     if (!std::equal(a->axes.begin(), a->axes.end(), b->axes.begin(), b->axes.end(), NodeEqual()))
@@ -127,22 +135,32 @@ bool schedule_contraction(ScheduleWriter& w, StageGroup& g) {
     w.step("fuse {} {}", a->name, b->name);
     epilogue.erase(epilogue.begin() + 1);
   }
+  Stage* s = sums.back().stage;
   Stage* root = epilogue.empty() ? s : epilogue[0];
   // Summed axes in the order of b's memory, so that consecutive steps find neighbouring lines.
-  const NodeRef& b = s->values[0].expr->src[static_cast<size_t>(c.b)];
-  std::stable_sort(c.reduced.begin(), c.reduced.end(), [&](const NodeRef& x, const NodeRef& y) {
-    return strides_along(w.kernel(), b, x).largest > strides_along(w.kernel(), b, y).largest;
-  });
-  const Tile tile = tile_of(w, c);
-  Packer packer(w, s, c, tile);
-  const bool packs_b = packer.packs_b(), packs_a = packer.packs_a();
-  const int64_t element = size_of(s->values[0].expr->dtype);
+  for (auto& [stage, c] : sums) {
+    const NodeRef& b = stage->values[0].expr->src[static_cast<size_t>(c.b)];
+    std::stable_sort(c.reduced.begin(), c.reduced.end(), [&](const NodeRef& x, const NodeRef& y) {
+      return strides_along(w.kernel(), b, x).largest > strides_along(w.kernel(), b, y).largest;
+    });
+  }
+  const Contraction c = sums.back().c;
+  const Tile tile = tile_of(w, *s, c, extent(c.r));
+  std::vector<Packer> packers;
+  bool packs_b = false, packs_a = false;
+  int64_t depth = 0;
+  for (const TiledSum& t : sums) {
+    packers.emplace_back(w, t.stage, t.c, tile);
+    packs_b |= packers.back().packs_b();
+    packs_a |= packers.back().packs_a();
+    depth += depth_of(t.c) * size_of(t.stage->values[0].expr->dtype);
+  }
   const std::string batch = batch_loops(w, *root, *s, c);
   const bool rows_first = rows_go_outside(w, *s, c, tile);
   // Where a is too large for the cache that it is read from again and again, a block of columns is
   // walked by each row tile: read in place it then stays in L1, and the panels of a block in L2;
   // packed it stays in L2, and they in the last cache.
-  const int64_t tile_columns = tile.nv * w.lanes(), depth = depth_of(c) * element;
+  const int64_t tile_columns = tile.nv * w.lanes();
   const int64_t cache = packs_a ? w.target().l3 / 4 : w.target().l2;
   const int64_t block = cache / 4 / depth / tile_columns * tile_columns;
   if (root == s && c.reduced.size() == 1 && batch.empty() && !c.y && packs_b &&
@@ -154,11 +172,13 @@ bool schedule_contraction(ScheduleWriter& w, StageGroup& g) {
                       (packs_a || tile.mr * depth <= w.target().l1 / 2) &&
                       block >= 2 * tile_columns && extent(c.v) >= 2 * block;
   std::string columns;
+  const auto split_block = [&](const Stage* stage) {
+    w.step("split {0} {1} {1}.b {1} {2}", stage->name, w.loop(*stage, c.v), block);
+  };
   if (blocks) {
-    const std::string v = w.loop(*s, c.v);
-    columns = v + ".b";
-    w.step("split {0} {1} {1}.b {1} {2}", s->name, v, block);
-    if (root != s) w.step("split {0} {1} {1}.b {1} {2}", root->name, v, block);
+    columns = w.loop(*s, c.v) + ".b";
+    if (root != s) split_block(root);
+    for (const TiledSum& t : sums) split_block(t.stage);
   }
   const TileLoops t = split_tile(w, root, c, tile);
   // The loop outside keeps its panel in L1.
@@ -168,23 +188,30 @@ bool schedule_contraction(ScheduleWriter& w, StageGroup& g) {
                             : rows_first ? batch + " " + t.r + images + " " + t.v
                                          : batch + images + " " + t.v + " " + t.r;
   const std::string innermost = inner_columns ? t.v : t.r;
-  const std::string ks = sum_loops(w, *s, c);
   if (root == s) {
-    w.step("order {}{}{}{}", s->name, outer, ks, t.inner);
+    w.step("order {}{}{}{}", s->name, outer, sum_loops(w, *s, c), t.inner);
   } else {
     w.step("order {}{}{}", root->name, outer, t.inner);
-    const TileLoops u = split_tile(w, s, c, tile);
-    w.step("order {}{}{}{}", s->name, outer, ks, u.inner);
-    w.step("at {} {} {}", s->name, root->name, innermost);
-    const bool seen = s->values[0].slot >= 0 || s->values[0].scope == Scope::Shared;
-    if (!seen) w.step("scope {} reg", s->values[0].name);
+    for (const TiledSum& sum : sums) {
+      const Stage& m = *sum.stage;
+      const TileLoops u = split_tile(w, sum.stage, sum.c, tile);
+      w.step("order {}{}{}{}", m.name, outer, sum_loops(w, m, sum.c), u.inner);
+      w.step("at {} {} {}", m.name, root->name, innermost);
+      const bool seen = m.values[0].slot >= 0 || m.values[0].scope == Scope::Shared;
+      // The registers are those of one sum.
+      if (!seen && &m == s) w.step("scope {} reg", m.values[0].name);
+    }
   }
-  if (packs_b) packer.pack_b({root, rows_first ? "" : blocks ? columns : t.v, ""});
+  for (Packer& packer : packers) {
+    if (packer.packs_b()) packer.pack_b({root, rows_first ? "" : blocks ? columns : t.v, ""});
+  }
   if (g.panel) {
     w.vectorize(g.panel, {}, g.panel->axes);
     w.step("at {} {} {}", g.panel->name, root->name, t.v);
   }
-  if (packs_a) packer.pack_a({root, "", ""});
+  for (Packer& packer : packers) {
+    if (packer.packs_a()) packer.pack_a({root, "", ""});
+  }
   w.parallel(root);
   w.reason(fmt::format("{}: tile of {} rows, {} images and {} vectors; {}{}", s->name, tile.mr,
                        tile.ny, tile.nv,

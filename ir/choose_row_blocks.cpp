@@ -64,10 +64,8 @@ int64_t choose_block(const ScheduleWriter& w, const StageGroup& g,
     double cycles = 0;
     for (const RowContraction& r : list) {
       const bool rows = r.c.r.get() == block.get();
-      const int64_t columns = extent(r.c.v);
-      const Tile t = choose_tile(w.target(), static_cast<int>(w.lanes()), rows ? q : extent(r.c.r),
-                                 1, columns, depth_of(r.c), true);
-      cycles += t.cycles / static_cast<double>(rows ? q : 1);
+      cycles += tile_of(w, *r.stage, r.c, rows ? q : extent(r.c.r)).cycles /
+                static_cast<double>(rows ? q : 1);
     }
     if (n % q) cycles *= 1.06;  // a ragged block is a second copy of the whole body
     if (cycles <= best * 1.0001) {
@@ -83,9 +81,10 @@ std::vector<RowContraction> find_contractions(const ScheduleWriter& w, const Sta
   std::vector<RowContraction> list;
   std::map<const Stage*, int> hosted;
   for (Stage* s : g.members) {
-    const Contraction c = contraction_of(*s, fixed);
+    Contraction c = contraction_of(*s, fixed);
     // Lanes along the rows of a block do not form tiles.
     if (!c.is || c.v.get() == g.grid.back().get()) continue;
+    if (c.y.get() == g.grid.back().get()) c.y = {};
     RowContraction r{s, c, s};
     const std::vector<Stage*> readers = readers_of(w.kernel(), *s);
     const bool private_value = s->values[0].slot < 0 && s->values[0].scope != Scope::Shared;
@@ -106,15 +105,14 @@ void schedule_tile(ScheduleWriter& w, const StageGroup& g, const RowContraction&
   Stage* root = g.root();
   const bool by_rows = r.c.r.get() == block.get();
   const int64_t n = by_rows ? std::min(rows, extent(r.c.r)) : extent(r.c.r);
-  const Tile tile = choose_tile(w.target(), static_cast<int>(w.lanes()), n, 1, extent(r.c.v),
-                                depth_of(r.c), true);
+  const Tile tile = tile_of(w, *r.stage, r.c, n);
   Packer packer(w, r.stage, r.c, tile);
   const bool packs_b = packer.packs_b();
   // Loops of the stage that are neither fixed nor of the tile.
   const auto others = [&](const Stage& s) {
     std::string t;
     for (const NodeRef& d : r.stage->values[0].dims) {
-      const bool tiled = d.get() == r.c.v.get() || d.get() == r.c.r.get();
+      const bool tiled = d.get() == r.c.v.get() || d.get() == r.c.r.get() || d.get() == r.c.y.get();
       // A block of one row has no loop over its rows.
       const bool around = &s == root && w.loop(s, d) == block_loop;
       if (!tiled && !around && !contains(fixed, d)) t += " " + w.loop(s, d);
@@ -124,10 +122,9 @@ void schedule_tile(ScheduleWriter& w, const StageGroup& g, const RowContraction&
   const bool in_root = r.host == root;
   const std::string around = w.loops(*r.host, fixed) + (in_root ? " " + block_loop : "");
   const std::string rest = others(*r.host);
-  Contraction c = r.c;
-  c.y = {};
-  const TileLoops t = split_tile(w, r.host, c, tile);
-  const std::string two = packs_b ? t.v + " " + t.r : t.r + " " + t.v;
+  const TileLoops t = split_tile(w, r.host, r.c, tile);
+  const std::string images = t.y.empty() ? "" : t.y + " ";
+  const std::string two = images + (packs_b ? t.v + " " + t.r : t.r + " " + t.v);
   const std::string innermost = packs_b ? t.r : t.v;
   const std::string ks = sum_loops(w, *r.stage, r.c);
   if (r.host == r.stage) {
@@ -135,7 +132,7 @@ void schedule_tile(ScheduleWriter& w, const StageGroup& g, const RowContraction&
   } else {
     w.step("order {}{}{} {}{}", r.host->name, around, rest, two, t.inner);
     const std::string fixed_loops = w.loops(*r.stage, fixed), own_rest = others(*r.stage);
-    const TileLoops u = split_tile(w, r.stage, c, tile);
+    const TileLoops u = split_tile(w, r.stage, r.c, tile);
     w.step("order {}{}{} {}{}{}", r.stage->name, fixed_loops, own_rest, two, ks, u.inner);
     w.step("at {} {} {}; scope {} reg", r.stage->name, r.host->name, innermost,
            r.stage->values[0].name);

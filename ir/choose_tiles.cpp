@@ -7,6 +7,12 @@
 
 namespace lazuli {
 
+Tile tile_of(const ScheduleWriter& w, const Stage& s, const Contraction& c, int64_t rows) {
+  // A bounded axis is trimmed only where every step divides it.
+  return choose_tile(w.target(), static_cast<int>(w.lanes()), rows, c.y ? extent(c.y) : 1,
+                     extent(c.v), depth_of(c), !s.limit.empty());
+}
+
 TileLoops split_tile(ScheduleWriter& w, Stage* s, const Contraction& c, const Tile& tile) {
   TileLoops t;
   const std::string v = w.loop(*s, c.v), r = w.loop(*s, c.r);
@@ -83,20 +89,23 @@ bool Packer::packs_b() const {
 }
 
 bool Packer::packs_a() const {
-  // A row that lies together is read nearly as fast where it lies: the copy of an element costs
-  // more than it saves in so many vectors of columns.
-  constexpr int64_t kManyVectors = 110, kWays = 8;
   if (a_.stored) return false;
   if (!a_.plain) return column_tiles() >= 2;
   if (depth_ <= 64 || column_tiles() < 4) return false;
+  return !reads_rows_well(a_.along_v.largest);
+}
+
+// A row that lies together is read nearly as fast where it lies: to exchange its elements with
+// those of other rows costs more than it saves in so many vectors of columns.
+bool Packer::reads_rows_well(int64_t row_stride) const {
+  constexpr int64_t kManyVectors = 110, kWays = 8;
   const bool together = a_.along_k.unit > 0 && a_.along_k.other == 0;
   // Rows at such a distance share lines of L1, and push each other out if they are more than it has
   // ways.
   const int64_t way = w_.target().l1 / kWays;
-  const int64_t distance = a_.along_v.largest * size_of(s_->values[0].expr->dtype);
-  const int64_t lines = way / std::gcd(way, distance);
+  const int64_t lines = way / std::gcd(way, row_stride * size_of(s_->values[0].expr->dtype));
   const bool collide = (tile_.mr + lines - 1) / lines > kWays - 2;
-  return !together || collide || column_tiles() * tile_.nv * tile_.ny >= kManyVectors;
+  return together && !collide && column_tiles() * tile_.nv * tile_.ny < kManyVectors;
 }
 
 void Packer::pack_b(const PackPlace& place) {
@@ -117,10 +126,21 @@ void Packer::pack_a(const PackPlace& place) {
   w_.step("pack {} {} {}", s_->name, c_.a, p);
   Stage* stage = w_.kernel().find_stage(p);
   const NodeRef r = twin(*stage, c_.r);
-  const std::string ks = depth(*stage), batch = rest(*stage, c_.r), n = w_.loop(*stage, r);
-  w_.step("split {0} {1} {1}.o {1}.i {2}", p, n, tile_.mr);
-  w_.step("order {0}{1} {2}.o{3} {2}.i; unroll {0} {2}.i", p, batch, n, ks);
-  w_.step("store {0}{1} {2}.o{3} {2}.i", p, batch, n, ks);
+  const std::string batch = rest(*stage, c_.r), n = w_.loop(*stage, r);
+  if (reads_rows_well(depth_)) {
+    // Computed once for all columns, along the rows.
+    const std::string k = w_.loop(*stage, twin(*stage, c_.reduced.back()));
+    std::string ks = depth(*stage);
+    ks.resize(ks.size() - k.size() - 1);
+    const ScheduleWriter::Split sp = w_.split_vectors(*stage, twin(*stage, c_.reduced.back()), 4);
+    w_.step("order {0}{1} {2}{3}{4}; unroll {0} {5}; vector {0} {6}", p, batch, n, ks, sp.all(),
+            sp.unrolled, sp.lane);
+  } else {
+    const std::string ks = depth(*stage);
+    w_.step("split {0} {1} {1}.o {1}.i {2}", p, n, tile_.mr);
+    w_.step("order {0}{1} {2}.o{3} {2}.i; unroll {0} {2}.i", p, batch, n, ks);
+    w_.step("store {0}{1} {2}.o{3} {2}.i", p, batch, n, ks);
+  }
   finish(p, place.host, place.a_loop);
 }
 

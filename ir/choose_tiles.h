@@ -9,6 +9,9 @@
 
 namespace lazuli {
 
+/// The register tile of contraction `c` of stage `s`, of which it walks `rows` rows at a time.
+Tile tile_of(const ScheduleWriter& w, const Stage& s, const Contraction& c, int64_t rows);
+
 /// The loops of a register tile: names of the loops that the splits left outside, and the text of
 // those inside.
 struct TileLoops {
@@ -54,6 +57,8 @@ class Packer {
   void pack_a(const PackPlace& place);
 
  private:
+  /// Whether rows at this stride, in elements, are read well in the order in which they lie.
+  bool reads_rows_well(int64_t row_stride) const;
   NodeRef twin(const Stage& stage, const NodeRef& axis) const;
   std::string depth(const Stage& stage) const;
   std::string rest(const Stage& stage, const NodeRef& tiled) const;
