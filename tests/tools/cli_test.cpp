@@ -12,6 +12,7 @@
 #include <string>
 
 #include "core/error.h"
+#include "runtime/runtime.h"
 #include "tools/notation/notation.h"
 
 namespace lazuli {
@@ -272,24 +273,52 @@ TEST_CASE("dump prints the graph") {
   CHECK(r.out == "%0 = buffer b0 : f32[2]\n%1 = exp %0 : f32[2]\n");
 }
 
-TEST_CASE("every listed workload builds") {
+/// The expressions of `bench --list`.
+std::vector<std::string> listed_workloads() {
   const Outcome r = lazuli_command({"bench", "--list"});
   CHECK(r.status == 0);
   std::istringstream lines(r.out);
-  int count = 0;
-  for (std::string line; std::getline(lines, line);) {
-    if (line == "--group steps") break;
+  std::vector<std::string> all;
+  for (std::string line; std::getline(lines, line) && line != "--group steps";) {
     if (line.starts_with("--group ")) continue;
-    const std::string text = line.substr(line.find_first_not_of(' ', line.find(' ')));
+    all.push_back(line.substr(line.find_first_not_of(' ', line.find(' '))));
+  }
+  CHECK(all.size() == 52);
+  return all;
+}
+
+TEST_CASE("every listed workload builds") {
+  for (const std::string& text : listed_workloads()) {
     INFO(text);
     const notation::Program program = notation::parse(text);
     CHECK(notation::evaluate(program, notation::bind_inputs(program, {})).size() == 1);
-    ++count;
   }
-  CHECK(count == 52);
 }
 
 #if LAZULI_LLVM
+
+TEST_CASE("every workload has the same bits on 1, 2, 3 and 7 threads") {
+  const auto bytes = [](const Tensor& t) {
+    const auto* const p = static_cast<const char*>(t.data());
+    return std::string(p, p + t.nbytes());
+  };
+  for (const std::string& text : listed_workloads()) {
+    INFO(text);
+    const notation::Program program = notation::parse(text);
+    const notation::Bindings inputs = notation::bind_inputs(program, {});
+    for (const auto& [name, tensor] : inputs) tensor.data();
+    std::string want;
+    for (const int threads : {1, 2, 3, 7}) {
+      Config config;
+      config.threads = threads;
+      Runtime runtime(std::move(config));
+      const Runtime::Use use(runtime);
+      const std::string got = bytes(notation::evaluate(program, inputs)[0]);
+      if (threads == 1) want = got;
+      CHECK_MESSAGE(got == want, threads, " threads");
+    }
+  }
+}
 
 TEST_CASE("bench writes the whole JSON form") {
   const Outcome r = lazuli_command({"bench", "x:f32[64,64] @ y:f32[64,64]", "--seconds", "0.01",

@@ -1,0 +1,174 @@
+// Kernels between pages that nobody may touch: a read or a write past either end of an array stops
+// the process, with the expression in the message.
+#include <doctest/doctest.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <cstring>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "core/error.h"
+#include "ir/plan.h"
+#include "runtime/device.h"
+#include "runtime/runtime.h"
+#include "runtime/storage.h"
+#include "tests/ir/random_graph.h"
+#include "tools/notation/notation.h"
+
+namespace lazuli {
+namespace {
+
+#if LAZULI_LLVM
+
+enum class End { Front, Back };
+
+/// An array that begins or ends where a page begins that may not be touched.
+class Guarded final : public Storage {
+ public:
+  Guarded(size_t bytes, End end) : bytes_(bytes) {
+    const auto page = static_cast<size_t>(sysconf(_SC_PAGESIZE));
+    const size_t inside = (bytes + page - 1) / page * page;
+    length_ = inside + 2 * page;
+    void* const p = mmap(nullptr, length_, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    REQUIRE(p != MAP_FAILED);
+    base_ = static_cast<char*>(p);
+    if (inside > 0) REQUIRE(mprotect(base_ + page, inside, PROT_READ | PROT_WRITE) == 0);
+    data_ = base_ + page + (end == End::Back ? inside - bytes : 0);
+  }
+  Guarded(const Guarded&) = delete;
+  Guarded& operator=(const Guarded&) = delete;
+  ~Guarded() override { munmap(base_, length_); }
+  void* data() override { return data_; }
+  size_t bytes() const override { return bytes_; }
+
+ private:
+  size_t bytes_, length_ = 0;
+  char *base_ = nullptr, *data_ = nullptr;
+};
+
+using Arrays = std::vector<std::shared_ptr<Storage>>;
+using Bits = std::vector<std::vector<char>>;
+
+// What the plan of `roots` gives on ordinary memory, and at both ends of guarded memory: "" if that
+// is the same, or what differs.
+std::string differs(const std::vector<NodeRef>& roots) {
+  Device& device = Runtime::current().device("cpu");
+  std::unique_ptr<Executable> executable;
+  Arrays given;
+  {
+    const auto held = hold_values();
+    Plan plan = make_plan(roots, device.target());
+    for (const PlanSlot& s : plan.slots) {
+      if (s.role == PlanSlot::Role::Input) given.push_back(s.node->storage());
+    }
+    executable = device.prepare(std::move(plan));
+  }
+  const auto run = [&](const auto& make) {
+    Arrays inputs, outputs;
+    for (const auto& g : given) {
+      inputs.push_back(make(g->bytes()));
+      if (g->bytes() > 0) std::memcpy(inputs.back()->data(), g->data(), g->bytes());
+    }
+    for (const PlanSlot& s : executable->plan().slots) {
+      if (s.role != PlanSlot::Role::Output) continue;
+      outputs.push_back(make(static_cast<size_t>(numel(s.shape) * size_of(s.dtype))));
+    }
+    executable->run(inputs, outputs);
+    Bits bits;
+    for (const auto& o : outputs) {
+      const char* const p = static_cast<const char*>(o->data());
+      bits.emplace_back(p, p + o->bytes());
+    }
+    return bits;
+  };
+  const Bits want = run(
+      [](size_t bytes) { return std::make_shared<HostStorage>(Runtime::current().memory, bytes); });
+  for (const End end : {End::Front, End::Back}) {
+    if (run([&](size_t bytes) { return std::make_shared<Guarded>(bytes, end); }) != want)
+      return end == End::Front ? "other bits at the front of a page" : "other bits at its end";
+  }
+  return "";
+}
+
+constexpr const char* kExpressions[] = {
+    "exp(x:f32[1001])",
+    "sin(x:f32[33]) + log(abs(x))",
+    "x:f32[7,33] * b:f32[33] + c:f32[7,1]",
+    "x:f16[77].float() + y:bf16[77].float()",
+    "x:f32[77].half()",
+    "x:i8[13,3].long() * y:i64[3]",
+    "a:f32[13,7] @ b:f32[7,5]",
+    "a:f32[97,129] @ b:f32[129,33]",
+    "a:f32[61,40] @ b:f32[23,40].mT",
+    "a:f32[70,31].mT @ b:f32[70,45]",
+    "gelu(x:f32[19,65] @ w:f32[65,47] + b:f32[47], approximate=tanh)",
+    "a:f64[17,19] @ b:f64[19,21]",
+    "a:f32[3,5,9,11] @ b:f32[3,1,11,13]",
+    "a:f32[1,1003] @ b:f32[1003,37]",
+    "a:f32[37,1003] @ b:f32[1003]",
+    "conv2d(x:f32[2,3,11,13], w:f32[5,3,3,3], padding=1)",
+    "conv2d(x:f32[1,3,23,21], w:f32[9,3,7,7], stride=2, padding=3)",
+    "conv2d(x:f32[2,6,9,9], w:f32[6,1,3,3], padding=1, groups=6)",
+    "c = conv2d(x:f32[2,3,9,11], w:f32[4,3,3,3], padding=1); grad(sum(c * c), x, w)",
+    "max_pool2d(x:f32[2,3,11,13], 3, 2, 1)",
+    "grad(sum(avg_pool2d(x:f32[2,3,11,13], 2) ** 2), x)",
+    "softmax(x:f32[7,33], -1)",
+    "log_softmax(x:f32[5,1001], -1)",
+    "grad(sum(layer_norm(x:f32[9,45], [45], w:f32[45], b:f32[45]) ** 2), x, w, b)",
+    "batch_norm(x:f32[3,5,7,9], None, None, training=true)",
+    "grad(cross_entropy(x:f32[9,37], y:i64[9]~ids(37)), x)",
+    "scaled_dot_product_attention(q:f32[1,3,37,20], k:f32[1,3,37,20], v:f32[1,3,37,20], "
+    "is_causal=true)",
+    "scaled_dot_product_attention(q:f32[2,3,1,20], k:f32[2,3,77,20], v:f32[2,3,77,20])",
+    "(sum(x:f32[13,35], 0), sum(x, 1), sum(x), prod(x, 1), amax(x, 0))",
+    "(argmax(x:f32[13,35], 1), argmin(x, 0), any(x > 2, 1))",
+    "contiguous(x:f32[33,65].T)",
+    "contiguous(x:u8[33,65].T)",
+    "cat([x:f32[3,5], y:f32[4,5], x * 2], 0)",
+    "pad(x:f32[5,7], [1, 2, 3, 0])",
+    "contiguous(flip(x:f32[5,37], [1])[::2, 1:30:3])",
+    "cumsum(x:f32[5,77], 1)",
+    "sort(x:f32[3,77], 1)",
+    "topk(x:f32[3,77], 5)",
+    "embedding(i:i32[41]~ids(19), w:f32[19,7])",
+    "grad(sum(embedding(i:i64[41]~ids(19), w:f32[19,7]) ** 2), w)",
+    "x:f32[19,7][i:i64[5]~ids(19)]",
+};
+
+TEST_SUITE_BEGIN("runtime");
+
+TEST_CASE("kernels keep within their arrays, and give the same bits wherever these lie") {
+  for (const int threads : {1, 3}) {
+    Config config;
+    config.threads = threads;
+    Runtime runtime(std::move(config));
+    const Runtime::Use use(runtime);
+    for (const char* text : kExpressions) {
+      INFO(std::string(text));
+      const notation::Program program = notation::parse(text);
+      std::vector<NodeRef> roots;
+      for (const Tensor& t :
+           notation::evaluate_program(program, notation::bind_inputs(program, {}, {}), {}).tensors)
+        roots.push_back(t.node());
+      CHECK(differs(roots) == "");
+    }
+  }
+}
+
+TEST_CASE("kernels of random graphs keep within their arrays") {
+  for (uint64_t seed = 0; seed < 300; seed++) {
+    INFO("seed ", seed);
+    std::vector<NodeRef> roots = test::random_graph(seed, 4 + static_cast<int>(seed % 20));
+    std::erase_if(roots, [](const NodeRef& r) { return r->realised(); });
+    if (!roots.empty()) CHECK(differs(roots) == "");
+  }
+}
+
+TEST_SUITE_END();
+
+#endif  // LAZULI_LLVM
+
+}  // namespace
+}  // namespace lazuli
