@@ -7,7 +7,7 @@
 
 #include "core/tensor.h"
 #include "ir/target.h"
-#include "runtime/cpu/machine_code.h"
+#include "runtime/machine_code.h"
 
 namespace lazuli {
 

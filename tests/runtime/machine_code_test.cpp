@@ -1,5 +1,5 @@
 // What assembly says of a kernel.
-#include "runtime/cpu/machine_code.h"
+#include "runtime/machine_code.h"
 
 #include <doctest/doctest.h>
 namespace lazuli {

@@ -1,4 +1,4 @@
-#include "runtime/cpu/machine_code.h"
+#include "runtime/machine_code.h"
 
 #include <algorithm>
 #include <cctype>
