@@ -12,11 +12,11 @@ TEST_SUITE("runtime") {
     ThreadPool pool(1);
     const Roofline one = measure_roofline(pool);
     CHECK(one.threads == 1);
-    // One operation a cycle and lane at 1 GHz is less than any vector unit does; two multiply-adds
-    // in each cycle at 8 GHz more.
-    CHECK(one.peak_gflops > host().lanes * 0.5);
+    // Two multiply-adds in each cycle at 8 GHz are more than any vector unit does.
+    // The lower bounds are far below: a sanitizer or a busy machine slows the probe down.
+    CHECK(one.peak_gflops > host().lanes * 0.02);
     CHECK(one.peak_gflops < host().lanes * 4 * 8.0);
-    CHECK(one.bandwidth_gbps > 0.5);
+    CHECK(one.bandwidth_gbps > 0.02);
     CHECK(one.bandwidth_gbps < 1000);
   }
 
