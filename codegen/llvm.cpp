@@ -2,9 +2,14 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <bit>
+#include <map>
 #include <set>
+#include <unordered_map>
+#include <utility>
 
+#include "codegen/repeats.h"
 #include "core/error.h"
 #include "core/scalar.h"
 
@@ -102,9 +107,10 @@ std::string literal(uint64_t bits, DType t) {
 
 class Emitter {
  public:
-  Emitter(const Program& p, const Target& t) : program_(p), target_(t) {}
+  Emitter(const Program& p, const Target& t) : program_(p), target_(t), repeats_(p) {}
 
   std::string module(const std::string& name) {
+    name_ = name;
     for (size_t i = 0; i < program_.phases.size(); i++) {
       const Phase& phase = program_.phases[i];
       function(phase_function(name, i, false), phase.body);
@@ -112,7 +118,7 @@ class Emitter {
     }
     std::string head;
     for (const std::string& d : declarations_) head += "declare " + d + "\n";
-    return std::move(out_) + head + attributes() + "!0 = !{i32 1}\n";
+    return std::move(out_) + shared_functions_ + head + attributes() + "!0 = !{i32 1}\n";
   }
 
  private:
@@ -134,9 +140,10 @@ class Emitter {
   std::string temporary() { return fmt::format("%t{}", temporaries_++); }
   void declare(const std::string& text) { declarations_.insert(text); }
 
-  std::string ref(const Operand& v) const {
+  std::string ref(const Operand& v) {
     switch (v.kind) {
-      case Operand::Kind::Value: return fmt::format("%v{}", v.id);
+      case Operand::Kind::Value:
+        return value_name(v);
       case Operand::Kind::Begin: return "%begin";
       case Operand::Kind::End: return "%end";
       case Operand::Kind::Constant: return splat_text(literal(v.bits, v.dtype), v.dtype, v.lanes);
@@ -158,7 +165,7 @@ class Emitter {
   static std::string constant(double v, DType t, int lanes) {
     return splat_text(literal(to_bits(Scalar(v), t), t), t, lanes);
   }
-  std::string typed(const Operand& v) const { return type_of(v) + " " + ref(v); }
+  std::string typed(const Operand& v) { return type_of(v) + " " + ref(v); }
 
   // ---- elementwise
   struct Elementwise {
@@ -291,10 +298,21 @@ class Emitter {
   }
 
   // ---- memory
-  std::string element_pointer(const Operand& p, int64_t offset) {
-    if (offset == 0) return "ptr " + ref(p);
+  // `more` elements behind what a load, store or prefetch accesses.
+  std::string element_pointer(const Instruction& i, int64_t more = 0) {
+    const Operand& p = i.args[0];
+    int64_t offset = i.imm + more;
+    std::string base;
+    if (inside_) {
+      const int64_t place = place_of(program_, i, p.dtype);
+      base = pointer_name(p, place);
+      offset -= place / size_of(p.dtype);
+    } else {
+      base = ref(p);
+    }
+    if (offset == 0) return "ptr " + base;
     const std::string g = temporary();
-    line("{} = getelementptr inbounds {}, ptr {}, i64 {}", g, memory_type(p.dtype), ref(p), offset);
+    line("{} = getelementptr inbounds {}, ptr {}, i64 {}", g, memory_type(p.dtype), base, offset);
     return "ptr " + g;
   }
 
@@ -307,7 +325,7 @@ class Emitter {
   void load(const Instruction& i) {
     const DType t = i.dst.dtype;
     const int lanes = i.dst.lanes;
-    const std::string at = element_pointer(i.args[0], i.imm), dst = ref(i.dst);
+    const std::string at = element_pointer(i), dst = ref(i.dst);
     const std::string type = vector_of(memory_type(t), lanes);
     const std::string raw = t == DType::Bool ? temporary() : dst;
     const bool masked = i.mask > 0 || i.args.size() > 1;
@@ -334,7 +352,7 @@ class Emitter {
       if ((i.mask & n) == 0) continue;
       std::string lanes;
       for (int q = 0; q < n; q++) lanes += fmt::format("{}i32 {}", q ? ", " : "", done + q);
-      const std::string part = temporary(), at = element_pointer(i.args[0], i.imm + done);
+      const std::string part = temporary(), at = element_pointer(i, done);
       line("{} = shufflevector {} {}, {} poison, <{} x i32> <{}>", part, type, value, type, n,
            lanes);
       line("store {} {}, {}, align {}", fmt::format("<{} x {}>", n, memory_type(t)), part, at,
@@ -345,14 +363,13 @@ class Emitter {
 
   void prefetch(const Instruction& i) {
     declare("void @llvm.prefetch.p0(ptr, i32, i32, i32)");
-    line("call void @llvm.prefetch.p0({}, i32 0, i32 3, i32 1)",
-         element_pointer(i.args[0], i.imm));
+    line("call void @llvm.prefetch.p0({}, i32 0, i32 3, i32 1)", element_pointer(i));
   }
 
   void store(const Instruction& i) {
     const Operand& v = i.args[1];
     const DType t = v.dtype;
-    const std::string at = element_pointer(i.args[0], i.imm), type = vector_of(memory_type(t), v.lanes);
+    const std::string at = element_pointer(i), type = vector_of(memory_type(t), v.lanes);
     std::string raw = ref(v);
     if (t == DType::Bool) {
       raw = temporary();
@@ -379,11 +396,113 @@ class Emitter {
            ref(i.args[1]));
       return;
     }
-    const std::string base = i.memory >= 0                   ? fmt::format("%b{}", i.memory)
-                             : i.memory == Program::kScratch ? "%scratch"
-                                                             : "%shared";
     ensure(i.memory >= Program::kShared, "llvm: local memory in a CPU program");
-    line("{} = getelementptr inbounds {}, ptr {}, i64 {}", ref(i.dst), memory_type(i.dst.dtype), base, ref(i.args[0]));
+    const auto at = [&](const std::string& dst, const std::string& base) {
+      line("{} = getelementptr inbounds {}, ptr {}, i64 {}", dst, memory_type(i.dst.dtype), base,
+           ref(i.args[0]));
+    };
+    if (!inside_) return at(ref(i.dst), memory_name(i.memory));
+    for (int64_t place : inside_->places[i.dst.id]) {
+      at(pointer_name(i.dst, place), memory_parameter(i.memory, place));
+    }
+  }
+
+  static std::string memory_name(int memory) {
+    return memory >= 0                   ? fmt::format("%b{}", memory)
+           : memory == Program::kScratch ? "%scratch"
+                                         : "%shared";
+  }
+
+  // ---- loops that are functions of their own
+
+  // What such a function takes from outside, in the order in which it is met.
+  struct Inside {
+    std::unordered_map<int, int> names;          // of the values it makes
+    std::map<int, std::vector<int64_t>> places;  // that each pointer is used for
+    std::map<std::pair<int, int64_t>, std::string> outer_values, outer_memories;
+    std::string parameters, arguments;
+    int count = 0;  // of parameters
+  };
+
+  void collect(const Instruction& i, Inside& inside) {
+    const auto name = [&](const Operand& v) {
+      if (v.kind == Operand::Kind::Value) inside.names.emplace(v.id, inside.names.size());
+    };
+    name(i.dst);
+    for (const Phi& p : i.phis) name(p.dst);
+    if (i.code == Code::Load || i.code == Code::Store || i.code == Code::Prefetch) {
+      std::vector<int64_t>& places = inside.places[i.args[0].id];
+      const int64_t place = place_of(program_, i, i.args[0].dtype);
+      if (std::find(places.begin(), places.end(), place) == places.end()) places.push_back(place);
+    }
+    for (const Instruction& j : i.body) collect(j, inside);
+  }
+
+  std::string parameter(const std::string& type, const std::string& outer) {
+    const std::string name = fmt::format("%a{}", inside_->count++);
+    const std::string comma = inside_->parameters.empty() ? "" : ", ";
+    inside_->parameters += comma + type + " " + name;
+    inside_->arguments += comma + type + " " + outer;
+    return name;
+  }
+
+  std::string value_name(const Operand& v) {
+    if (!inside_) return fmt::format("%v{}", v.id);
+    if (const auto it = inside_->names.find(v.id); it != inside_->names.end()) {
+      return fmt::format("%v{}", it->second);
+    }
+    const auto [it, fresh] = inside_->outer_values.try_emplace({v.id, -1});
+    if (fresh) it->second = parameter(type_of(v), fmt::format("%v{}", v.id));
+    return it->second;
+  }
+
+  // A pointer as it is used for one place: counted from where the place begins.
+  std::string pointer_name(const Operand& p, int64_t place) {
+    if (const auto it = inside_->names.find(p.id); it != inside_->names.end()) {
+      const std::vector<int64_t>& places = inside_->places[p.id];
+      const auto k = std::find(places.begin(), places.end(), place) - places.begin();
+      return k == 0 ? fmt::format("%v{}", it->second) : fmt::format("%v{}_{}", it->second, k);
+    }
+    const auto [it, fresh] = inside_->outer_values.try_emplace({p.id, place});
+    if (fresh) it->second = parameter("ptr", behind(fmt::format("%v{}", p.id), place));
+    return it->second;
+  }
+
+  std::string memory_parameter(int memory, int64_t place) {
+    const auto [it, fresh] = inside_->outer_memories.try_emplace({memory, place});
+    if (fresh) it->second = parameter("ptr", behind(memory_name(memory), place));
+    return it->second;
+  }
+
+  // A pointer of the caller, `bytes` further.
+  std::string behind(const std::string& pointer, int64_t bytes) {
+    if (bytes == 0) return pointer;
+    const std::string g = fmt::format("%c{}", before_calls_++);
+    before_call_ +=
+        fmt::format("  {} = getelementptr inbounds i8, ptr {}, i64 {}\n", g, pointer, bytes);
+    return g;
+  }
+
+  void call_loop(const Instruction& i) {
+    Inside inside;
+    collect(i, inside);
+    const std::string outside = std::exchange(out_, "");
+    const std::string block = std::exchange(block_, "entry");
+    const int temporaries = std::exchange(temporaries_, 0), labels = std::exchange(labels_, 0);
+    inside_ = &inside;
+    loop(i);
+    inside_ = nullptr;
+    const std::string text =
+        fmt::format("({}) #0 {{\nentry:\n{}  ret void\n}}\n", inside.parameters, out_);
+    out_ = outside + std::exchange(before_call_, "");
+    block_ = block;
+    temporaries_ = temporaries;
+    labels_ = labels;
+    const auto [it, fresh] = loop_functions_.try_emplace(text, loop_functions_.size());
+    if (fresh)
+      shared_functions_ +=
+          fmt::format("define internal void @{}_loop{}{}", name_, it->second, text);
+    line("call void @{}_loop{}({})", name_, it->second, inside.arguments);
   }
 
   // ---- across lanes
@@ -500,7 +619,8 @@ class Emitter {
       case Code::Prefetch: return prefetch(i);
       case Code::LaneReduce: return lane_reduce(i);
       case Code::Any: return any(i);
-      case Code::Loop: return loop(i);
+      case Code::Loop:
+        return !inside_ && repeats_.repeated(i) ? call_loop(i) : loop(i);
       case Code::If: return branch(i);
       case Code::Barrier:
       case Code::GroupReduce: internal_error("llvm: a work-group instruction in a CPU program");
@@ -523,7 +643,12 @@ class Emitter {
 
   const Program& program_;
   const Target& target_;
-  std::string out_, block_;
+  const Repeats repeats_;
+  std::string name_, out_, block_;
+  Inside* inside_ = nullptr;
+  std::map<std::string, size_t> loop_functions_;  // by text
+  std::string shared_functions_, before_call_;
+  int before_calls_ = 0;
   std::set<std::string> declarations_;
   int temporaries_ = 0, labels_ = 0;
 };

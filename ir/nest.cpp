@@ -113,6 +113,10 @@ void Nest::make_place(const Stage* s, const Value& v, const Region& region) {
                    : v.scope == Scope::Local ? program_.local_bytes
                                              : program_.scratch_bytes;
   const int64_t element = size_of(p.dtype);
+  if (v.scope == Scope::Shared)
+    program_.shared_places.push_back(total);
+  else if (v.scope != Scope::Local)
+    program_.scratch_places.push_back(total);
   p.offset = total / element;
   // A vector may begin at the last element; the next value begins on a cache line.
   total += ((p.size + emitter_.lanes()) * element + 63) / 64 * 64;

@@ -84,6 +84,7 @@ struct Program {
   std::vector<Phase> phases;  // with a barrier between
   int lanes = 8;
   int64_t scratch_bytes = 0, shared_bytes = 0, local_bytes = 0;
+  std::vector<int64_t> scratch_places, shared_places;  // bytes at which values begin, ascending
   int values = 0;  // ids are below this
 };
 

@@ -3,8 +3,12 @@
 
 #include <doctest/doctest.h>
 
+#include <string_view>
+
+#include "core/ops.h"
 #include "ir/choose.h"
 #include "ir/lower.h"
+#include "ir/plan.h"
 #include "runtime/cpu/compiler.h"
 #include "tests/ir/algorithms.h"
 
@@ -39,6 +43,33 @@ TEST_SUITE("codegen") {
         CHECK(assembly(text, options).find("kernel_0") != std::string::npos);
       }
     }
+  }
+
+  TEST_CASE("equal steps of a recurrent network are printed once and called") {
+    const Tensor x = randn({32, 64}).realize(), w = randn({64, 128}).realize();
+    const Tensor u = randn({128, 128}).realize(), start = randn({32, 128}).realize();
+    const auto step = [&](const Tensor& h) { return tanh(matmul(x, w) + matmul(h, u) / 16); };
+    Tensor h = start, one_by_one = start;
+    for (int i = 0; i < 8; i++) {
+      h = step(h);
+      one_by_one = step(one_by_one).realize();
+    }
+    const Target target = named_target("x86-64-v3");
+    const NodeRef root = h.node();
+    const Plan plan = make_plan({&root, 1}, target);
+    REQUIRE(plan.steps.size() == 1);
+    Kernel k = clone(*plan.steps[0].kernel);
+    choose_schedule(k, target);
+    const std::string text = emit_llvm(lower(k, target), target, "kernel");
+    const auto count = [&](std::string_view what) {
+      int n = 0;
+      for (size_t at = 0; (at = text.find(what, at)) != std::string::npos; at++) n++;
+      return n;
+    };
+    CHECK(count("define internal") >= 1);
+    CHECK(count("call void @kernel_loop") >= 6 * count("define internal"));
+    CHECK_NOTHROW(verify_llvm(text, options_for(target)));
+    CHECK(max(abs(h - one_by_one)).item<float>() < 1e-4f);
   }
 }
 
