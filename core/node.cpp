@@ -208,7 +208,7 @@ void free_node(const Node* n) {
 
 }  // namespace
 
-Node::Node(NodeInit init, const Hash128& hash_of_init)
+Node::Node(NodeInit&& init, const Hash128& hash_of_init)
     : op(init.op),
       dtype(init.dtype),
       tracked(init.tracked),

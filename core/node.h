@@ -106,7 +106,7 @@ struct Node {
   void set_storage(std::shared_ptr<Storage> storage) const;
   bool realised() const { return realised_.load(std::memory_order_acquire); }
 
-  Node(NodeInit init, const Hash128& hash);
+  Node(NodeInit&& init, const Hash128& hash);
   ~Node();
 
  private:

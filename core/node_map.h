@@ -45,32 +45,35 @@ class NodeNumbers {
 
   int get(const Node* n) const {
     const uint64_t page = n->serial / kPage;
-    if (page != last_page_) {
+    Recent& last = recent_[page % kRecent];
+    if (page != last.page) {
       const auto it = pages_.find(page);
       if (it == pages_.end()) return none_;
-      last_page_ = page;
-      last_ = it->second;
+      last = {page, it->second};
     }
-    return numbers_[last_][n->serial % kPage];
+    return numbers_[last.place][n->serial % kPage];
   }
   int& operator[](const Node* n) {
     const uint64_t page = n->serial / kPage;
-    if (page != last_page_) {
+    Recent& last = recent_[page % kRecent];
+    if (page != last.page) {
       const auto [it, fresh] = pages_.try_emplace(page, static_cast<uint32_t>(numbers_.size()));
       if (fresh) numbers_.emplace_back().fill(none_);
-      last_page_ = page;
-      last_ = it->second;
+      last = {page, it->second};
     }
-    return numbers_[last_][n->serial % kPage];
+    return numbers_[last.place][n->serial % kPage];
   }
 
  private:
-  static constexpr size_t kPage = 64;
+  static constexpr size_t kPage = 64, kRecent = 8;
+  struct Recent {
+    uint64_t page = UINT64_MAX;
+    uint32_t place = 0;
+  };
   int none_;
   PassVector<std::array<int, kPage>> numbers_;
   tsl::robin_map<uint64_t, uint32_t> pages_;
-  mutable uint64_t last_page_ = UINT64_MAX;
-  mutable uint32_t last_ = 0;
+  mutable std::array<Recent, kRecent> recent_;  // pages: a walk is at several places at a time
 };
 
 }  // namespace lazuli

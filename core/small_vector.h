@@ -19,7 +19,7 @@ class SmallVector {
 
  public:
   using value_type = T;
-  SmallVector() = default;
+  SmallVector() {}  // not defaulted, so that {} does not fill the elements with zeros
   explicit SmallVector(size_t n, const T& value = T()) { resize(n, value); }
   SmallVector(std::initializer_list<T> list) { append(list.begin(), list.end()); }
   SmallVector(std::span<const T> list) { append(list.begin(), list.end()); }
@@ -81,10 +81,20 @@ class SmallVector {
     reserve(n);
     while (size_ < n) push_back(value);
   }
-  void clear() { resize(0); }
+  void clear() {
+    std::destroy(begin(), end());
+    size_ = 0;
+  }
   template <typename It>
   void append(It first, It last) {
-    for (; first != last; ++first) push_back(*first);
+    if constexpr (std::forward_iterator<It>) {
+      const auto more = static_cast<size_t>(std::distance(first, last));
+      reserve(size_ + more);
+      std::uninitialized_copy(first, last, end());
+      size_ += static_cast<uint32_t>(more);
+    } else {
+      for (; first != last; ++first) push_back(*first);
+    }
   }
   T* insert(T* at, T value) {
     const auto i = at - begin();

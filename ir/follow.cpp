@@ -200,7 +200,7 @@ namespace {
 
 // Labels of node x, seen through `chain` (outermost first) at an axis of `space`; empty if no axis
 // arrives whole.
-Labels labels_through(Partition& p, int x, const std::vector<int>& chain, const Labels& space) {
+Labels labels_through(Partition& p, int x, const Numbers& chain, const Labels& space) {
   const Shape& shape = p.node(x).shape;
   const Labels tags = tagged(p.atoms, shape);
   Labels seen = tags;
@@ -223,10 +223,10 @@ std::vector<std::pair<int, Labels>> input_labels(Partition& p, int n, const Labe
   constexpr int kMostVisited = 32;
   constexpr size_t kLongestChain = 7;
   std::vector<std::pair<int, Labels>> found;
-  std::vector<std::pair<int, std::vector<int>>> stack;  // node, movement above it, outermost first
+  SmallVector<std::pair<int, Numbers>, 4> stack;  // node, movement above it, outermost first
   if (p.node(n).op == Op::Gather) return found;
-  const std::vector<int> own = is_move(p.node(n)) ? std::vector<int>{n} : std::vector<int>{};
-  for (int s : p.sources(n)) stack.emplace_back(s, own);
+  const Numbers own = is_move(p.node(n)) ? Numbers{n} : Numbers{};
+  for (int s : p.sources(n)) stack.push_back({s, own});
   for (int visited = 0; !stack.empty() && visited < kMostVisited; visited++) {
     auto [x, chain] = std::move(stack.back());
     stack.pop_back();
@@ -239,9 +239,9 @@ std::vector<std::pair<int, Labels>> input_labels(Partition& p, int n, const Labe
     } else if (p[x].role == Role::Move) {
       if (chain.size() > kLongestChain) continue;
       chain.push_back(x);
-      stack.emplace_back(p.sources(x)[0], std::move(chain));
+      stack.push_back({p.sources(x)[0], std::move(chain)});
     } else if (v.op != Op::Gather && !is_reduce(v.op)) {
-      for (int s : p.sources(x)) stack.emplace_back(s, chain);
+      for (int s : p.sources(x)) stack.push_back({s, chain});
     }
   }
   return found;

@@ -160,7 +160,8 @@ void Partitioner::settle_order(int n, int k) {
 std::string Partitioner::grid_text(int k) {
   std::string out;
   for (int a : grid(kern(k))) {
-    out += fmt::format("{}{}", out.empty() ? "" : "x", p_.atoms.extent(a));
+    if (!out.empty()) out += 'x';
+    out += std::to_string(p_.atoms.extent(a));
   }
   return out.empty() ? "1" : out;
 }
@@ -218,7 +219,7 @@ void Partitioner::check_order(int n) {
   for (int s : p_[n].members) {
     const int h = kern_of(s);
     const bool ok = h == k ? p_[s].finish <= p_[n].finish : kern(h).order < kern(k).order;
-    ensure(ok, fmt::format("partition: %{} is computed before its source %{}", n, s));
+    if (!ok) internal_error(fmt::format("partition: %{} is computed before its source %{}", n, s));
   }
 }
 

@@ -27,44 +27,55 @@ std::string unique_name(const std::string& wanted, const Taken& taken) {
   return r;
 }
 
+// require() for a value of a kernel: there are many, and only one that fails needs a text.
+struct Expect {
+  const Kernel& kernel;
+  const Value& value;
+
+  template <typename... Args>
+  void operator()(bool ok, fmt::format_string<Args...> text, Args&&... args) const {
+    if (ok) return;
+    user_error("kernel {}: value {}: {}", kernel.name, value.name,
+               fmt::format(text, std::forward<Args>(args)...));
+  }
+};
+
 void verify_expression(const Kernel& kernel, const Stage& stage, const Value& value,
                        const std::set<int>& known) {
-  const auto where = [&] { return fmt::format("kernel {}: value {}", kernel.name, value.name); };
+  const Expect expect{kernel, value};
   visit(value.expr, [&](const NodeRef& n) {
-    require(n->shape.empty(), "{}: the {} in its expression has shape {}; expressions are scalar",
-            where(), name(n->op), to_string(n->shape));
+    expect(n->shape.empty(), "the {} in its expression has shape {}; expressions are scalar",
+           name(n->op), to_string(n->shape));
     if (n->op == Op::Var) {
-      require(contains(stage.axes, n),
-              "{}: uses axis {}, which stage {} does not have; add it to the stage's axes", where(),
-              name_of(n), stage.name);
+      expect(contains(stage.axes, n),
+             "uses axis {}, which stage {} does not have; add it to the stage's axes", name_of(n),
+             stage.name);
     } else if (n->op == Op::Load) {
       const int64_t slot = n->integer();
       const auto count = static_cast<int64_t>(kernel.arguments.size());
-      require(slot >= 0 && slot < count, "{}: loads argument {} of {}", where(), slot, count);
+      expect(slot >= 0 && slot < count, "loads argument {} of {}", slot, count);
       const KernelArgument& a = kernel.arguments[static_cast<size_t>(slot)];
-      require(a.dtype == n->dtype, "{}: loads {} as {}, but it holds {}", where(), a.name,
-              name(n->dtype), name(a.dtype));
-      require(!a.output, "{}: loads {}, an output of the kernel; read the value instead", where(),
-              a.name);
-      require(n->src.size() < 3 && n->src[0]->dtype == DType::I64,
-              "{}: a load takes an i64 index and a mask", where());
-      require(n->src.size() < 2 || n->src[1]->dtype == DType::Bool,
-              "{}: the mask of a load is {}, not bool", where(), name(n->src.back()->dtype));
+      expect(a.dtype == n->dtype, "loads {} as {}, but it holds {}", a.name, name(n->dtype),
+             name(a.dtype));
+      expect(!a.output, "loads {}, an output of the kernel; read the value instead", a.name);
+      expect(n->src.size() < 3 && n->src[0]->dtype == DType::I64,
+             "a load takes an i64 index and a mask");
+      expect(n->src.size() < 2 || n->src[1]->dtype == DType::Bool,
+             "the mask of a load is {}, not bool", name(n->src.back()->dtype));
     } else if (n->op == Op::Read) {
       const int id = static_cast<int>(n->integer());
-      require(known.count(id) > 0, "{}: reads value {}, which no earlier stage makes", where(), id);
+      expect(known.count(id) > 0, "reads value {}, which no earlier stage makes", id);
       const auto [owner, read] = kernel.find_value(id);
-      require(read->dims.size() == n->src.size(), "{}: reads {} with {} coordinates; it has {}",
-              where(), read->name, n->src.size(), read->dims.size());
-      require(read->expr->dtype == n->dtype, "{}: reads {} as {}, but it is {}", where(),
-              read->name, name(n->dtype), name(read->expr->dtype));
-      require(owner != &stage || !read->reduces(),
-              "{}: reads the reduced value {} of its own stage; put it in a later stage", where(),
-              read->name);
+      expect(read->dims.size() == n->src.size(), "reads {} with {} coordinates; it has {}",
+             read->name, n->src.size(), read->dims.size());
+      expect(read->expr->dtype == n->dtype, "reads {} as {}, but it is {}", read->name,
+             name(n->dtype), name(read->expr->dtype));
+      expect(owner != &stage || !read->reduces(),
+             "reads the reduced value {} of its own stage; put it in a later stage", read->name);
     } else {
       const bool index = n->op == Op::Lin || n->op == Op::FDiv || n->op == Op::FMod;
-      require(index || n->op == Op::Const || is_elementwise(n->op),
-              "{}: {} cannot stand in a kernel's expression", where(), name(n->op));
+      expect(index || n->op == Op::Const || is_elementwise(n->op),
+             "{} cannot stand in a kernel's expression", name(n->op));
     }
   });
 }
@@ -194,28 +205,27 @@ void verify_algorithm(const Kernel& kernel) {
               name(a->op));
     }
     for (const Value& v : s->values) {
-      const auto where = [&] { return fmt::format("kernel {}: value {}", kernel.name, v.name); };
-      require(v.expr != nullptr, "{}: has no expression", where());
+      const Expect expect{kernel, v};
+      expect(v.expr != nullptr, "has no expression");
       std::set<const Node*> kept;
       for (const NodeRef& d : v.dims) {
-        require(contains(s->axes, d), "{}: a dimension is no axis of stage {}", where(), s->name);
-        require(kept.insert(d.get()).second, "{}: keeps axis {} twice", where(), name_of(d));
+        expect(contains(s->axes, d), "a dimension is no axis of stage {}", s->name);
+        expect(kept.insert(d.get()).second, "keeps axis {} twice", name_of(d));
       }
-      require(v.reduces() || kept.size() == s->axes.size(),
-              "{}: keeps {} of {} axes but has no reduction", where(), kept.size(), s->axes.size());
-      require(!v.reduces() || is_reduce(v.reduce), "{}: {} is not a reduction", where(),
-              name(v.reduce));
+      expect(v.reduces() || kept.size() == s->axes.size(),
+             "keeps {} of {} axes but has no reduction", kept.size(), s->axes.size());
+      expect(!v.reduces() || is_reduce(v.reduce), "{} is not a reduction", name(v.reduce));
       verify_expression(kernel, *s, v, known);
       if (v.slot >= 0) {
-        require(v.slot < static_cast<int>(kernel.arguments.size()), "{}: there is no argument {}",
-                where(), v.slot);
+        expect(v.slot < static_cast<int>(kernel.arguments.size()), "there is no argument {}",
+               v.slot);
         const KernelArgument& a = kernel.arguments[static_cast<size_t>(v.slot)];
-        require(a.output, "{}: is stored to {}, which is no output", where(), a.name);
-        require(a.dtype == v.expr->dtype, "{}: is {} but {} holds {}", where(), name(v.expr->dtype),
-                a.name, name(a.dtype));
+        expect(a.output, "is stored to {}, which is no output", a.name);
+        expect(a.dtype == v.expr->dtype, "is {} but {} holds {}", name(v.expr->dtype), a.name,
+               name(a.dtype));
         int64_t size = 1;
         for (const NodeRef& d : v.dims) size *= extent_of(d);
-        require(size == a.size, "{}: has {} elements but {} has {}", where(), size, a.name, a.size);
+        expect(size == a.size, "has {} elements but {} has {}", size, a.name, a.size);
       }
       known.insert(v.id);
     }

@@ -183,21 +183,20 @@ Atoms::Aligned Atoms::align(const Pieces& a, const Pieces& b) {
     Piece p = x.back(), q = y.back();
     x.pop_back();
     y.pop_back();
-    if (p.extent > q.extent && p.extent % q.extent == 0) {
-      const auto [high, low] = split(p, q.extent);
-      x.push_back(high);
-      p = low;
-    } else if (q.extent > p.extent && q.extent % p.extent == 0) {
-      const auto [high, low] = split(q, p.extent);
-      y.push_back(high);
-      q = low;
-    } else if (p.extent != q.extent) {
-      r.fits = false;
-      return r;
+    if (p.extent != q.extent) {
+      const bool first = p.extent > q.extent;
+      Piece &large = first ? p : q, &small = first ? q : p;
+      if (large.extent % small.extent != 0) {
+        r.fits = false;
+        return r;
+      }
+      const auto [high, low] = split(large, small.extent);
+      (first ? x : y).push_back(high);
+      large = low;
+      // The split may have replaced the other list's atoms too.
+      x = resolve(x);
+      y = resolve(y);
     }
-    // A split may have replaced the other list's atom too.
-    x = resolve(x);
-    y = resolve(y);
     r.pairs.emplace_back(p, q);
   }
   return r;

@@ -290,6 +290,13 @@ class KernelBuilder {
     return read(made.value, v.dtype, std::move(index));
   }
 
+  struct MemoHash {
+    size_t operator()(const std::pair<int, const Access*>& key) const {
+      const auto place = static_cast<size_t>(reinterpret_cast<uintptr_t>(key.second) >> 4);
+      return (static_cast<size_t>(key.first) << 20 ^ place) * 0x9E3779B97F4A7C15u >> 20;
+    }
+  };
+
   // The access that equals `at`, at one place for all: pointwise nodes hand it on to their sources.
   const Access& same(Access at) {
     std::vector<const Node*> key{at.valid.get()};
@@ -469,7 +476,7 @@ class KernelBuilder {
   std::map<int, Made> own_;       // padded operands and short sums of arrays
   bool tiles_ = false;            // a contraction is being emitted
   std::map<std::vector<const Node*>, Access> accesses_;
-  std::map<std::pair<int, const Access*>, NodeRef> memo_;
+  tsl::robin_map<std::pair<int, const Access*>, NodeRef, MemoHash> memo_;
 };
 
 }  // namespace
