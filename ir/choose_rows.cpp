@@ -1,7 +1,7 @@
 // Rules for kernels without contractions: pointwise, column sums, row programs.
 #include <algorithm>
 
-#include "ir/choose_rules.h"
+#include "ir/choose_tiles.h"
 #include "ir/index.h"
 
 namespace lazuli {
@@ -68,16 +68,24 @@ void stream_outputs(ScheduleWriter& w, Stage* s) {
   for (const std::string& n : names) w.step("stream {}", n);
 }
 
+// Whether `s` can be computed in the registers of a contraction that it alone reads.
+bool follows_contraction(const Kernel& kernel, const StageGroup& g, Stage* s) {
+  return std::any_of(g.members.begin(), g.members.end(), [&](const Stage* m) {
+    return m != s && contraction_of(*m, {}).is && m->values[0].slot < 0 &&
+           readers_of(kernel, *m) == std::vector<Stage*>{s} && is_epilogue(kernel, *s, *m);
+  });
+}
+
 }  // namespace
 
 void fuse_siblings(ScheduleWriter& w, StageGroup& g) {
+  Reads reads(w.kernel());
   for (size_t i = 0; i < g.members.size(); i++) {
     for (size_t j = i + 1; j < g.members.size(); j++) {
       Stage *a = g.members[i], *b = g.members[j];
       if (!std::equal(a->axes.begin(), a->axes.end(), b->axes.begin(), b->axes.end(), NodeEqual()))
         continue;
       if (a->limit != b->limit) continue;
-      const Reads reads(w.kernel());
       // b must follow from a at the same point, and from nothing that needs all of a.
       bool legal = true;
       for (const Reads::Read& r : reads.of(b)) {
@@ -99,7 +107,9 @@ void fuse_siblings(ScheduleWriter& w, StageGroup& g) {
         }
       }
       if (!legal || !reads.reads(b, a)) continue;
+      if (reduces(*b) && follows_contraction(w.kernel(), g, a)) continue;
       w.step("fuse {} {}", a->name, b->name);
+      reads = Reads(w.kernel());
       g.members.erase(g.members.begin() + static_cast<ptrdiff_t>(i));
       g.members[j - 1] = a;  // it stands where b stood
       i = static_cast<size_t>(-1);
