@@ -34,17 +34,17 @@ bool is_move(const Node& n) {
 namespace {
 
 // The index maps above what x is an index map of, outermost first.
-std::vector<const Node*> moves_above(const Node& x) {
-  std::vector<const Node*> chain;
+SmallVector<const Node*, 8> moves_above(const Node& x) {
+  SmallVector<const Node*, 8> chain;
   for (const Node* n = &x; is_move(*n) && !n->realised(); n = n->src[0]) chain.push_back(n);
   return chain;
 }
 
 // Which axes of a reshape vary: in runs of axes with equal products, an axis does if any of its
 // run's source axes does.
-std::vector<bool> varying_after_reshape(const Shape& from, const Shape& to,
-                                        const std::vector<bool>& varies) {
-  std::vector<bool> out(to.size(), false);
+SmallVector<bool, 8> varying_after_reshape(const Shape& from, const Shape& to,
+                                           const SmallVector<bool, 8>& varies) {
+  SmallVector<bool, 8> out(to.size(), false);
   size_t i = from.size(), j = to.size();
   while (i > 0 || j > 0) {
     const size_t j_end = j;
@@ -71,15 +71,15 @@ const Node& moved_from(const Node& x) {
   return *n;
 }
 
-std::vector<bool> varying_axes(const Node& x) {
+SmallVector<bool, 8> varying_axes(const Node& x) {
   const Node& base = moved_from(x);
-  std::vector<bool> v;
+  SmallVector<bool, 8> v;
   for (int64_t s : base.shape) v.push_back(s > 1 && base.op != Op::Const);
-  const std::vector<const Node*> chain = moves_above(x);
+  const auto chain = moves_above(x);
   for (size_t c = chain.size(); c-- > 0;) {
     const Node& n = *chain[c];
     const Shape& from = n.src[0]->shape;
-    std::vector<bool> out = v;
+    SmallVector<bool, 8> out = v;
     switch (n.op) {
       case Op::Reshape:
         out = varying_after_reshape(from, n.shape, v);
@@ -113,7 +113,7 @@ bool is_contraction(const Node& n) {
   const Node* product = n.src[0];
   if (product->op == Op::Cast) product = product->src[0];
   if (product->op != Op::Mul || product->realised()) return false;
-  const std::vector<bool> a = varying_axes(*product->src[0]), b = varying_axes(*product->src[1]);
+  const auto a = varying_axes(*product->src[0]), b = varying_axes(*product->src[1]);
   bool only_a = false, only_b = false;
   for (size_t i = 0; i < a.size(); i++) {
     if (reduces_axis(n, i)) continue;
@@ -152,7 +152,7 @@ int64_t counted_axis(const Node& n) {
   Atoms atoms;
   const Labels tags = tagged(atoms, base.shape);
   Labels seen = tags;
-  const std::vector<const Node*> chain = moves_above(n);
+  const auto chain = moves_above(n);
   for (size_t c = chain.size(); c-- > 0;) seen = atoms.forward(*chain[c], seen);
   for (size_t i = 0; i < seen.size(); i++) {
     if (whole_axis(atoms, seen[i], tags) == 0) return static_cast<int64_t>(i);

@@ -241,7 +241,7 @@ void Partitioner::finish() {
     std::sort(members.begin(), members.end());
     for (size_t i = 0; i < members.size(); i++) {
       p_[members[i]].group = number;
-      p_[members[i]].place = i;
+      p_[members[i]].place = static_cast<int>(i);
     }
     for (auto& [n, text] : kern(k).reasons) {
       p_.decisions.push_back({n, number, std::move(text), node(n).op});

@@ -27,18 +27,18 @@ enum class Role : uint8_t {
 
 /// What fusion knows and decides of one node.
 struct FusedNode {
-  Numbers users;
   Role role = Role::Member;
-  bool array = false;  // must be an array: what a root or a library step is or reads, a copy
+  bool array = false;   // must be an array: what a root or a library step is or reads, a copy
+  bool finish = false;  // is in the finish part of its group
+  bool stored = false;  // has an array of its own
+  int group = -1;
+  int place = 0;  // among the members of its group in ascending order
+  int cone = 0;
+  Numbers users;
   // of members and library nodes
   Numbers members;  // read through movement and inlined nodes, of which there are `cone`
   Numbers buffers;  // arrays that exist already, read likewise
-  int cone = 0;
-  int group = -1;
-  size_t place = 0;     // among the members of its group in ascending order
-  bool finish = false;  // is in the finish part of its group
-  bool stored = false;  // has an array of its own
-  Labels labels;        // of members of main parts: their space as axes of the grid
+  Labels labels;    // of members of main parts: their space as axes of the grid
 
   bool is_member() const { return role == Role::Member || role == Role::Library; }
   /// Evaluated where it is read.
@@ -50,7 +50,7 @@ struct Group {
   bool library = false;
   std::vector<int64_t> grid;  // extents
 
-  std::vector<int> members() const;  // of both parts, in ascending order
+  std::vector<int> members() const;  // of both parts
 };
 
 /// Nodes are known by their numbers in the graph.
@@ -111,8 +111,8 @@ Labels kept_labels(const Node& n, const Labels& space);
 bool is_move(const Node& n);
 /// What x is an index map of.
 const Node& moved_from(const Node& x);
-/// The axes of `x` along which its values differ, as far as movement ops tell.
-std::vector<bool> varying_axes(const Node& x);
+/// For each axis of `x`: do its values differ along it, as far as movement ops tell?
+SmallVector<bool, 8> varying_axes(const Node& x);
 /// The axis along which index `n` counts 0, 1, ... and which it alone depends on; -1 if there is
 /// none.
 int64_t counted_axis(const Node& n);

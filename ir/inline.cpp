@@ -42,7 +42,7 @@ class Inliner {
       return a.reduction == b.reduction && a.finish == b.finish && a.level == b.level && same_shape;
     }
   };
-  const Home& home(int m) const { return homes_[p_[m].place]; }
+  const Home& home(int m) const { return homes_[static_cast<size_t>(p_[m].place)]; }
 
   // Is pointwise member m evaluated where it is read: once, or by several readers of one stage, or
   // because that is cheap.

@@ -32,15 +32,16 @@ class MemberUses {
   MemberUses(const Partition& p, const Group& group);
 
   bool contains(int n) const {
-    const size_t place = p_[n].place;
+    const auto place = place_of(n);
     return place < list.size() && list[place].number == n;
   }
-  MemberUse& at(int n) { return list[p_[n].place]; }
-  const MemberUse& at(int n) const { return list[p_[n].place]; }
+  MemberUse& at(int n) { return list[place_of(n)]; }
+  const MemberUse& at(int n) const { return list[place_of(n)]; }
 
   std::vector<MemberUse> list;
 
  private:
+  size_t place_of(int n) const { return static_cast<size_t>(p_[n].place); }
   Reaches reads_of(int n) const;
 
   const Partition& p_;

@@ -18,7 +18,7 @@ struct Piece {
   friend bool operator==(const Piece&, const Piece&) = default;
 };
 using Pieces = SmallVector<Piece, 1>;   // row-major; axes of size 1 have none
-using Labels = SmallVector<Pieces, 4>;  // one list for each axis
+using Labels = SmallVector<Pieces, 2>;  // one list for each axis
 using Numbers = SmallVector<int, 2>;    // of nodes or atoms
 
 /// A set of few numbers, in ascending order: most have no more than fit inside the object.

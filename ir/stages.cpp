@@ -93,7 +93,7 @@ class KernelBuilder {
 
   const Node& node(int n) const { return p_.node(n); }
   bool in_group(int n) const { return uses_.contains(n); }
-  Made& made_of(int n) { return made_[p_[n].place]; }
+  Made& made_of(int n) { return made_[static_cast<size_t>(p_[n].place)]; }
   bool is_stored(int n) const { return p_[n].stored; }
   Labels output_labels(int n) { return kept_labels(node(n), made_of(n).space); }
 
