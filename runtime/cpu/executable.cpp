@@ -99,6 +99,10 @@ void CpuExecutable::compile_all(const std::vector<std::shared_ptr<Kernel>>& kern
   for (const auto& k : kernels) {
     if (seen.insert(structural_hash(*k).low).second) distinct.push_back(k.get());
   }
+  // The longest first, so that no thread begins one when the others are done.
+  std::stable_sort(distinct.begin(), distinct.end(), [](const Kernel* a, const Kernel* b) {
+    return a->stages.size() > b->stages.size();
+  });
   runtime_.pool.parallel_for(0, static_cast<int64_t>(distinct.size()), 1,
                              [&](int64_t from, int64_t to, int) {
                                for (int64_t i = from; i < to; i++) store_.get(*distinct[static_cast<size_t>(i)]);
