@@ -1,7 +1,7 @@
 // Rules for kernels without contractions: pointwise, column sums, row programs.
 #include <algorithm>
 
-#include "ir/choose_tiles.h"
+#include "ir/choose_rules.h"
 #include "ir/index.h"
 
 namespace lazuli {
@@ -68,14 +68,6 @@ void stream_outputs(ScheduleWriter& w, Stage* s) {
   for (const std::string& n : names) w.step("stream {}", n);
 }
 
-// Whether `s` can be computed in the registers of a contraction that it alone reads.
-bool follows_contraction(const Kernel& kernel, const StageGroup& g, Stage* s) {
-  return std::any_of(g.members.begin(), g.members.end(), [&](const Stage* m) {
-    return m != s && contraction_of(*m, {}).is && m->values[0].slot < 0 &&
-           readers_of(kernel, *m) == std::vector<Stage*>{s} && is_epilogue(kernel, *s, *m);
-  });
-}
-
 }  // namespace
 
 void fuse_siblings(ScheduleWriter& w, StageGroup& g) {
@@ -107,7 +99,6 @@ void fuse_siblings(ScheduleWriter& w, StageGroup& g) {
         }
       }
       if (!legal || !reads.reads(b, a)) continue;
-      if (reduces(*b) && follows_contraction(w.kernel(), g, a)) continue;
       w.step("fuse {} {}", a->name, b->name);
       reads = Reads(w.kernel());
       g.members.erase(g.members.begin() + static_cast<ptrdiff_t>(i));
