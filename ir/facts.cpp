@@ -168,7 +168,26 @@ class Preparation {
     if (!larger && (e.repeated || e.many)) return false;
     int weight = 1;
     for (int s : p_.sources(n)) weight += floats_[static_cast<size_t>(s)].weight;
-    return weight <= kInlineNodes;
+    return weight <= kInlineNodes && !is_epilogue(n);
+  }
+
+  // Does pointwise node n alone, with the nodes that only it reads, read a contraction? Then it is
+  // computed in the registers of that.
+  bool is_epilogue(int n) const {
+    std::vector<int> cone{n};
+    const auto inside = [&](int x) {
+      return std::all_of(p_[x].users.begin(), p_[x].users.end(), [&](int u) {
+        return std::find(cone.begin(), cone.end(), u) != cone.end();
+      });
+    };
+    for (size_t i = 0; i < cone.size() && cone.size() <= kInlineNodes; i++) {
+      for (int s : p_.sources(cone[i])) {
+        if (!inside(s) || std::find(cone.begin(), cone.end(), s) != cone.end()) continue;
+        if (is_contraction(p_.node(s))) return true;
+        if (is_elementwise(p_.node(s).op)) cone.push_back(s);
+      }
+    }
+    return false;
   }
 
   void find_sources() {

@@ -71,6 +71,11 @@ int64_t Partitioner::local_size(const Labels& labels, const AtomSet& alive) {
 int64_t Partitioner::footprint(int n, const AtomSet& alive) {
   const Node& v = node(n);
   if (!is_reduce(v.op) && (p_[n].users.size() < 2 || again(n, alive, 0) <= kAgainCost)) return 0;
+  // What a contraction's only reader stores at once stays in registers.
+  if (is_contraction(v) && p_[n].users.size() == 1) {
+    const int user = p_[n].users[0];
+    if (p_[user].array && !is_reduce(node(user).op)) return 0;
+  }
   const int64_t l = local_size(kept_labels(v, p_[n].labels), alive);
   return l > 1 ? l * size_of(v.dtype) : 0;
 }
