@@ -109,11 +109,23 @@ class KernelBuilder {
                       [&](const auto& r) { return r.first != n && !uses_.at(r.first).dead; })) {
         continue;
       }
-      if (wide_dtype(node(m)) == node(n).dtype && same_atoms(output_labels(n), output_labels(m))) {
+      if (wide_dtype(node(m)) == node(n).dtype && only_reorders(n, m) &&
+          same_atoms(output_labels(n), output_labels(m))) {
         made_of(m).layout = n;
         use.dead = true;
       }
     }
+  }
+
+  // No step from n down to m shifts: axes of size 1 have no label by which that would show.
+  bool only_reorders(int n, int m) {
+    for (; n != m; n = p_.sources(n)[0]) {
+      const Op op = node(n).op;
+      const bool shifts =
+          op == Op::Pad || op == Op::Shrink || op == Op::Window || op == Op::Unwindow;
+      if (shifts || node(n).src.size() != 1) return false;
+    }
+    return true;
   }
 
   bool same_atoms(const Labels& a, const Labels& b) {

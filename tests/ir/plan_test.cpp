@@ -302,6 +302,15 @@ TEST_CASE("roots that are leaves, reshapes of leaves, or empty need no kernel") 
   CHECK(plan.slots[static_cast<size_t>(plan.outputs[2])].role == PlanSlot::Role::Output);
 }
 
+TEST_CASE("a window that sees only the padding before its only element is zero") {
+  const Tensor x = Tensor::from(std::vector<float>{3, 1, 2}, {3});
+  const Tensor i = Tensor::from(std::vector<int64_t>{0, 2, 0}, {3});
+  const Tensor s = amin(scatter_add(x, 0, i, x)), t = sum(x);
+  const Tensor padded = pad(reshape(where(lt(s, t), s, t), Shape{1}), {1, 0});
+  const std::vector<NodeRef> roots{window(padded.node(), 0, 1, 2, 1)};
+  CHECK(test::run_plan(make_plan(roots, Target())) == std::vector<test::Elements>{{0}});
+}
+
 TEST_CASE("scatter, scan and sort are steps of their own between kernels") {
   Values v;
   const Tensor x = exp(v.normal({8, 6}));
