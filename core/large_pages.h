@@ -12,6 +12,11 @@ namespace lazuli {
 
 inline constexpr size_t kLargePage = size_t{2} << 20;
 
+/// At least `bytes`, of kLargePage or more, in large pages; std::bad_alloc if there are none. What is
+/// given back is kept for the next pass, up to 128 MiB. Thread-safe.
+void* take_large(size_t bytes);
+void give_large(void* p, size_t bytes);
+
 /// An allocator that asks for large pages where an array is as long as one.
 template <typename T>
 struct LargePages {
@@ -22,14 +27,11 @@ struct LargePages {
 
   T* allocate(size_t n) {
     const size_t bytes = n * sizeof(T);
-    if (bytes < kLargePage) return static_cast<T*>(::operator new(bytes));
-    void* p = ::operator new(bytes, std::align_val_t{kLargePage});
-    madvise(p, bytes / kLargePage * kLargePage, MADV_HUGEPAGE);
-    return static_cast<T*>(p);
+    return static_cast<T*>(bytes < kLargePage ? ::operator new(bytes) : take_large(bytes));
   }
   void deallocate(T* p, size_t n) {
-    if (n * sizeof(T) < kLargePage) return ::operator delete(p);
-    ::operator delete(p, std::align_val_t{kLargePage});
+    const size_t bytes = n * sizeof(T);
+    bytes < kLargePage ? ::operator delete(p) : give_large(p, bytes);
   }
   friend bool operator==(const LargePages&, const LargePages&) { return true; }
 };
