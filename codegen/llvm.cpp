@@ -486,7 +486,7 @@ class Emitter {
   void call_loop(const Instruction& i) {
     Inside inside;
     collect(i, inside);
-    const std::string outside = std::exchange(out_, "");
+    std::string outside = std::exchange(out_, "");
     const std::string block = std::exchange(block_, "entry");
     const int temporaries = std::exchange(temporaries_, 0), labels = std::exchange(labels_, 0);
     inside_ = &inside;
@@ -494,7 +494,8 @@ class Emitter {
     inside_ = nullptr;
     const std::string text =
         fmt::format("({}) #0 {{\nentry:\n{}  ret void\n}}\n", inside.parameters, out_);
-    out_ = outside + std::exchange(before_call_, "");
+    out_ = std::move(outside);
+    out_ += std::exchange(before_call_, "");
     block_ = block;
     temporaries_ = temporaries;
     labels_ = labels;

@@ -1,5 +1,7 @@
 #include "core/cell_pool.h"
 
+#include <sys/mman.h>
+
 #include <cstdint>
 #include <new>
 #include <utility>
@@ -7,7 +9,7 @@
 #include "core/large_pages.h"
 
 // The address sanitizer is told which cells are free, so that it sees a use of one.
-#ifdef __SANITIZE_ADDRESS__
+#if LAZULI_ASAN
 #include <sanitizer/asan_interface.h>
 #else
 #define ASAN_POISON_MEMORY_REGION(address, size) ((void)(address), (void)(size))

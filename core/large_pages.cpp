@@ -1,5 +1,7 @@
 #include "core/large_pages.h"
 
+#include <sys/mman.h>
+
 #include <array>
 #include <bit>
 #include <mutex>
@@ -7,16 +9,13 @@
 namespace lazuli {
 namespace {
 
-#if defined(__SANITIZE_ADDRESS__)
-constexpr size_t kMostKept = 0;  // so that a use after free is seen
-#else
-constexpr size_t kMostKept = size_t{128} << 20;
-#endif
+constexpr size_t kMostKept = LAZULI_ASAN ? 0 : size_t{128} << 20;
 
-// Blocks of the same power of two, whose pages are there already.
+// Blocks that came back, whose pages are there already: a list for each power of two, linked
+// through the blocks.
 struct Kept {
   std::mutex mutex;
-  std::array<std::vector<void*>, 64> blocks;
+  std::array<void*, 64> first{};
   size_t bytes = 0;
 };
 
@@ -25,42 +24,48 @@ Kept& kept() {
   return *k;
 }
 
-size_t size_class(size_t bytes) {
-  return static_cast<size_t>(std::bit_width(bytes - 1));
+// What is taken for `bytes`: a power of two where it may be kept.
+size_t size_of_block(size_t bytes) {
+  return bytes <= kMostKept ? std::bit_ceil(bytes) : bytes;
+}
+
+size_t order_of(size_t block) {
+  return static_cast<size_t>(std::countr_zero(block));
 }
 
 }  // namespace
 
 void* take_large(size_t bytes) {
-  const size_t order = size_class(bytes), whole = size_t{1} << order;
-  {
+  const size_t block = size_of_block(bytes);
+  if (block <= kMostKept) {
     Kept& k = kept();
     const std::lock_guard lock(k.mutex);
-    std::vector<void*>& blocks = k.blocks[order];
-    if (!blocks.empty()) {
-      void* const p = blocks.back();
-      blocks.pop_back();
-      k.bytes -= whole;
+    void*& first = k.first[order_of(block)];
+    if (void* const p = first) {
+      first = *static_cast<void**>(p);
+      k.bytes -= block;
       return p;
     }
   }
-  void* const p = ::operator new(whole, std::align_val_t{kLargePage});
-  madvise(p, whole, MADV_HUGEPAGE);
+  void* const p = ::operator new (block, std::align_val_t{kLargePage});
+  madvise(p, block / kLargePage * kLargePage, MADV_HUGEPAGE);
   return p;
 }
 
-void give_large(void* p, size_t bytes) {
-  const size_t order = size_class(bytes), whole = size_t{1} << order;
-  {
+void give_large(void* p, size_t bytes) noexcept {
+  const size_t block = size_of_block(bytes);
+  if (block <= kMostKept) {
     Kept& k = kept();
     const std::lock_guard lock(k.mutex);
-    if (k.bytes + whole <= kMostKept) {
-      k.blocks[order].push_back(p);
-      k.bytes += whole;
+    if (k.bytes + block <= kMostKept) {
+      void*& first = k.first[order_of(block)];
+      *static_cast<void**>(p) = first;
+      first = p;
+      k.bytes += block;
       return;
     }
   }
-  ::operator delete(p, std::align_val_t{kLargePage});
+  ::operator delete (p, std::align_val_t{kLargePage});
 }
 
 }  // namespace lazuli

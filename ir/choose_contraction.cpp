@@ -1,4 +1,4 @@
-// The rule for one contraction, with what follows from it element by element.
+// The rule for contractions of one tile, with what follows from it element by element.
 #include <algorithm>
 #include <cstdlib>
 
@@ -47,9 +47,10 @@ struct TiledSum {
 // Or none.
 std::vector<TiledSum> tiled_sums(const ScheduleWriter& w, const StageGroup& g) {
   std::vector<TiledSum> list;
+  std::vector<Stage*> others;
   for (Stage* m : g.members) {
     const Contraction c = contraction_of(*m, {});
-    if (c.is) list.push_back({m, c});
+    c.is ? list.push_back({m, c}) : others.push_back(m);
   }
   const Reads reads(w.kernel());
   for (const TiledSum& t : list) {
@@ -57,9 +58,11 @@ std::vector<TiledSum> tiled_sums(const ScheduleWriter& w, const StageGroup& g) {
     if (!t.stage->limit.empty() || t.c.v.get() != first.v.get() || t.c.r.get() != first.r.get() ||
         t.c.y.get() != first.y.get())
       return {};
-    for (Stage* m : g.members) {
-      const bool sum = contraction_of(*m, {}).is;
-      if (sum ? reads.reads(m, t.stage) : !is_epilogue(w.kernel(), *m, *t.stage)) return {};
+    for (const TiledSum& u : list) {
+      if (reads.reads(u.stage, t.stage)) return {};
+    }
+    for (const Stage* m : others) {
+      if (!is_epilogue(w.kernel(), *m, *t.stage)) return {};
     }
   }
   return list;
@@ -128,11 +131,12 @@ bool schedule_contraction(ScheduleWriter& w, StageGroup& g) {
   }
   // Sums that nothing brings together are phases of their own.
   if (epilogue.empty() && sums.size() > 1) return false;
+  for (const Stage* e : epilogue) {
+    const std::vector<NodeRef>&a = epilogue[0]->axes, &b = e->axes;
+    if (!std::equal(a.begin(), a.end(), b.begin(), b.end(), NodeEqual())) return false;
+  }
   while (epilogue.size() > 1) {
-    Stage *a = epilogue[0], *b = epilogue[1];
-    if (!std::equal(a->axes.begin(), a->axes.end(), b->axes.begin(), b->axes.end(), NodeEqual()))
-      return false;
-    w.step("fuse {} {}", a->name, b->name);
+    w.step("fuse {} {}", epilogue[0]->name, epilogue[1]->name);
     epilogue.erase(epilogue.begin() + 1);
   }
   Stage* s = sums.back().stage;
@@ -147,12 +151,13 @@ bool schedule_contraction(ScheduleWriter& w, StageGroup& g) {
   const Contraction c = sums.back().c;
   const Tile tile = tile_of(w, *s, c, extent(c.r));
   std::vector<Packer> packers;
+  std::vector<bool> packed_b, packed_a;
   bool packs_b = false, packs_a = false;
   int64_t depth = 0;
   for (const TiledSum& t : sums) {
     packers.emplace_back(w, t.stage, t.c, tile);
-    packs_b |= packers.back().packs_b();
-    packs_a |= packers.back().packs_a();
+    packs_b |= packed_b.emplace_back(packers.back().packs_b());
+    packs_a |= packed_a.emplace_back(packers.back().packs_a());
     depth += depth_of(t.c) * size_of(t.stage->values[0].expr->dtype);
   }
   const std::string batch = batch_loops(w, *root, *s, c);
@@ -202,23 +207,25 @@ bool schedule_contraction(ScheduleWriter& w, StageGroup& g) {
       if (!seen && &m == s) w.step("scope {} reg", m.values[0].name);
     }
   }
-  for (Packer& packer : packers) {
-    if (packer.packs_b()) packer.pack_b({root, rows_first ? "" : blocks ? columns : t.v, ""});
+  for (size_t i = 0; i < packers.size(); i++) {
+    if (packed_b[i]) packers[i].pack_b({root, rows_first ? "" : blocks ? columns : t.v, ""});
   }
   if (g.panel) {
     w.vectorize(g.panel, {}, g.panel->axes);
     w.step("at {} {} {}", g.panel->name, root->name, t.v);
   }
-  for (Packer& packer : packers) {
-    if (packer.packs_a()) packer.pack_a({root, "", ""});
+  for (size_t i = 0; i < packers.size(); i++) {
+    if (packed_a[i]) packers[i].pack_a({root, "", ""});
   }
   w.parallel(root);
-  w.reason(fmt::format("{}: tile of {} rows, {} images and {} vectors; {}{}", s->name, tile.mr,
-                       tile.ny, tile.nv,
-                       packs_b   ? "panels of b are packed"
-                       : g.panel ? "panels of b are computed where they are read"
-                                 : "b is read where it lies",
-                       packs_a ? "; a is packed" : ""));
+  for (size_t i = 0; i < sums.size(); i++) {
+    w.reason(fmt::format("{}: tile of {} rows, {} images and {} vectors; {}{}", sums[i].stage->name,
+                         tile.mr, tile.ny, tile.nv,
+                         packed_b[i] ? "panels of b are packed"
+                         : g.panel   ? "panels of b are computed where they are read"
+                                     : "b is read where it lies",
+                         packed_a[i] ? "; a is packed" : ""));
+  }
   return true;
 }
 

@@ -124,13 +124,13 @@ Regions footprints(const Reads& reads, const std::vector<Stage*>& attached, cons
     std::vector<Span> spans(s->axes.size());
     bool any = false;
     for (const Value& v : s->values) {
-      const auto it = wanted.find(v.id);
-      if (it == wanted.end()) continue;
-      any = true;
       // A reduction takes its own axes whole, however little of them others read beside it.
       for (size_t a = 0; v.reduces() && a < s->axes.size(); a++) {
         if (!s->keeps(v, static_cast<int>(a))) spans[a] = {index_const(0), kWhole};
       }
+      const auto it = wanted.find(v.id);
+      if (it == wanted.end()) continue;
+      any = true;
       const std::vector<int> axes = axes_of(*s, v);
       for (size_t d = 0; d < axes.size(); d++) {
         Span& span = spans[static_cast<size_t>(axes[d])];

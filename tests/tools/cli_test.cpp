@@ -374,14 +374,17 @@ TEST_CASE("bench sets a run beside an older one, and draws the roofline") {
   picture << std::ifstream(svg).rdbuf();
   CHECK(picture.str().find("matmul_64: ") != std::string::npos);
   CHECK(picture.str().ends_with("</svg>\n"));
-  CHECK(with({"--compare", "/nowhere"}).err == "--compare: the file '/nowhere' cannot be read\n");
+  CHECK(with({"--compare", "/nowhere"}).err ==
+        "--compare: the file '/nowhere' cannot be read; `lazuli bench --json FILE` writes one\n");
   std::ofstream(old) << "{}";
-  CHECK(
-      with({"--compare", old})
-          .err.starts_with("--compare: '" + old + "' is not what `lazuli bench --json` writes: "));
-  j["name"] = "another";
+  CHECK(with({"--compare", old}).err ==
+        "--compare: '" + old +
+            "' is not what this version's `lazuli bench --json` writes; measure it again\n");
+  j["cpu"] = "z80";
   std::ofstream(old) << j;
-  CHECK(with({"--compare", old}).err == "--compare: '" + old + "' has none of the rows measured\n");
+  CHECK(with({"--compare", old})
+            .err.starts_with("--compare: '" + old +
+                             "' was measured on cpu (z80, threads: 1), this run is on cpu ("));
   const Outcome group = lazuli_command({"bench", "--group", "gemv", "--seconds", "0.01"});
   CHECK(group.out.find("gemv_nt_1x4096x4096") != std::string::npos);
   CHECK(group.out.find("compiled in ") != std::string::npos);

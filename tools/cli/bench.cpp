@@ -6,6 +6,7 @@
 #include <chrono>
 #include <cmath>
 #include <limits>
+#include <optional>
 
 #include "core/error.h"
 #include "tools/cli/bench_report.h"
@@ -189,12 +190,13 @@ int bench(const BenchOptions& options, const Common& common) {
       "bench: expected an expression or the name of a workload; `lazuli bench --list` lists them");
   require(options.seconds > 0, "--seconds: {} is not positive", options.seconds);
   Session session(common);
+  std::optional<nlohmann::ordered_json> old;
+  if (!options.compare.empty()) old = read_run(options.compare, session);
   const Roofline roofline = measure_roofline(session.runtime().pool);
   std::vector<Measured> all;
   for (const std::string& one : what)
     all.push_back(measure_one(one, options.seconds, common, session, roofline));
-  if (!options.compare.empty()) compare_with(options.compare, all, roofline);
-  if (!options.svg.empty()) write_text(options.svg, draw_roofline(all, roofline));
+  if (old) compare_with(*old, all, roofline);
   if (common.json.empty()) {
     print_table(all, session, roofline);
   } else {
@@ -202,6 +204,7 @@ int bench(const BenchOptions& options, const Common& common) {
     for (const Measured& m : all) list.push_back(to_json(m, session, roofline));
     write_text(common.json, (list.size() == 1 ? list[0] : list).dump(1) + "\n");
   }
+  if (!options.svg.empty()) write_text(options.svg, draw_roofline(all, roofline));
   const bool slower = std::any_of(all.begin(), all.end(), [](const Measured& m) {
     return m.before && m.before->verdict() == "slower";
   });

@@ -52,23 +52,42 @@ Comparison compare(const Json& old, const Measured& row, const Roofline& rooflin
 
 }  // namespace
 
-void compare_with(const std::string& path, std::vector<Measured>& rows, const Roofline& roofline) {
+Json read_run(const std::string& path, Session& session) {
   std::ifstream file(path);
-  require(file.good(), "--compare: the file '{}' cannot be read", path);
-  bool any = false;
+  require(file.good(),
+          "--compare: the file '{}' cannot be read; `lazuli bench --json FILE` writes one", path);
   try {
     const Json parsed = Json::parse(file);
-    const Json list = parsed.is_array() ? parsed : Json::array({parsed});
-    for (Measured& row : rows) {
-      for (const Json& old : list) {
-        if (old.at("name") == row.name) row.before = compare(old, row, roofline);
-      }
-      any |= row.before.has_value();
+    Json list = parsed.is_array() ? parsed : Json::array({parsed});
+    const auto& device = session.device();
+    for (const Json& row : list) {
+      const std::string name = row.at("device"), cpu = row.at("cpu");
+      const int threads = row.at("threads");
+      row.at("name"), row.at("seconds").at("high"), row.at("roofline").at("peak_gflops");
+      if (name == device.name() && cpu == device.target().cpu &&
+          threads == session.runtime().config.threads)
+        continue;
+      user_error(
+          "--compare: '{}' was measured on {} ({}, threads: {}), this run is on {} ({}, threads: "
+          "{}); "
+          "measure both alike",
+          path, name, cpu, threads, device.name(), device.target().cpu,
+          session.runtime().config.threads);
     }
-  } catch (const Json::exception& e) {
-    user_error("--compare: '{}' is not what `lazuli bench --json` writes: {}", path, e.what());
+    return list;
+  } catch (const Json::exception&) {
+    user_error(
+        "--compare: '{}' is not what this version's `lazuli bench --json` writes; measure it again",
+        path);
   }
-  require(any, "--compare: '{}' has none of the rows measured", path);
+}
+
+void compare_with(const Json& old, std::vector<Measured>& rows, const Roofline& roofline) {
+  for (Measured& row : rows) {
+    for (const Json& then : old) {
+      if (then.at("name") == row.name) row.before = compare(then, row, roofline);
+    }
+  }
 }
 
 Json to_json(const Measured& m, Session& session, const Roofline& roofline) {
@@ -112,7 +131,9 @@ void print_table(std::span<const Measured> rows, Session& session, const Rooflin
   for (const Measured& m : rows) width = std::max(width, std::min<size_t>(m.name.size(), 40));
   fmt::print("{:{}}  {:>11} {:>7} {:>8} {:>10} {:>9} {:>7} {:>8} {:>11}\n", "name", width, "median",
              "spread", "runs", "GFLOP/s", "GB/s", "floor", "kernels", "first");
-  std::vector<double> compiles;  // of a kernel
+  std::vector<double> compiles;  // of a kernel, the mean of a row
+  const bool compared =
+      std::any_of(rows.begin(), rows.end(), [](const Measured& m) { return m.before.has_value(); });
   for (const Measured& m : rows) {
     const std::string name = m.name.size() > width ? m.name.substr(0, width - 3) + "..." : m.name;
     fmt::print("{:{}}  {:>11} {:>6.1f}% {:>8} {:>10} {:>9.2f} {:>6.1f}% {:>8} {:>11}", name, width,
@@ -120,7 +141,9 @@ void print_table(std::span<const Measured> rows, Session& session, const Rooflin
                100 * spread(m.timing.low, m.timing.median, m.timing.high), m.timing.count,
                std::isnan(m.flops) ? "-" : fmt::format("{:.2f}", m.gflops()), m.gbps(), m.percent(),
                m.whole ? "-" : fmt::format("{}", m.kernels), time_text(m.first_seconds));
-    if (m.before) {
+    if (compared && !m.before) {
+      fmt::print("  not measured before");
+    } else if (m.before) {
       fmt::print("  {:.2f} times as fast as before, within {:.0f} %: {}", m.before->ratio,
                  100 * m.before->noise, m.before->verdict());
     }

@@ -39,10 +39,15 @@ struct Measured {
   double percent() const { return 100 * floor_seconds / timing.median; }
 };
 
-/// Sets every row beside the one of its name in `path`, which --json has written. The noise is what
-/// the middle halves of both runs spread over, and what the limit that bounds the row has moved by
-/// between them, at least 2 %. UserError for a file that is none, or that has none of the rows.
-void compare_with(const std::string& path, std::vector<Measured>& rows, const Roofline& roofline);
+/// The rows of a file that --json has written, on the device, the CPU and with as many threads as
+/// are measured now. UserError for a file that is none, or for a run on something else.
+nlohmann::ordered_json read_run(const std::string& path, Session& session);
+
+/// Sets every row beside the one of its name in `old`, if there is one. The noise is what the
+/// middle halves of both runs spread over, and what the limit that bounds the row has moved by
+/// between them, at least 2 %.
+void compare_with(const nlohmann::ordered_json& old, std::vector<Measured>& rows,
+                  const Roofline& roofline);
 
 nlohmann::ordered_json to_json(const Measured& row, Session& session, const Roofline& roofline);
 void print_table(std::span<const Measured> rows, Session& session, const Roofline& roofline);
