@@ -8,10 +8,14 @@
 
 #include "core/large_pages.h"
 
-// The address sanitizer is told which cells are free, so that it sees a use of one.
+// The address sanitizer is told which cells are free, so that it sees a use of one, and to look in
+// the others for pointers, so that what a living cell holds is no leak.
 #if LAZULI_ASAN
 #include <sanitizer/asan_interface.h>
+#include <sanitizer/lsan_interface.h>
 #else
+#define __lsan_register_root_region(address, size) ((void)(address), (void)(size))
+#define __lsan_unregister_root_region(address, size) ((void)(address), (void)(size))
 #define ASAN_POISON_MEMORY_REGION(address, size) ((void)(address), (void)(size))
 #define ASAN_UNPOISON_MEMORY_REGION(address, size) ((void)(address), (void)(size))
 #endif
@@ -35,6 +39,7 @@ void* map_slab() {
   if (aligned != begin) munmap(p, aligned - begin);
   const uintptr_t end = aligned + kSlabBytes, mapped = begin + 2 * kSlabBytes;
   if (end != mapped) munmap(reinterpret_cast<void*>(end), mapped - end);
+  __lsan_register_root_region(reinterpret_cast<void*>(aligned), kSlabBytes);
   return reinterpret_cast<void*>(aligned);
 }
 
@@ -114,6 +119,7 @@ void CellPool::give(void* cell) {
   if (slab->next) slab->next->previous = slab->previous;
   slabs_--;
   ASAN_UNPOISON_MEMORY_REGION(slab, kSlabBytes);
+  __lsan_unregister_root_region(slab, kSlabBytes);
   munmap(slab, kSlabBytes);
 }
 

@@ -214,7 +214,7 @@ void verify_algorithm(const Kernel& kernel) {
       }
       expect(v.reduces() || kept.size() == s->axes.size(),
              "keeps {} of {} axes but has no reduction", kept.size(), s->axes.size());
-      expect(!v.reduces() || is_reduce(v.reduce), "{} is not a reduction", name(v.reduce));
+      if (v.reduces()) expect(is_reduce(v.reduce), "{} is not a reduction", name(v.reduce));
       verify_expression(kernel, *s, v, known);
       if (v.slot >= 0) {
         expect(v.slot < static_cast<int>(kernel.arguments.size()), "there is no argument {}",
