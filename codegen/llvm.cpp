@@ -415,7 +415,7 @@ class Emitter {
 
   // ---- loops that are functions of their own
 
-  // What such a function takes from outside, in the order in which it is met.
+  // The names of such a function: of what it makes, and of what it takes from outside.
   struct Inside {
     std::unordered_map<int, int> names;          // of the values it makes
     std::map<int, std::vector<int64_t>> places;  // that each pointer is used for
@@ -436,6 +436,31 @@ class Emitter {
       if (std::find(places.begin(), places.end(), place) == places.end()) places.push_back(place);
     }
     for (const Instruction& j : i.body) collect(j, inside);
+  }
+
+  // Numbers what is taken from outside in the order in which it is met: the text must not depend on
+  // the order in which a compiler evaluates arguments.
+  void take(const Instruction& i) {
+    const bool access =
+        i.code == Code::Load || i.code == Code::Store || i.code == Code::Prefetch;
+    const auto take_value = [&](const Operand& v) {
+      if (v.kind == Operand::Kind::Value) value_name(v);
+    };
+    for (size_t k = 0; k < i.args.size(); k++) {
+      if (access && k == 0) {
+        pointer_name(i.args[0], place_of(program_, i, i.args[0].dtype));
+      } else {
+        take_value(i.args[k]);
+      }
+    }
+    if (i.code == Code::Pointer) {
+      for (int64_t place : inside_->places[i.dst.id]) memory_parameter(i.memory, place);
+    }
+    take_value(i.begin);
+    take_value(i.end);
+    for (const Phi& p : i.phis) take_value(p.init);
+    for (const Instruction& j : i.body) take(j);
+    for (const Phi& p : i.phis) take_value(p.next);
   }
 
   std::string parameter(const std::string& type, const std::string& outer) {
@@ -490,6 +515,7 @@ class Emitter {
     const std::string block = std::exchange(block_, "entry");
     const int temporaries = std::exchange(temporaries_, 0), labels = std::exchange(labels_, 0);
     inside_ = &inside;
+    take(i);
     loop(i);
     inside_ = nullptr;
     const std::string text =

@@ -9,6 +9,7 @@
 
 namespace lazuli {
 
+/// Finds them. Refers to the instructions of the program, which must stay.
 class Repeats {
  public:
   explicit Repeats(const Program& program);
@@ -20,8 +21,9 @@ class Repeats {
  private:
   struct Shape {
     uint64_t hash = 0;
-    int64_t size = 0, work = 0;  // instructions in the text, and when it runs
-    bool closed = true;          // knows nothing of the function's range
+    int64_t size = 0;    // instructions in the text
+    double work = 0;     // that run
+    bool closed = true;  // knows nothing of the function's range
   };
   Shape visit(const std::vector<Instruction>& body);
   Shape visit(const Instruction& i);

@@ -178,7 +178,10 @@ std::vector<StepCost> measure(const std::vector<StepNote>& notes, Executable& ex
     c.bound = compute > memory ? "compute" : "memory";
     if (executable.plan().steps[i].kernel) {
       const Target& target = Runtime::current().device().target();
-      c.code = read_assembly(kernel_text(executable.plan().steps[i], i, target, true).assembly);
+      Kernel k = clone(*executable.plan().steps[i].kernel);
+      choose_schedule(k, target);
+      const std::string text = emit_llvm(lower(k, target), target, "kernel");
+      c.code = read_assembly(assembly(text, options_for(target)));
     }
     costs.push_back(std::move(c));
   }
@@ -196,8 +199,10 @@ std::string told(const std::vector<StepCost>& costs) {
                        c.flops, c.bytes, c.predicted_seconds * 1e6, c.seconds * 1e6,
                        c.percent(), c.bound);
     if (!c.code) continue;
-    out += fmt::format("  {} vector registers, {} stack accesses, {} of them in innermost loops\n",
-                       c.code->vector_registers, c.code->stack_accesses, c.code->inner_stack_accesses);
+    out += fmt::format(
+        "  {} vector registers, {} stack accesses; in innermost loops: {} stack accesses, {} calls\n",
+        c.code->vector_registers, c.code->stack_accesses, c.code->inner_stack_accesses,
+        c.code->inner_calls);
   }
   return out;
 }

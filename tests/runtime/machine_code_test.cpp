@@ -2,6 +2,14 @@
 #include "runtime/machine_code.h"
 
 #include <doctest/doctest.h>
+
+#include <string>
+
+#include "codegen/llvm.h"
+#include "ir/choose.h"
+#include "ir/lower.h"
+#include "runtime/cpu/compiler.h"
+#include "tests/ir/algorithms.h"
 namespace lazuli {
 namespace {
 
@@ -43,6 +51,31 @@ TEST_CASE("assembly is read for vector registers, stack accesses and innermost l
   CHECK(arm.stack_accesses == 1);
   CHECK(arm.inner_stack_accesses == 1);
 }
+
+#if LAZULI_LLVM
+
+// Without an epilogue: behind a long one some tiles of AVX-512 keep a sum on the stack.
+TEST_CASE("innermost loops of contractions neither touch the stack nor call, on AVX2 and AVX-512") {
+  for (const char* cpu : {"x86-64-v3", "x86-64-v4"}) {
+    const Target target = named_target(cpu);
+    for (const int64_t m : {1, 2, 3, 4, 5, 6, 7, 8, 13, 24, 61, 128}) {
+      for (const int64_t n : {1, 5, 8, 16, 23, 24, 31, 48, 64, 200}) {
+        for (const bool transposed : {false, true}) {
+          Kernel k = test::matmul(m, n, 40, false, transposed, false);
+          choose_schedule(k, target);
+          const MachineCode code = read_assembly(
+              assembly(emit_llvm(lower(k, target), target, "k"), options_for(target)));
+          INFO(std::string(cpu), " ", m, "x", n, " transposed ", transposed);
+          CHECK(code.inner_stack_accesses == 0);
+          CHECK(code.inner_calls == 0);
+          CHECK(code.vector_registers <= target.vector_registers);
+        }
+      }
+    }
+  }
+}
+
+#endif  // LAZULI_LLVM
 
 TEST_SUITE_END();
 

@@ -7,16 +7,23 @@
 
 using namespace lazuli;
 
+// The thread sanitizer looks at every load of the probe.
+#if defined(__SANITIZE_THREAD__)
+constexpr double kSlower = 25;
+#else
+constexpr double kSlower = 1;
+#endif
+
 TEST_SUITE("runtime") {
   TEST_CASE("the roofline is within what CPUs can do") {
     ThreadPool pool(1);
     const Roofline one = measure_roofline(pool);
     CHECK(one.threads == 1);
-    // Two multiply-adds in each cycle at 8 GHz are more than any vector unit does.
-    // The lower bounds are far below: a sanitizer or a busy machine slows the probe down.
-    CHECK(one.peak_gflops > host().lanes * 0.02);
+    // One operation a cycle and lane at 1 GHz is less than any vector unit does; two multiply-adds
+    // in each cycle at 8 GHz more.
+    CHECK(one.peak_gflops > host().lanes * 0.5 / kSlower);
     CHECK(one.peak_gflops < host().lanes * 4 * 8.0);
-    CHECK(one.bandwidth_gbps > 0.02);
+    CHECK(one.bandwidth_gbps > 0.5 / kSlower);
     CHECK(one.bandwidth_gbps < 1000);
   }
 
