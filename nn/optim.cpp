@@ -1,6 +1,6 @@
 #include "nn/optim.h"
 
-#include <cmath>
+#include <algorithm>
 #include <optional>
 
 #include "core/error.h"
@@ -10,8 +10,9 @@
 namespace lazuli::nn {
 namespace {
 
-// What differs between steps.
-enum Argument { kRate, kShare, kStepSize, kRootCorrection, kShrink };
+Tensor scalar(double value) {
+  return Tensor::from<double>({value}, {});
+}
 
 void check_rate(double rate) {
   require(rate >= 0, "optimizer: the learning rate is {}, but must not be negative", rate);
@@ -21,7 +22,8 @@ void check_rate(double rate) {
 
 Optimizer::Optimizer(std::vector<Tensor> parameters, double learning_rate)
     : parameters_(std::move(parameters)),
-      updates_(parameters_.size()),
+      groups_{{{}, scalar(0)}},
+      rate_(scalar(learning_rate)),
       learning_rate_(learning_rate) {
   require(!parameters_.empty(), "optimizer: there are no parameters to optimize");
   for (size_t i = 0; i < parameters_.size(); i++) {
@@ -31,6 +33,7 @@ Optimizer::Optimizer(std::vector<Tensor> parameters, double learning_rate)
       require(parameters_[k].buffer() != parameters_[i].buffer(),
               "optimizer: parameters {} and {} are the same tensor; give it once", k, i);
     }
+    groups_[0].members.push_back(i);
   }
   check_rate(learning_rate);
 }
@@ -38,6 +41,7 @@ Optimizer::Optimizer(std::vector<Tensor> parameters, double learning_rate)
 void Optimizer::set_learning_rate(double rate) {
   check_rate(rate);
   learning_rate_ = rate;
+  rate_.assign_(scalar(rate));
 }
 
 void Optimizer::make_state(size_t kinds) {
@@ -47,31 +51,49 @@ void Optimizer::make_state(size_t kinds) {
   }
 }
 
-Tensor Optimizer::argument(int kind, size_t i, double value) {
-  const DType dtype = parameters_[i].dtype() == DType::F64 ? DType::F64 : DType::F32;
-  for (const Argument& a : arguments_) {
-    if (a.kind == kind && a.dtype == dtype && a.updates == updates_[i]) return a.value;
+Tensor Optimizer::updates(size_t i) const {
+  for (const Group& g : groups_) {
+    if (std::find(g.members.begin(), g.members.end(), i) != g.members.end()) return g.updates;
   }
-  arguments_.push_back({kind, dtype, updates_[i],
-                        dtype == DType::F64
-                            ? Tensor::from<double>({value}, {})
-                            : Tensor::from<float>({static_cast<float>(value)}, {})});
-  return arguments_.back().value;
+  internal_error("optimizer: a parameter is in no group");
+}
+
+Tensor Optimizer::as_argument(const Tensor& scalar, size_t i) const {
+  const DType dtype = parameters_[i].dtype() == DType::F64 ? DType::F64 : DType::F32;
+  return contiguous(to(scalar, dtype));
+}
+
+int64_t Optimizer::steps() const {
+  int64_t most = 0;
+  for (const Group& g : groups_) most = std::max(most, g.updates.item<int64_t>());
+  return most;
 }
 
 void Optimizer::zero_grad() {
   for (Tensor& p : parameters_) p.set_grad(std::nullopt);
 }
 
+// One more for the parameters that have a gradient; those of a group that have none leave it.
+void Optimizer::count_updates() {
+  const auto updated = [&](size_t i) { return parameters_[i].grad().has_value(); };
+  for (size_t k = 0, size = groups_.size(); k < size; k++) {
+    std::vector<size_t>& members = groups_[k].members;
+    const auto rest = std::stable_partition(members.begin(), members.end(), updated);
+    if (rest == members.begin()) continue;
+    Group others{{rest, members.end()}, Tensor(groups_[k].updates.node())};
+    groups_[k].updates.assign_(groups_[k].updates + 1.0);
+    if (others.members.empty()) continue;
+    members.erase(rest, members.end());
+    groups_.push_back(std::move(others));
+  }
+}
+
 void Optimizer::step() {
-  steps_++;
+  count_updates();
   for (size_t i = 0; i < parameters_.size(); i++) {
     const std::optional<Tensor> gradient = parameters_[i].grad();
-    if (!gradient) continue;
-    updates_[i]++;
-    parameters_[i].assign_(update(i, detach(parameters_[i]), *gradient));
+    if (gradient) parameters_[i].assign_(update(i, detach(parameters_[i]), *gradient));
   }
-  arguments_.clear();
 }
 
 double Optimizer::step(const Tensor& loss) {
@@ -87,6 +109,7 @@ double Optimizer::step(const Tensor& loss) {
 std::vector<Tensor> Optimizer::tensors() const {
   std::vector<Tensor> all = parameters_;
   for (const auto& kind : states_) all.insert(all.end(), kind.begin(), kind.end());
+  for (const Group& g : groups_) all.push_back(g.updates);
   return all;
 }
 
@@ -107,12 +130,14 @@ Tensor SGD::update(size_t i, const Tensor& parameter, const Tensor& gradient) {
   if (options_.momentum != 0) {
     // The velocity is zero before the first update, in which the gradient enters whole.
     Tensor& velocity = state(0, i);
-    const double share = updates(i) == 1 ? 1 : 1 - options_.dampening;
+    const auto share = [&] {
+      return where(eq(updates(i), 1.0), scalar(1), scalar(1 - options_.dampening));
+    };
     velocity.assign_(velocity * options_.momentum +
-                     (options_.dampening == 0 ? g : g * argument(kShare, i, share)));
+                     (options_.dampening == 0 ? g : g * as_argument(share(), i)));
     g = options_.nesterov ? g + velocity * options_.momentum : velocity;
   }
-  return parameter - g * argument(kRate, i, learning_rate());
+  return parameter - g * as_argument(rate(), i);
 }
 
 Adam::Adam(std::vector<Tensor> parameters, double learning_rate, AdamOptions options)
@@ -130,11 +155,10 @@ Tensor Adam::update(size_t i, const Tensor& parameter, const Tensor& gradient) {
   Tensor &m = state(0, i), &v = state(1, i);
   m.assign_(m + (g - m) * (1 - options_.beta1));
   v.assign_(v * options_.beta2 + g * g * (1 - options_.beta2));
-  const auto t = static_cast<double>(updates(i));
-  const double correction1 = 1 - std::pow(options_.beta1, t);
-  const double correction2 = 1 - std::pow(options_.beta2, t);
-  const Tensor step_size = argument(kStepSize, i, learning_rate() / correction1);
-  const Tensor root_correction = argument(kRootCorrection, i, std::sqrt(correction2));
+  const Tensor correction1 = 1.0 - pow(options_.beta1, updates(i));
+  const Tensor correction2 = 1.0 - pow(options_.beta2, updates(i));
+  const Tensor step_size = as_argument(rate() / correction1, i);
+  const Tensor root_correction = as_argument(sqrt(correction2), i);
   return decayed_parameter(i, parameter) -
          step_size * (m / (sqrt(v) / root_correction + options_.eps));
 }
@@ -155,7 +179,7 @@ Tensor AdamW::decayed_gradient(const Tensor&, const Tensor& gradient) {
 }
 
 Tensor AdamW::decayed_parameter(size_t i, const Tensor& parameter) {
-  return parameter * argument(kShrink, i, 1 - learning_rate() * options_.weight_decay);
+  return parameter * as_argument(1.0 - rate() * options_.weight_decay, i);
 }
 
 }  // namespace lazuli::nn

@@ -1,7 +1,7 @@
-// Optimizers, with PyTorch's formulas and defaults. Learning rates and what depends on the step
-// count are arrays of one element, so a step never compiles anew. Everything is lazy: step()
-// rebinds the parameters to their new values, and one realize computes loss, gradients and updates
-// together.
+// Optimizers, with PyTorch's formulas and defaults. The learning rate and the count of steps are
+// arrays of one element, so a step never compiles anew and may be captured. Everything is lazy:
+// step() rebinds the parameters to their new values, and one realize computes loss, gradients and
+// updates together.
 #pragma once
 
 #include <cstdint>
@@ -25,15 +25,15 @@ class Optimizer {
   void step();
   /// backward(), step(), zero_grad() and one realize of the loss and tensors(). Returns the loss.
   double step(const Tensor& loss);
-  /// The parameters and the state of the optimizer: what step() changes, for a realize of one's
-  /// own.
+  /// The parameters and the state of the optimizer, its counts of steps included: what step()
+  /// changes, for a realize of one's own.
   std::vector<Tensor> tensors() const;
 
   double learning_rate() const { return learning_rate_; }
   /// Of the steps that follow. UserError for a negative or undefined one.
   void set_learning_rate(double rate);
-  /// Calls of step() so far.
-  int64_t steps() const { return steps_; }
+  /// How often the parameter that was updated most has been; realises.
+  int64_t steps() const;
 
  protected:
   /// The new value of parameter i.
@@ -41,25 +41,26 @@ class Optimizer {
   /// Arrays of the shape and dtype of each parameter, zeros at first: `kinds` of them a parameter.
   void make_state(size_t kinds);
   Tensor& state(size_t kind, size_t i) { return states_[kind][i]; }
-  /// How often parameter i has been updated, the update that is being made included.
-  int64_t updates(size_t i) const { return updates_[i]; }
-  /// `value`, which differs between steps, as an array of one element for parameter i. Parameters
-  /// of one dtype that have been updated equally often share the array of a kind.
-  Tensor argument(int kind, size_t i, double value);
+  /// How often parameter i has been updated, the update that is being made included; and the
+  /// learning rate. F64 scalars: what is computed of them enters an update by as_argument().
+  Tensor updates(size_t i) const;
+  const Tensor& rate() const { return rate_; }
+  /// `scalar`, which is computed once a step, as an operand of parameter i.
+  Tensor as_argument(const Tensor& scalar, size_t i) const;
 
  private:
+  // Parameters that have been updated equally often: all of them, unless some lack gradients.
+  struct Group {
+    std::vector<size_t> members;
+    Tensor updates;
+  };
+  void count_updates();
+
   std::vector<Tensor> parameters_;
   std::vector<std::vector<Tensor>> states_;
-  std::vector<int64_t> updates_;
-  struct Argument {
-    int kind;
-    DType dtype;
-    int64_t updates;
-    Tensor value;
-  };
-  std::vector<Argument> arguments_;  // of the step that is being made: a handful
+  std::vector<Group> groups_;
+  Tensor rate_;
   double learning_rate_ = 0;
-  int64_t steps_ = 0;
 };
 
 struct SGDOptions {
