@@ -68,20 +68,44 @@ void ScheduleWriter::vectorize(Stage* s, const std::vector<NodeRef>& outer,
     if (a.get() == v.get()) continue;
     (keeps_in_all(*s, a) ? kept : reduced).push_back(a);
   }
-  const std::string around = loops(*s, outer) + loops(*s, kept), inside = loops(*s, reduced);
-  constexpr int64_t kWrittenOut = 20;  // operations
-  const Split sp = split_vectors(*s, v, unroll);
   const bool kept_vector = keeps_in_all(*s, v);
+  const auto stride = [&](const NodeRef& a) {
+    return strides_along(kernel_, s->values[0].expr, a).largest;
+  };
+  // In the order of memory, so that windows are innermost; one of a few elements is written out.
+  constexpr int64_t kWrittenOut = 20;  // operations
+  auto window = reduced.end();
+  if (kept_vector) {
+    std::stable_sort(reduced.begin(), reduced.end(),
+                     [&](const NodeRef& x, const NodeRef& y) { return stride(x) > stride(y); });
+    int64_t operations = cost + 1;
+    while (window != reduced.begin() && operations * extent(window[-1]) <= kWrittenOut) {
+      operations *= extent(*--window);
+    }
+  }
+  // Windows of neighbouring rows overlap: a few rows at a time read the same, and hide how long an
+  // addition takes.
+  constexpr int64_t kSums = 8;
+  const int64_t rows = kSums / (unroll * static_cast<int64_t>(s->values.size()));
+  std::string few_rows, around = loops(*s, outer) + loops(*s, kept);
+  const auto slides = [&](const NodeRef& a) { return stride(a) == stride(kept.back()); };
+  if (kept_vector && rows > 1 && !kept.empty() && extent(kept.back()) >= 2 * rows &&
+      std::any_of(reduced.begin(), reduced.end(), slides)) {
+    few_rows = " " + loop(*s, kept.back());
+    step("split {0}{1}{1}.o{1} {2}", s->name, few_rows, rows);
+    around += ".o";
+    std::stable_partition(window, reduced.end(), [&](const NodeRef& a) { return !slides(a); });
+  }
+  const std::string written_out = loops(*s, {window, reduced.end()});
+  const std::string inside = loops(*s, reduced);
+  const Split sp = split_vectors(*s, v, unroll);
   // Along a kept axis the accumulators of one block of vectors stay in registers for the whole
   // reduction.
-  const std::string order =
-      kept_vector ? fmt::format(" {}{}{}", sp.blocks, inside, sp.inner()) : inside + sp.all();
-  // A window of a few elements is written out.
-  int64_t window = 1;
-  for (const NodeRef& a : reduced) window *= extent(a);
-  const bool written_out = kept_vector && !reduced.empty() && window * (cost + 1) <= kWrittenOut;
-  step("order {}{}{}; {} {}{} {}; vector {} {}", s->name, around, order,
-       kept_vector ? "unroll" : "ilp", s->name, written_out ? inside : "", sp.unrolled, s->name,
+  const std::string order = kept_vector
+                                ? fmt::format(" {}{}{}{}", sp.blocks, inside, few_rows, sp.inner())
+                                : inside + sp.all();
+  step("order {}{}{}; {} {}{}{} {}; vector {} {}", s->name, around, order,
+       kept_vector ? "unroll" : "ilp", s->name, written_out, few_rows, sp.unrolled, s->name,
        sp.lane);
 }
 
@@ -181,7 +205,8 @@ std::vector<Chosen> schedule_by_rules(Kernel& kernel, const Target& target, cons
   std::set<const Stage*> panels;
   for (size_t i = 0; i < groups.size(); i++) {
     if (!refused.count({i, "contraction"})) groups[i].panel = panel_stage(w, groups[i]);
-    panels.insert(groups[i].panel);
+    if (!groups[i].panel) find_image(w, groups[i]);
+    panels.insert({groups[i].panel, groups[i].image});
   }
   for (size_t i = 0; i < groups.size(); i++) {
     StageGroup& g = groups[i];

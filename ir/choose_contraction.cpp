@@ -93,9 +93,7 @@ Stage* panel_stage(const ScheduleWriter& w, const StageGroup& g) {
   const NodeRef& b = s->values[0].expr->src[static_cast<size_t>(c.b)];
   if (b->op != Op::Read) return nullptr;
   const auto [p, v] = w.kernel().find_value(static_cast<int>(b->integer()));
-  if (p->values.size() > 1 || v->slot >= 0 || v->reduces() || v->dims.empty() ||
-      !p->limit.empty() || !values_read(*p).empty() || readers_of(w.kernel(), *p).size() != 1)
-    return nullptr;
+  if (!is_private_copy(w.kernel(), *p)) return nullptr;
   const Tile tile = tile_of(w, *s, c, extent(c.r));
   if (rows_go_outside(w, *s, c, tile)) return nullptr;
   // What one panel reads of it.

@@ -184,6 +184,12 @@ std::vector<Stage*> readers_of(const Kernel& kernel, const Stage& s) {
   return r;
 }
 
+bool is_private_copy(const Kernel& kernel, const Stage& s) {
+  const Value& v = s.values[0];
+  return s.values.size() == 1 && v.slot < 0 && !v.reduces() && !v.dims.empty() && s.limit.empty() &&
+         values_read(s).empty() && readers_of(kernel, s).size() == 1;
+}
+
 int expression_cost(const Stage& s) {
   std::set<const Node*> seen;
   int cost = 0;

@@ -18,6 +18,8 @@ struct StageGroup {
   std::vector<NodeRef>
       grid;  // axes of the root that every member keeps and is read at; in the root's order
   Stage* panel = nullptr;  // a stage of another group that is computed inside this one's tiles
+  Stage* image = nullptr;  // or inside its loop over axis image_at, and then read again and again
+  NodeRef image_at;
   Stage* root() const { return members.back(); }
   bool has(const Stage* s) const;
 };
@@ -34,6 +36,8 @@ bool reduces(const Stage& s);
 bool keeps_in_all(const Stage& s, const Node* axis);
 /// Stages that read a value of `s`.
 std::vector<Stage*> readers_of(const Kernel& kernel, const Stage& s);
+/// One value, made of arrays alone, that one other stage reads.
+bool is_private_copy(const Kernel& kernel, const Stage& s);
 /// Nodes of the stage's expressions that cost something, polynomials and divisions for more.
 int expression_cost(const Stage& s);
 

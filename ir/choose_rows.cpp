@@ -230,6 +230,51 @@ bool schedule_pointwise(ScheduleWriter& w, StageGroup& g) {
   return true;
 }
 
+void find_image(const ScheduleWriter& w, StageGroup& g) {
+  const Reads reads(w.kernel());
+  for (const Stage* m : g.members) {
+    if (contraction_of(*m, {}).is) return;
+  }
+  for (const Stage* m : g.members) {
+    if (!reduces(*m)) continue;
+    for (const Reads::Read& r : reads.of(m)) {
+      const auto [p, v] = w.kernel().find_value(r.value);
+      if (g.has(p) || !is_private_copy(w.kernel(), *p)) continue;
+      std::vector<bool> fixed(v->dims.size(), false);
+      NodeRef at;
+      for (const NodeRef& a : g.root()->axes) {
+        size_t place = v->dims.size(), count = 0;
+        for (size_t d = 0; d < v->dims.size(); d++) {
+          if (r.index[d].get() == a.get()) place = d;
+          count += uses(r.index[d], a);
+        }
+        const bool in_grid = std::any_of(g.grid.begin(), g.grid.end(),
+                                         [&](const NodeRef& x) { return x.get() == a.get(); });
+        if (!in_grid || count != 1 || place == v->dims.size()) break;
+        fixed[place] = true;
+        at = a;
+      }
+      int64_t bytes = size_of(v->expr->dtype);
+      for (size_t d = 0; d < v->dims.size(); d++) bytes *= fixed[d] ? 1 : extent(v->dims[d]);
+      if (!at || bytes > w.target().l2 / 2) continue;
+      g.image = p;
+      g.image_at = at;
+      return;
+    }
+  }
+}
+
+namespace {
+
+// Computes the image of a group in the loop that find_image found.
+void place_image(ScheduleWriter& w, const StageGroup& g) {
+  if (!g.image) return;
+  w.vectorize(g.image, {}, g.image->axes);
+  w.step("at {} {} {}", g.image->name, g.root()->name, w.loop(*g.root(), g.image_at));
+}
+
+}  // namespace
+
 // Sums over outer axes: vectors along a kept axis. Where the sum is long, a block of columns is
 // walked row by row in the order of memory, eight rows a visit, with the partial sums in the output
 // itself, which stays in L1.
@@ -254,6 +299,7 @@ bool schedule_columns(ScheduleWriter& w, StageGroup& g) {
   const bool memory = length >= kLong && extent(v) >= 256 && extent(reduced.back()) >= kRows;
   if (!memory) {
     w.vectorize(s, {}, s->axes);
+    place_image(w, g);
     w.parallel(s);
     return true;
   }
@@ -272,6 +318,7 @@ bool schedule_columns(ScheduleWriter& w, StageGroup& g) {
       "order {0}{1} {2}.b{3} {4}.o {2}.o {4}.i {2}.u {2}.v; unroll {0} {4}.i {2}.u; vector {0} "
       "{2}.v",
       s->name, around, n, rows, r);
+  place_image(w, g);
   w.parallel(s);
   return true;
 }
@@ -354,6 +401,7 @@ bool schedule_rows(ScheduleWriter& w, StageGroup& g) {
   Stage* root = g.root();
   if (g.members.size() == 1) {
     w.vectorize(root, {}, root->axes);
+    place_image(w, g);
     w.parallel(root);
     return true;
   }
@@ -392,6 +440,7 @@ bool schedule_rows(ScheduleWriter& w, StageGroup& g) {
       }
     }
   }
+  place_image(w, g);
   w.parallel(root);
   if (!in_output) stream_outputs(w, root);
   return true;

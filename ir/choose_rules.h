@@ -81,6 +81,9 @@ bool schedule_contraction(ScheduleWriter& w, StageGroup& g);
 /// that only this group reads and that costs little next to its use, such as a padded image. Or
 /// null.
 Stage* panel_stage(const ScheduleWriter& w, const StageGroup& g);
+/// Finds g.image: a stage that one sum of the group slides over, and that is small enough to stay
+/// in L2 at one index of some leading axes of the root.
+void find_image(const ScheduleWriter& w, StageGroup& g);
 bool schedule_row_blocks(ScheduleWriter& w, StageGroup& g);
 bool schedule_columns(ScheduleWriter& w, StageGroup& g);
 bool schedule_pointwise(ScheduleWriter& w, StageGroup& g);

@@ -108,11 +108,21 @@ SmallVector<bool, 8> varying_axes(const Node& x) {
   return v;
 }
 
-bool is_contraction(const Node& n) {
-  if (n.op != Op::ReduceAdd) return false;
+namespace {
+
+// The product that n sums; null if it does not.
+const Node* summed_product(const Node& n) {
+  if (n.op != Op::ReduceAdd) return nullptr;
   const Node* product = n.src[0];
   if (product->op == Op::Cast) product = product->src[0];
-  if (product->op != Op::Mul || product->realised()) return false;
+  return product->op == Op::Mul && !product->realised() ? product : nullptr;
+}
+
+}  // namespace
+
+bool is_contraction(const Node& n) {
+  const Node* product = summed_product(n);
+  if (!product) return false;
   const auto a = varying_axes(*product->src[0]), b = varying_axes(*product->src[1]);
   bool only_a = false, only_b = false;
   for (size_t i = 0; i < a.size(); i++) {
@@ -121,6 +131,20 @@ bool is_contraction(const Node& n) {
     only_b |= b[i] && !a[i];
   }
   return only_a && only_b;
+}
+
+bool slides_over_padding(const Node& n) {
+  const Node* product = summed_product(n);
+  if (!product) return false;
+  constexpr int64_t kTimes = 2;  // an element is read
+  for (const NodeRef& factor : product->src) {
+    bool windows = false;
+    for (const Node* m : moves_above(*factor)) {
+      windows |= m->op == Op::Window;
+      if (windows && m->op == Op::Pad && m->numel() * kTimes <= product->numel()) return true;
+    }
+  }
+  return false;
 }
 
 namespace {

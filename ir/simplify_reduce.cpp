@@ -242,7 +242,12 @@ NodeRef sum_of_moved_product(const NodeRef& n, Simplifier& s) {
   if (!is_outer_product(product) || chain.size() > 16) return {};
   NodeRef a = product->src[0], b = product->src[1];
   for (size_t c = chain.size(); c-- > 0;) {
-    if (chain[c]->op == Op::Unwindow || chain[c]->op == Op::Window) return {};
+    if (chain[c]->op == Op::Window) return {};
+    if (chain[c]->op == Op::Unwindow) {
+      const bool spread = chain[c]->ints()[2] > 1;
+      if (spread || !unwindow_factors(chain[c], a, b, 0, s)) return {};
+      continue;
+    }
     a = s(move_like(chain[c], a));
     b = s(move_like(chain[c], b));
   }

@@ -368,8 +368,8 @@ class KernelBuilder {
     return zero_outside(element(p_.sources(n)[0], inner), inner.valid, at.valid, node(n).dtype);
   }
 
-  // A padded operand of a contraction is a value of its own, so that the inner loops need no
-  // condition.
+  // A padded operand that is read again and again is a value of its own, so that the inner loops
+  // need no condition.
   NodeRef padded(int n, const Access& at) {
     Made& made = own_[n];
     if (made.value < 0) {
@@ -411,7 +411,7 @@ class KernelBuilder {
     const Node& v = node(n);
     const KernelAxes::Space s = axes_.space(v, made.space);
     if (!is_reduce(v.op)) return place(n, apply(n, same({s.index, {}})), s.kept, {}, is_stored(n));
-    tiles_ = is_contraction(v);
+    tiles_ = is_contraction(v) || slides_over_padding(v);
     NodeRef e = summand(n, s);
     tiles_ = false;
     place_reduction(n, std::move(e), s.kept, s.reduced);

@@ -150,6 +150,39 @@ TEST_SUITE("ir") {
     CHECK(says(reasons({grad(loss, w)}), "rule dot products"));
   }
 
+  TEST_CASE("sums over windows of a padded image keep that in cache, a few rows at a time") {
+    const auto array = [](Shape shape) { return contiguous(randn(shape)); };
+    const auto schedule = [&](const Tensor& root, Target target = named_target("x86-64-v3")) {
+      const NodeRef roots[] = {root.node()};
+      const Plan plan = make_plan(roots, target);
+      Kernel k = clone(*plan.steps.back().kernel);
+      choose_schedule(k, target);
+      CHECK(reasons(k).find("given up") == std::string::npos);
+      CHECK(test::difference(k, target) == "");
+      return k.schedule;
+    };
+    const auto holds = [](const std::string& text, const char* step) {
+      return text.find(step) != std::string::npos;
+    };
+    const Tensor x = array({2, 5, 13, 35}), w = array({5, 1, 3, 3}), b = array({5, 1, 1});
+    const Tensor y = conv2d(x, w, std::nullopt, 1, 1, 1, 5);
+    const std::string by_channel = schedule(y);
+    CHECK(holds(by_channel, "order sum i j k.o l.o n m k l.u l.v\nunroll sum n m k l.u\n"));
+    CHECK(holds(by_channel, "at pad sum j\n"));
+    // So is what follows, and the gradient, which is one sum as well.
+    CHECK(holds(schedule(relu(y + b)), "at pad where j\n"));
+    CHECK(holds(schedule(grad(sum(y * array({2, 5, 13, 35})), x)), "at pad sum j\n"));
+    // All channels of an image are one window; the rest is a loop.
+    const Tensor one = conv2d(x, array({1, 5, 3, 3}), std::nullopt, 1, 1);
+    CHECK(holds(schedule(one), "order sum i j.o k.o l n m j k.u k.v\nunroll sum n m j k.u\n"));
+    // An image that is alone, or too large for the cache, is a phase.
+    CHECK(holds(schedule(conv2d(array({1, 1, 13, 35}), array({1, 1, 3, 3}), std::nullopt, 1, 1)),
+                "scope pad shared\n"));
+    Target small = named_target("x86-64-v3");
+    small.l2 = 2 << 10;
+    CHECK(holds(schedule(y, small), "scope pad shared\n"));
+  }
+
   TEST_CASE("a weight's gradient lies as its update is stored") {
     const auto array = [](Shape shape) { return contiguous(randn(shape)); };
     const Tensor x = array({32, 48}), w = array({48, 64}), b = array({64});
