@@ -31,6 +31,45 @@ NodeRef tile_axis(const std::vector<NodeRef>& axes) {
   return best;
 }
 
+// The largest multiple of `unit` that divides n and is at most `most`; 0 if there is none.
+int64_t largest_divisor(int64_t n, int64_t most, int64_t unit) {
+  for (int64_t d = std::min(n, most) / unit * unit; d > 0; d -= unit) {
+    if (n % d == 0) return d;
+  }
+  return 0;
+}
+
+// Where the operands of a tile of `mr` rows are too large for L2, the outermost summed axis goes
+// outside of blocks of rows, and of what the other operand has for them: those then stay in L2, and
+// their partial sums in the output. Returns the loops outside, with a space before each.
+std::string split_for_l2(ScheduleWriter& w, Stage* s, const NodeRef& rows, int64_t mr,
+                         std::vector<NodeRef> others, std::vector<NodeRef>* summed) {
+  constexpr int64_t kBlocks = 8;       // to share out
+  constexpr int64_t kFewVectors = 64;  // of a sum, next to which it costs much to end one
+  if (summed->size() < 2 || others.empty()) return "";
+  const NodeRef other =
+      *std::max_element(others.begin(), others.end(),
+                        [](const NodeRef& a, const NodeRef& b) { return extent(a) < extent(b); });
+  const NodeRef outermost = summed->front();
+  int64_t elements = 1;
+  for (const NodeRef& a : contraction_of(*s, {}).reduced) elements *= extent(a);
+  elements /= extent(outermost);
+  const int64_t bytes = elements * size_of(s->values[0].expr->dtype);
+  const bool large = (extent(rows) + extent(other)) * bytes * extent(outermost) > w.target().l2;
+  if (!large || elements < kFewVectors * w.lanes()) return "";
+  for (int64_t most = w.target().l2 / 2 / bytes; most > 0; most /= 2) {
+    const int64_t r = largest_divisor(extent(rows), most, mr),
+                  c = largest_divisor(extent(other), most, 1);
+    if (r == 0) return "";
+    if (extent(rows) / r * (extent(other) / c) < kBlocks) continue;
+    const std::string i = w.loop(*s, rows), j = w.loop(*s, other);
+    w.step("split {0} {1} {1}.b {1} {2}; split {0} {3} {3}.b {3} {4}", s->name, i, r, j, c);
+    summed->erase(summed->begin());
+    return fmt::format(" {}.b {}.b{}", i, j, w.loops(*s, {outermost}));
+  }
+  return "";
+}
+
 }  // namespace
 
 // A contraction whose kept axes are too short for vectors, or scattered in both factors, while both
@@ -62,15 +101,23 @@ bool schedule_dot(ScheduleWriter& w, StageGroup& g) {
   }
   std::vector<NodeRef> summed(c.reduced.begin(), c.reduced.end() - 1);
   const std::string r = w.loop(*s, rows), q = w.loop(*s, columns), l = w.loop(*s, lane);
+  std::vector<NodeRef> others = axes_of_one(v, f1, f0);
+  std::erase_if(others, [&](const NodeRef& a) { return a.get() == columns.get(); });
+  const std::string blocks = split_for_l2(w, s, rows, mr, std::move(others), &summed);
   const std::string around = w.loops(*s, kept), inside = w.loops(*s, summed);
   w.step(
       "split {0} {1} {1}.o {1}.i {2}; split {0} {3} {3}.o {3}.i {4}; split {0} {5} {5}.o {5}.v {6}",
       s->name, r, mr, q, mc, l, w.lanes());
+  // A row of few vectors is written out: a loop so short costs more to leave than to run.
+  constexpr int64_t kFewVectors = 8;
+  if (extent(lane) % w.lanes() == 0 && extent(lane) <= kFewVectors * w.lanes()) {
+    w.step("unroll {} {}.o", s->name, l);
+  }
   // The operand that few loops depend on stays in cache while the others turn.
   w.step(
-      "order {0} {1}.o {2}.o{3}{4} {5}.o {1}.i {2}.i {5}.v; unroll {0} {1}.i {2}.i; vector {0} "
+      "order {0}{6} {1}.o {2}.o{3}{4} {5}.o {1}.i {2}.i {5}.v; unroll {0} {1}.i {2}.i; vector {0} "
       "{5}.v",
-      s->name, r, q, around, inside, l);
+      s->name, r, q, around, inside, l, blocks);
   w.parallel(s);
   w.reason(fmt::format("{}: dot products of {} by {} rows, lanes along the summed axis {}", s->name,
                        mr, mc, l));

@@ -150,6 +150,33 @@ TEST_SUITE("ir") {
     CHECK(says(reasons({grad(loss, w)}), "rule dot products"));
   }
 
+  TEST_CASE("a gradient by weights sums image after image for blocks that stay in L2") {
+    const auto array = [](Shape shape) { return contiguous(randn(shape)); };
+    const auto schedule = [&](int64_t width, int64_t l2) {
+      const Tensor x = array({3, 8, 18, width + 2}), w = array({16, 8, 3, 3});
+      const Tensor dw = grad(sum(conv2d(x, w) * array({3, 16, 16, width})), w);
+      Target target = named_target("x86-64-v3");
+      target.l2 = l2;
+      const NodeRef roots[] = {dw.node()};
+      const Plan plan = make_plan(roots, target);
+      Kernel k = clone(*plan.steps.back().kernel);
+      choose_schedule(k, target);
+      CHECK(reasons(k).find("given up") == std::string::npos);
+      CHECK(test::difference(k, target) == "");
+      return k.schedule;
+    };
+    const auto holds = [](const std::string& text, const char* step) {
+      return text.find(step) != std::string::npos;
+    };
+    // Rows of whole vectors are written out.
+    const std::string blocks = schedule(32, 24 << 10), ragged = schedule(35, 24 << 10);
+    CHECK(holds(blocks, "order sum j.b m.b i j.o n.o m o k l.o j.i n.i l.v\n"));
+    CHECK(holds(blocks, "unroll sum l.o\n"));
+    CHECK(holds(ragged, "order sum j.b m.b i j.o n.o m o k l.o j.i n.i l.v\n"));
+    CHECK(!holds(ragged, "unroll sum l.o\n"));
+    CHECK(holds(schedule(32, 512 << 10), "order sum j.o n.o m o i k l.o j.i n.i l.v\n"));
+  }
+
   TEST_CASE("sums over windows of a padded image keep that in cache, a few rows at a time") {
     const auto array = [](Shape shape) { return contiguous(randn(shape)); };
     const auto schedule = [&](const Tensor& root, Target target = named_target("x86-64-v3")) {
