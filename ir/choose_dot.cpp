@@ -108,9 +108,11 @@ bool schedule_dot(ScheduleWriter& w, StageGroup& g) {
   w.step(
       "split {0} {1} {1}.o {1}.i {2}; split {0} {3} {3}.o {3}.i {4}; split {0} {5} {5}.o {5}.v {6}",
       s->name, r, mr, q, mc, l, w.lanes());
-  // A row of few vectors is written out: a loop so short costs more to leave than to run.
+  // One of many rows of few vectors is written out: a loop so short costs more to leave than to
+  // run.
   constexpr int64_t kFewVectors = 8;
-  if (extent(lane) % w.lanes() == 0 && extent(lane) <= kFewVectors * w.lanes()) {
+  const bool few = extent(lane) % w.lanes() == 0 && extent(lane) <= kFewVectors * w.lanes();
+  if (few && !summed.empty()) {
     w.step("unroll {} {}.o", s->name, l);
   }
   // The operand that few loops depend on stays in cache while the others turn.
