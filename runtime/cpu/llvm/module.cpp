@@ -12,11 +12,13 @@
 #include <cstdlib>
 #include <cstring>
 #include <exception>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <stdexcept>
 #include <string>
 #include <type_traits>
+#include <utility>
 #include <vector>
 
 #include "runtime/cpu/llvm/api.h"
@@ -142,25 +144,35 @@ Machine make_machine(const TargetNames& names) {
 struct CachedMachine {
   TargetNames names;
   Machine machine;
+  std::map<std::pair<Recipe, Output>, std::unique_ptr<Pipeline>> pipelines = {};
 };
 std::vector<CachedMachine>& machines() {
   thread_local std::vector<CachedMachine> list;
   return list;
 }
 
-LLVMTargetMachineRef machine_for(const TargetNames& names) {
-  for (const CachedMachine& row : machines()) {
-    if (row.names == names) return row.machine.get();
+CachedMachine& machine_for(const TargetNames& names) {
+  for (CachedMachine& row : machines()) {
+    if (row.names == names) return row;
   }
   Machine machine = make_machine(names);
   machines().push_back({names, std::move(machine)});
-  return machines().back().machine.get();
+  return machines().back();
 }
 
-void leak_machine(LLVMTargetMachineRef machine) {
-  std::erase_if(machines(), [&](CachedMachine& row) {
-    return row.machine.get() == machine && row.machine.release() != nullptr;
-  });
+Pipeline& pipeline_for(CachedMachine& machine, Recipe recipe, Output output) {
+  std::unique_ptr<Pipeline>& pipeline = machine.pipelines[{recipe, output}];
+  if (!pipeline) {
+    pipeline = std::make_unique<Pipeline>(machine.machine.get(), recipe == Recipe::kFast,
+                                          output == Output::kAssembly);
+  }
+  return *pipeline;
+}
+
+void leak_machine(CachedMachine& machine) {
+  (void)machine.machine.release();
+  for (auto& [_, pipeline] : machine.pipelines) (void)pipeline.release();
+  std::erase_if(machines(), [](const CachedMachine& row) { return row.machine == nullptr; });
 }
 
 // Errors that LLVM reports through the context (it would print them and exit).
@@ -194,7 +206,7 @@ void verify(LLVMModuleRef module) {
 std::string compile(const Request& request) {
   start_llvm();
   const TargetNames names = resolve(request.triple, request.cpu, request.features);
-  LLVMTargetMachineRef machine = machine_for(names);
+  CachedMachine& machine = machine_for(names);
   std::string out;
   std::string errors;
   Context context(LLVMContextCreate());
@@ -205,9 +217,7 @@ std::string compile(const Request& request) {
     LLVMSetTarget(module.get(), names.triple.c_str());
     if (request.verify) verify(module.get());
     if (request.output != Output::kNothing) {
-      const std::string problem = emit(machine, module.get(), request.recipe == Recipe::kFast,
-                                       request.output == Output::kAssembly, out);
-      if (!problem.empty()) throw Failure(Status::kFailed, problem);
+      out = pipeline_for(machine, request.recipe, request.output).run(module.get());
     }
   } catch (const Fatal&) {
     leak_machine(machine);
@@ -257,7 +267,7 @@ void cpus(const char* triple, Reply* reply) {
     start_llvm();
     const TargetNames names = resolve(triple, "generic", "");
     std::string text;
-    for (const std::string& name : cpu_names(machine_for(names))) text += name + "\n";
+    for (const std::string& name : cpu_names(machine_for(names).machine.get())) text += name + "\n";
     return text;
   });
 }

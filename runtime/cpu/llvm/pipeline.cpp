@@ -14,7 +14,7 @@
 #include <llvm/Support/raw_ostream.h>
 #include <llvm/Target/TargetMachine.h>
 
-#include <memory>
+#include <stdexcept>
 
 namespace llvm {
 // Not in an installed header, but a global symbol of the X86 library.
@@ -50,6 +50,8 @@ constexpr const char* kAfterAllocation[] = {
     "break-false-deps",
 };
 
+constexpr const char* kNoFile = "the target cannot write this kind of file";
+
 // Collects the names that LLVM does not have, so that a change of LLVM's version shows as a text
 // and not as bad code.
 class PassList {
@@ -79,8 +81,8 @@ class PassList {
   std::string missing_;
 };
 
-std::string add_fast(llvm::LLVMTargetMachine& machine, llvm::legacy::PassManager& passes,
-                     llvm::raw_pwrite_stream& stream, llvm::CodeGenFileType type) {
+void add_fast(llvm::LLVMTargetMachine& machine, llvm::legacy::PassManager& passes,
+              llvm::raw_pwrite_stream& stream, llvm::CodeGenFileType type) {
   llvm::TargetPassConfig* config = machine.createPassConfig(passes);
   config->setDisableVerify(true);
   passes.add(config);
@@ -91,19 +93,18 @@ std::string add_fast(llvm::LLVMTargetMachine& machine, llvm::legacy::PassManager
 
   PassList list(passes);
   list.add(kBeforeSelection);
-  if (config->addInstSelector()) return "the target has no instruction selector";
+  if (config->addInstSelector()) throw std::runtime_error(kNoFile);
   list.add(kBeforeAllocation);
   list.add(llvm::createGreedyRegisterAllocator());
   list.add(kAfterAllocation);
   list.add(llvm::createX86IssueVZeroUpperPass());
   list.add({"unpack-mi-bundles"});
-  if (!list.missing().empty()) return "LLVM has no pass " + list.missing();
+  if (!list.missing().empty()) throw std::runtime_error("LLVM has no pass " + list.missing());
   config->setInitialized();
   if (machine.addAsmPrinter(passes, stream, nullptr, type, module_info->getMMI().getContext())) {
-    return "the target cannot write this kind of file";
+    throw std::runtime_error(kNoFile);
   }
   passes.add(llvm::createFreeMachineFunctionPass());
-  return "";
 }
 
 }  // namespace
@@ -118,33 +119,33 @@ void register_passes() {
   llvm::initializeScalarizeMaskedMemIntrinLegacyPassPass(registry);
 }
 
-std::string emit(LLVMTargetMachineRef machine, LLVMModuleRef module, bool fast, bool assembly,
-                 std::string& out) {
+struct Pipeline::State {
+  const llvm::DataLayout layout;
+  llvm::SmallString<0> buffer = {};
+  llvm::raw_svector_ostream stream{buffer};
+  llvm::legacy::PassManager passes = {};
+};
+
+Pipeline::Pipeline(LLVMTargetMachineRef machine, bool fast, bool assembly) {
   auto* target = static_cast<llvm::LLVMTargetMachine*>(unwrap(machine));
-  llvm::Module& code = *llvm::unwrap(module);
-  code.setDataLayout(target->createDataLayout());
+  state_.reset(new State{.layout = target->createDataLayout()});
   const auto type =
       assembly ? llvm::CodeGenFileType::AssemblyFile : llvm::CodeGenFileType::ObjectFile;
-  llvm::SmallString<0> buffer;
-  llvm::raw_svector_ostream stream(buffer);
-  auto owned_passes = std::make_unique<llvm::legacy::PassManager>();
-  llvm::legacy::PassManager& passes = *owned_passes;
   if (fast && target->getTargetTriple().isX86()) {
-    if (std::string problem = add_fast(*target, passes, stream, type); !problem.empty()) {
-      return problem;
-    }
-  } else if (target->addPassesToEmitFile(passes, stream, nullptr, type, true)) {
-    return "the target cannot write this kind of file";
+    add_fast(*target, state_->passes, state_->stream, type);
+  } else if (target->addPassesToEmitFile(state_->passes, state_->stream, nullptr, type, true)) {
+    throw std::runtime_error(kNoFile);
   }
-  try {
-    passes.run(code);
-  } catch (...) {
-    // Stopped in the middle of a pass: too broken to be destroyed.
-    (void)owned_passes.release();
-    throw;
-  }
-  out.append(buffer.data(), buffer.size());
-  return "";
+}
+
+Pipeline::~Pipeline() = default;
+
+std::string Pipeline::run(LLVMModuleRef module) {
+  llvm::Module& code = *llvm::unwrap(module);
+  code.setDataLayout(state_->layout);
+  state_->buffer.clear();
+  state_->passes.run(code);
+  return std::string(state_->buffer);
 }
 
 std::vector<std::string> cpu_names(LLVMTargetMachineRef machine) {

@@ -5,18 +5,31 @@
 #include <llvm-c/Core.h>
 #include <llvm-c/TargetMachine.h>
 
+#include <memory>
 #include <string>
 #include <vector>
 
 namespace lazuli::llvm_module {
 
-/// Registers the passes that emit() names. Once, before the first emit().
+/// Registers the passes that Pipeline names. Once, before the first Pipeline.
 void register_passes();
 
-/// Runs the short list of passes (`fast`, x86 only) or the standard list over `module` and appends
-/// the object file or the assembly text to `out`. Returns an empty string, or why it could not.
-std::string emit(LLVMTargetMachineRef machine, LLVMModuleRef module, bool fast, bool assembly,
-                 std::string& out);
+/// The passes that make object files, or assembly text, of one module after the other: to set them
+/// up takes as long as to compile 10 instructions.
+class Pipeline {
+ public:
+  /// The short list of passes (`fast`, x86 only) or the standard list. Throws std::runtime_error if
+  /// LLVM lacks a pass.
+  Pipeline(LLVMTargetMachineRef machine, bool fast, bool assembly);
+  ~Pipeline();
+
+  /// The file. If a pass throws, the pipeline is too broken to be used again or destroyed.
+  std::string run(LLVMModuleRef module);
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
+};
 
 /// The CPU names that `machine`'s target knows.
 std::vector<std::string> cpu_names(LLVMTargetMachineRef machine);
