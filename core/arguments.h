@@ -22,7 +22,7 @@ class Dims {
 
   const Ints& list() const { return dims_; }
   bool empty() const { return dims_.empty(); }
-  operator std::span<const int64_t>() const { return dims_; }
+  operator std::span<const int64_t>() const { return {dims_.data(), dims_.size()}; }
 
  private:
   Ints dims_;

@@ -2,9 +2,10 @@
 // <lazuli/lazuli.h> costs.
 #pragma once
 
-#include <memory>
 #include <type_traits>
 #include <utility>
+
+#include "core/ref.h"
 
 namespace lazuli {
 
@@ -18,14 +19,13 @@ class Function<R(Args...)> {
   Function() = default;
   template <typename F>
     requires(!std::is_same_v<F, Function> && std::is_invocable_r_v<R, F&, Args...>)
-  Function(F f) : target_(std::make_shared<Held<F>>(std::move(f))) {}
+  Function(F f) : target_(make_ref<Held<F>>(std::move(f))) {}
 
   R operator()(Args... args) const { return target_->call(std::forward<Args>(args)...); }
   explicit operator bool() const { return target_ != nullptr; }
 
  private:
-  struct Target {
-    virtual ~Target() = default;
+  struct Target : Counted {
     virtual R call(Args... args) = 0;
   };
   template <typename F>
@@ -35,7 +35,7 @@ class Function<R(Args...)> {
     F function;
   };
 
-  std::shared_ptr<Target> target_;
+  Ref<Target> target_;
 };
 
 }  // namespace lazuli

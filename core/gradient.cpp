@@ -1,8 +1,9 @@
-#include "core/gradient.h"
+#include "core/gradient_graph.h"
 
 #include <algorithm>
 
 #include "core/error.h"
+#include "core/graph.h"
 #include "core/topology.h"
 
 namespace lazuli {
@@ -146,7 +147,7 @@ Tensor custom_vjp(const Tensor& value, const std::vector<Tensor>& inputs, VjpFun
   return Tensor(make({.op = Op::CustomVjp,
                       .dtype = value.dtype(),
                       .shape = value.shape(),
-                      .arg = std::shared_ptr<const Attribute>(std::make_shared<VjpAttribute>(std::move(vjp))),
+                      .arg = Ref<const Attribute>(make_ref<VjpAttribute>(std::move(vjp))),
                       .src = std::move(src)}));
 }
 
@@ -176,7 +177,7 @@ void backward(const Tensor& y, const std::optional<Tensor>& gradient) {
   std::vector<Tensor> leaves;
   for (const NodeRef& n : topological(std::span<const NodeRef>(&root, 1))) {
     if (!n->tracked) continue;
-    if (std::shared_ptr<LazyBuffer> leaf = gradient_leaf(n)) leaves.emplace_back(std::move(leaf));
+    if (Ref<LazyBuffer> leaf = gradient_leaf(n)) leaves.emplace_back(std::move(leaf));
   }
   require(!leaves.empty(),
           "backward: no tensor below the result requires a gradient; call requires_grad_() on the inputs first");

@@ -6,6 +6,7 @@
 #include <array>
 #include <optional>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "core/function.h"
@@ -61,30 +62,5 @@ Tensor custom_vjp(const Tensor& value, const std::vector<Tensor>& inputs, VjpFun
 
 /// f(xs), whose interior is not kept for the backward pass but computed there again.
 Tensor checkpoint(const Function<Tensor(const std::vector<Tensor>&)>& f, const std::vector<Tensor>& xs);
-
-// ---- the graph level, used by the functions above
-
-/// The cotangents of `targets`, given those of `outputs`; a null entry: no dependence.
-std::vector<NodeRef> pull_back(std::span<const NodeRef> outputs, std::span<const NodeRef> cotangents,
-                               std::span<const NodeRef> targets);
-
-/// One row: the op, and the cotangents of its sources from its own (null: none). No row: no gradient passes the op.
-using GradientRule = std::vector<NodeRef> (*)(const NodeRef& out, const NodeRef& cotangent);
-/// The row of an op; null if there is none.
-GradientRule gradient_rule(Op op);
-/// Whether an op passes gradients to at least one source.
-bool is_differentiable(Op op);
-
-/// The argument of a CustomVjp node.
-class VjpAttribute : public Attribute {
- public:
-  explicit VjpAttribute(VjpFunction f) : function(std::move(f)) {}
-  std::string text() const override { return "custom"; }
-  VjpFunction function;
-};
-
-/// The graph of `outputs` for a batch: each of `inputs` is replaced by the node with a new leading axis of size `batch`.
-std::vector<NodeRef> batch_graph(std::span<const NodeRef> outputs, std::span<const NodeRef> inputs,
-                                 std::span<const NodeRef> batched, int64_t batch);
 
 }  // namespace lazuli

@@ -4,7 +4,8 @@
 #include <numbers>
 
 #include "core/error.h"
-#include "core/gradient.h"
+#include "core/gradient_graph.h"
+#include "core/graph.h"
 #include "core/ops_elementwise.h"
 
 namespace lazuli {
@@ -206,7 +207,8 @@ Grads scatter_rule(const N& out, const N& cotangent) {
 }
 
 Grads custom_rule(const N& out, const N& g) {
-  const auto attribute = std::dynamic_pointer_cast<const VjpAttribute>(std::get<std::shared_ptr<const Attribute>>(out->arg));
+  const Attribute* any = std::get<Ref<const Attribute>>(out->arg).get();
+  const auto* attribute = dynamic_cast<const VjpAttribute*>(any);
   ensure(attribute != nullptr, "gradient: a CustomVjp node without a function");
   const std::vector<Tensor> given = attribute->function(Tensor(g));
   require(given.size() + 1 == out->src.size(), "custom_vjp: the function returned {} cotangents for {} inputs",

@@ -23,7 +23,7 @@ Ints iota_ints(int64_t n) {
 
 }  // namespace
 
-NodeRef buffer(DType dtype, Shape shape, std::shared_ptr<Storage> storage, bool tracked) {
+NodeRef buffer(DType dtype, Shape shape, Ref<Storage> storage, bool tracked) {
   NodeRef n = make({.op = Op::Buffer,
                     .dtype = dtype,
                     .shape = std::move(shape),
@@ -253,7 +253,7 @@ std::string arg_text(const Node& n) {
       return fmt::format("[{}]", fmt::join(v.begin(), v.end(), ", "));
     }
     std::string operator()(const VarArg& v) const { return v.name; }
-    std::string operator()(const std::shared_ptr<const Attribute>& v) const { return v->text(); }
+    std::string operator()(const Ref<const Attribute>& v) const { return v->text(); }
   };
   return std::visit(Text{n}, n.arg);
 }

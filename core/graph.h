@@ -3,7 +3,6 @@
 // comment gives the meaning of its op, which the reference device evaluates and every other device must reproduce.
 #pragma once
 
-#include <memory>
 #include <span>
 #include <string>
 #include <vector>
@@ -14,7 +13,7 @@ namespace lazuli {
 
 // ---- leaves
 /// An array of its own that holds `storage` (dense, row-major).
-NodeRef buffer(DType dtype, Shape shape, std::shared_ptr<Storage> storage, bool tracked = false);
+NodeRef buffer(DType dtype, Shape shape, Ref<Storage> storage, bool tracked = false);
 /// `value`, converted to `dtype`, at every index of `shape`.
 NodeRef constant(const Scalar& value, DType dtype, Shape shape = {});
 /// I64 of shape (n,): 0, 1, ..., n-1.

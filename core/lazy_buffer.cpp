@@ -35,38 +35,41 @@ std::mutex& mutex_of(const LazyBuffer* buffer) {
   return (*mutexes)[(reinterpret_cast<uintptr_t>(buffer) >> 6) % mutexes->size()];
 }
 
-// Which buffer a gradient leaf belongs to. Entries are taken out when the buffer goes or is rebound.
+// Which buffer a gradient leaf belongs to. Entries do not keep it; they are taken out when it goes or
+// is rebound.
 struct LeafTable {
   std::mutex mutex;
-  NodeMap<std::weak_ptr<LazyBuffer>> leaves;
+  NodeMap<LazyBuffer*> leaves;
 };
 LeafTable& leaf_table() {
   static auto* table = new LeafTable;  // outlives every static tensor
   return *table;
 }
-void forget_leaf(const Node* n) {
-  std::lock_guard lock(leaf_table().mutex);
-  leaf_table().leaves.erase(n);
-}
 
 }  // namespace
 
-std::shared_ptr<LazyBuffer> gradient_leaf(const NodeRef& node) {
+Ref<LazyBuffer> gradient_leaf(const NodeRef& node) {
   std::lock_guard lock(leaf_table().mutex);
   const auto it = leaf_table().leaves.find(node);
-  return it == leaf_table().leaves.end() ? nullptr : it->second.lock();
+  if (it == leaf_table().leaves.end() || !it->second->try_share()) return nullptr;
+  return {it->second, kCounted};
 }
 
 LazyBuffer::~LazyBuffer() {
-  if (requires_grad_) forget_leaf(node_);
+  if (!requires_grad_) return;
+  const std::lock_guard lock(leaf_table().mutex);
+  leaf_table().leaves.erase(node_);
 }
 
 void LazyBuffer::set_requires_grad(bool on) {
   const NodeRef n = node();
+  const std::lock_guard lock(leaf_table().mutex);
   requires_grad_ = on;
-  if (!on) return forget_leaf(n);
-  std::lock_guard lock(leaf_table().mutex);
-  leaf_table().leaves[n] = weak_from_this();
+  if (on) {
+    leaf_table().leaves[n] = this;
+  } else {
+    leaf_table().leaves.erase(n);
+  }
 }
 
 NodeRef LazyBuffer::node() const {
@@ -75,23 +78,22 @@ NodeRef LazyBuffer::node() const {
 }
 
 void LazyBuffer::rebind(NodeRef node) {
+  std::unique_lock leaves_lock(leaf_table().mutex, std::defer_lock);
   if (requires_grad_) {
-    std::lock_guard lock(leaf_table().mutex);
+    leaves_lock.lock();
     leaf_table().leaves.erase(this->node());
-    leaf_table().leaves[node] = weak_from_this();
+    leaf_table().leaves[node] = this;
   }
-  {
-    std::lock_guard lock(mutex_of(this));
-    std::swap(node_, node);
-  }  // the old node, and all that it alone held, is freed outside the lock
-}
+  const std::lock_guard lock(mutex_of(this));
+  std::swap(node_, node);
+}  // the old node, and all that it alone held, is freed outside the locks
 
-std::shared_ptr<LazyBuffer> LazyBuffer::grad() const {
+Ref<LazyBuffer> LazyBuffer::grad() const {
   std::lock_guard lock(mutex_of(this));
   return grad_;
 }
 
-void LazyBuffer::set_grad(std::shared_ptr<LazyBuffer> grad) {
+void LazyBuffer::set_grad(Ref<LazyBuffer> grad) {
   std::lock_guard lock(mutex_of(this));
   std::swap(grad_, grad);
 }
@@ -106,9 +108,9 @@ void realize_nodes(std::span<const NodeRef> nodes) {
 
 void set_storage_maker(StorageMaker maker) { storage_maker = maker; }
 
-std::shared_ptr<Storage> make_storage(size_t bytes) {
+Ref<Storage> make_storage(size_t bytes) {
   if (const StorageMaker m = storage_maker) return m(bytes);
-  return std::make_shared<HeapStorage>(bytes);
+  return make_ref<HeapStorage>(bytes);
 }
 
 }  // namespace lazuli

@@ -2,17 +2,17 @@
 // beside it. Copies of a Tensor share one LazyBuffer, so an in-place operation is seen by all of them.
 #pragma once
 
-#include <memory>
 #include <span>
 
-#include "core/node.h"
+#include "core/node_ref.h"
+#include "core/storage.h"
 
 namespace lazuli {
 
-class LazyBuffer : public std::enable_shared_from_this<LazyBuffer> {
+class LazyBuffer final : public Counted {
  public:
   explicit LazyBuffer(NodeRef node) : node_(std::move(node)) {}
-  ~LazyBuffer();
+  ~LazyBuffer() override;
   LazyBuffer(const LazyBuffer&) = delete;
   LazyBuffer& operator=(const LazyBuffer&) = delete;
 
@@ -24,17 +24,17 @@ class LazyBuffer : public std::enable_shared_from_this<LazyBuffer> {
   bool requires_grad() const { return requires_grad_; }
   /// Registers the present node, and those it is rebound to, as leaves that backward() finds.
   void set_requires_grad(bool on);
-  std::shared_ptr<LazyBuffer> grad() const;
-  void set_grad(std::shared_ptr<LazyBuffer> grad);
+  Ref<LazyBuffer> grad() const;
+  void set_grad(Ref<LazyBuffer> grad);
 
  private:
   NodeRef node_;
-  std::shared_ptr<LazyBuffer> grad_;
+  Ref<LazyBuffer> grad_;
   bool requires_grad_ = false;
 };
 
 /// The buffer that requires a gradient and stands for this very node, if it is alive.
-std::shared_ptr<LazyBuffer> gradient_leaf(const NodeRef& node);
+Ref<LazyBuffer> gradient_leaf(const NodeRef& node);
 
 /// Computes the values of these nodes and attaches their storage. Registered by the runtime, because the graph does not
 /// know how it is run.
@@ -44,8 +44,8 @@ void set_realizer(Realizer realizer);
 void realize_nodes(std::span<const NodeRef> nodes);
 
 /// Storage of `bytes` on the host, 64-byte aligned, from the same registered runtime (or the heap without one).
-using StorageMaker = std::shared_ptr<Storage> (*)(size_t bytes);
+using StorageMaker = Ref<Storage> (*)(size_t bytes);
 void set_storage_maker(StorageMaker maker);
-std::shared_ptr<Storage> make_storage(size_t bytes);
+Ref<Storage> make_storage(size_t bytes);
 
 }  // namespace lazuli

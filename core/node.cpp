@@ -164,15 +164,6 @@ const Arg& own_arg(Arg arg) {
   return std::holds_alternative<std::monostate>(arg) ? no_arg() : *new Arg(std::move(arg));
 }
 
-// Takes a reference unless the count is 0 already (its owner is about to free it).
-bool try_share(const Node* n) {
-  uint32_t c = n->count.load(std::memory_order_relaxed);
-  while (c != 0) {
-    if (n->count.compare_exchange_weak(c, c + 1, std::memory_order_acq_rel)) return true;
-  }
-  return false;
-}
-
 CellPool& node_cells() {
   static auto* pool = new CellPool(sizeof(Node));  // outlives every static Tensor
   return *pool;
@@ -227,19 +218,7 @@ Node::~Node() {
   if (&arg != &no_arg()) delete &arg;
 }
 
-NodeRef::NodeRef(const Node* n) : node_(n) {
-  if (n) n->count.fetch_add(1, std::memory_order_relaxed);
-}
-
-NodeRef::~NodeRef() {
-  if (node_ && node_->count.fetch_sub(1, std::memory_order_acq_rel) == 1) free_node(node_);
-}
-
-NodeRef adopt(const Node* n) {
-  NodeRef r;
-  r.node_ = n;
-  return r;
-}
+void Node::free() const { free_node(this); }
 
 NodeRef make(NodeInit init) {
   ensure(info(init.op).arity < 0 || static_cast<size_t>(info(init.op).arity) == init.src.size(),
@@ -262,7 +241,7 @@ NodeRef make(NodeInit init) {
     if (n == kTomb) {
       if (free_slot == SIZE_MAX) free_slot = *i;
     } else if (s.slots[*i].key == key && equal(*n, init, hash)) {
-      if (try_share(n)) return adopt(n);
+      if (n->try_share()) return {n, kCounted};
       free_slot = *i;  // dying: its slot is taken over
       s.live--;
       break;
@@ -275,7 +254,7 @@ NodeRef make(NodeInit init) {
   const auto* n = new (node_cells().take()) Node(std::move(init), hash);
   s.slots[free_slot] = {key, n};
   s.live++;
-  return adopt(n);
+  return n;
 }
 
 NodeRef with_src(const NodeRef& n, Sources src) {
@@ -309,13 +288,13 @@ std::mutex& storage_mutex(const Node* n) {
 }
 }  // namespace
 
-std::shared_ptr<Storage> Node::storage() const {
+Ref<Storage> Node::storage() const {
   if (!realised()) return nullptr;
   std::lock_guard lock(storage_mutex(this));
   return storage_;
 }
 
-void Node::set_storage(std::shared_ptr<Storage> storage) const {
+void Node::set_storage(Ref<Storage> storage) const {
   std::lock_guard lock(storage_mutex(this));
   storage_ = std::move(storage);
   realised_.store(storage_ != nullptr, std::memory_order_release);

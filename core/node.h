@@ -5,11 +5,11 @@
 #pragma once
 
 #include <atomic>
-#include <memory>
 #include <string>
 #include <utility>
 #include <variant>
 
+#include "core/node_ref.h"
 #include "core/op.h"
 #include "core/scalar.h"
 #include "core/shape.h"
@@ -17,41 +17,14 @@
 
 namespace lazuli {
 
-struct Node;
-
-/// Counted pointer to a node; null only when default-constructed.
-class NodeRef {
- public:
-  NodeRef() = default;
-  NodeRef(const Node* n);  // shares
-  NodeRef(const NodeRef& o) : NodeRef(o.node_) {}
-  NodeRef(NodeRef&& o) noexcept : node_(std::exchange(o.node_, nullptr)) {}
-  NodeRef& operator=(NodeRef o) noexcept {
-    std::swap(node_, o.node_);
-    return *this;
-  }
-  ~NodeRef();
-
-  const Node* get() const { return node_; }
-  const Node* operator->() const { return node_; }
-  const Node& operator*() const { return *node_; }
-  explicit operator bool() const { return node_ != nullptr; }
-  operator const Node*() const { return node_; }
-
- private:
-  friend NodeRef adopt(const Node* n);
-  const Node* node_ = nullptr;
-};
-
 struct Hash128 {
   uint64_t low = 0, high = 0;
   friend bool operator==(const Hash128&, const Hash128&) = default;
 };
 
 /// An argument with its own meaning, compared by identity (a user's function, say).
-class Attribute {
+class Attribute : public Counted {
  public:
-  virtual ~Attribute() = default;
   virtual std::string text() const = 0;
 };
 
@@ -69,15 +42,15 @@ struct VarArg {
   friend bool operator==(const VarArg& a, const VarArg& b) { return a.serial == b.serial; }
 };
 
-using Arg = std::variant<std::monostate, int64_t, ScalarBits, Ints, VarArg,
-                         std::shared_ptr<const Attribute>>;
+using Arg =
+    std::variant<std::monostate, int64_t, ScalarBits, Ints, VarArg, Ref<const Attribute>>;
 using Sources = SmallVector<NodeRef, 3>;
 
 struct NodeInit;
 
 /// {op, dtype, arg, src} and what follows from them. Made by make() alone. Graphs have millions:
 /// what most nodes lack or have in common with a source stands outside.
-struct Node {
+struct Node final : Counted {
   const Op op;
   const DType dtype;
   /// Depends on a tensor whose gradient is wanted: its history outlives realize().
@@ -87,7 +60,6 @@ struct Node {
   mutable std::atomic<bool> realised_{false};
 
  public:
-  mutable std::atomic<uint32_t> count{1};
   const Shape& shape;  // of the tensor; () inside kernels
   const Arg& arg;
   const Sources src;
@@ -102,16 +74,19 @@ struct Node {
 
   /// The realised value, if there is one. Set once, by a device, from any thread; scheduling then
   /// treats the node as a leaf.
-  std::shared_ptr<Storage> storage() const;
-  void set_storage(std::shared_ptr<Storage> storage) const;
+  Ref<Storage> storage() const;
+  void set_storage(Ref<Storage> storage) const;
   bool realised() const { return realised_.load(std::memory_order_acquire); }
 
   Node(NodeInit&& init, const Hash128& hash);
-  ~Node();
+  ~Node() override;
 
  private:
-  mutable std::shared_ptr<Storage> storage_;
+  void free() const override;  // and what it alone held, without recursion
+  mutable Ref<Storage> storage_;
 };
+
+inline NodeRef::operator const Node*() const { return get(); }
 
 /// What make() interns; `lo` and `hi` matter for kernel-level integers alone.
 struct NodeInit {

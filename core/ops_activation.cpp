@@ -5,8 +5,10 @@
 
 #include "core/error.h"
 #include "core/gradient.h"
+#include "core/graph.h"
 #include "core/ops_elementwise.h"
 #include "core/ops_movement.h"
+#include "core/promotion.h"
 
 namespace lazuli {
 namespace {

@@ -56,7 +56,7 @@ Tensor triangle_indices(std::string_view op, int64_t row, int64_t col, int64_t o
   const int64_t below = count_below(row, col, lower ? o : o - 1);
   const int64_t n = lower ? below : row * col - below;
   check_shape(op, Shape{2, n, size_of(DType::I64)});
-  const std::shared_ptr<Storage> storage =
+  const Ref<Storage> storage =
       make_storage(2 * sizeof(int64_t) * static_cast<size_t>(n));
   auto* rows = static_cast<int64_t*>(storage->data());
   int64_t* cols = rows + n;
@@ -97,7 +97,7 @@ Tensor literal_tensor(const Literal& literal, std::optional<DType> dtype) {
                        [](const Scalar& a, const Scalar& b) { return a.kind() < b.kind(); });
   const DType t = dtype.value_or(literal.values.empty() ? DType::F32 : dtype_of(*highest));
   const auto size = static_cast<size_t>(size_of(t));
-  const std::shared_ptr<Storage> storage = make_storage(literal.values.size() * size);
+  const Ref<Storage> storage = make_storage(literal.values.size() * size);
   auto* to = static_cast<char*>(storage->data());
   for (const Scalar& value : literal.values) {
     const uint64_t bits = to_bits(value, t);

@@ -7,8 +7,10 @@
 #include <numbers>
 
 #include "core/error.h"
+#include "core/graph.h"
 #include "core/ops_movement.h"
 #include "core/ops_reduce.h"
+#include "core/promotion.h"
 
 namespace lazuli {
 namespace {

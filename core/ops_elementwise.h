@@ -4,9 +4,9 @@
 #pragma once
 
 #include <optional>
+#include <span>
 #include <string_view>
 
-#include "core/promotion.h"
 #include "core/tensor.h"
 
 namespace lazuli {
@@ -28,6 +28,13 @@ Tensor contiguous(const Tensor& x);
 Tensor contiguous_backward(const Tensor& x);
 /// The same value with an identity of its own.
 Tensor clone(const Tensor& x);
+
+/// The dtype that the operands are converted to, as torch.result_type: tensors with dimensions
+/// count first, then rank-0 tensors, then numbers; a lower class matters only if its category
+/// (bool, int, float) is higher.
+DType result_type(std::span<const TensorOrScalar> operands);
+/// The same of two.
+DType result_type(const TensorOrScalar& a, const TensorOrScalar& b);
 
 // ---- unary
 /// -x; of unsigned integers modulo their range. UserError for bools.

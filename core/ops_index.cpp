@@ -4,22 +4,26 @@
 #include <variant>
 
 #include "core/error.h"
+#include "core/graph.h"
 #include "core/ops_creation.h"
 #include "core/ops_elementwise.h"
 #include "core/ops_movement.h"
 #include "core/ops_reduce.h"
+#include "core/promotion.h"
 
 namespace lazuli {
 
-struct Index::Value : std::variant<int64_t, Slice, NewAxis, Ellipsis, Tensor> {
+struct Index::Value : Counted, std::variant<int64_t, Slice, NewAxis, Ellipsis, Tensor> {
   using variant::variant;
 };
 
-Index::Index(Number number) : value_(std::make_shared<Value>(number.value)) {}
-Index::Index(Slice slice) : value_(std::make_shared<Value>(slice)) {}
-Index::Index(NewAxis axis) : value_(std::make_shared<Value>(axis)) {}
-Index::Index(Ellipsis rest) : value_(std::make_shared<Value>(rest)) {}
-Index::Index(const Tensor& t) : value_(std::make_shared<Value>(t)) {}
+const Index::Value& Index::value() const { return *value_; }
+
+Index::Index(Number number) : value_(make_ref<Value>(number.value)) {}
+Index::Index(Slice slice) : value_(make_ref<Value>(slice)) {}
+Index::Index(NewAxis axis) : value_(make_ref<Value>(axis)) {}
+Index::Index(Ellipsis rest) : value_(make_ref<Value>(rest)) {}
+Index::Index(const Tensor& t) : value_(make_ref<Value>(t)) {}
 Index::Index(const std::vector<int64_t>& list)
     : Index(Tensor::from(list, {static_cast<int64_t>(list.size())})) {}
 namespace {

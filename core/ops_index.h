@@ -3,12 +3,10 @@
 #pragma once
 
 #include <concepts>
-#include <memory>
 #include <optional>
 #include <vector>
 
 #include "core/arguments.h"
-#include "core/promotion.h"
 #include "core/tensor.h"
 
 namespace lazuli {
@@ -17,7 +15,7 @@ namespace lazuli {
 /// integers or bools.
 class Index {
  public:
-  struct Value;
+  struct Value;  // a variant behind a pointer: users' programs compile the sooner
   template <std::integral T>
   Index(T i) : Index(Number{static_cast<int64_t>(i)}) {}
   Index(Slice slice);
@@ -26,7 +24,7 @@ class Index {
   Index(const Tensor& t);
   Index(const std::vector<int64_t>& list);
 
-  const Value& value() const { return *value_; }
+  const Value& value() const;
 
  private:
   struct Number {
@@ -34,7 +32,7 @@ class Index {
   };
   explicit Index(Number number);
 
-  std::shared_ptr<const Value> value_;  // a variant behind a pointer: users' programs compile the sooner
+  Ref<const Value> value_;
 };
 using Indices = std::vector<Index>;
 

@@ -263,7 +263,7 @@ Tensor repeat_interleave(const Tensor& x, const Tensor& repeats, std::optional<i
     if (__builtin_add_overflow(total, c, &total)) total = INT64_MAX;
   }
   check_shape("repeat_interleave", Shape{total, size_of(DType::I64)});
-  const std::shared_ptr<Storage> storage = make_storage(sizeof(int64_t) * at(total));
+  const Ref<Storage> storage = make_storage(sizeof(int64_t) * at(total));
   auto* place = static_cast<int64_t*>(storage->data());
   for (size_t i = 0; i < counts.size(); i++)
     place = std::fill_n(place, counts[i], static_cast<int64_t>(i));

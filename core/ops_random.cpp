@@ -9,11 +9,13 @@
 #include <numbers>
 
 #include "core/error.h"
+#include "core/graph.h"
 #include "core/ops_creation.h"
 #include "core/ops_elementwise.h"
 #include "core/ops_index.h"
 #include "core/ops_movement.h"
 #include "core/ops_reduce.h"
+#include "core/promotion.h"
 
 namespace lazuli {
 namespace {

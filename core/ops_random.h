@@ -7,7 +7,6 @@
 #include <cstdint>
 #include <optional>
 
-#include "core/promotion.h"
 #include "core/tensor.h"
 
 namespace lazuli {

@@ -3,10 +3,12 @@
 #include <algorithm>
 
 #include "core/error.h"
+#include "core/graph.h"
 #include "core/ops_creation.h"
 #include "core/ops_elementwise.h"
 #include "core/ops_index.h"
 #include "core/ops_movement.h"
+#include "core/promotion.h"
 
 namespace lazuli {
 namespace {

@@ -6,12 +6,14 @@
 #include "core/error.h"
 #include "core/evaluate.h"
 #include "core/gradient.h"
+#include "core/graph.h"
 #include "core/ops_creation.h"
 #include "core/ops_elementwise.h"
 #include "core/ops_index.h"
 #include "core/ops_movement.h"
 #include "core/ops_reduce.h"
 #include "core/ops_scan.h"
+#include "core/promotion.h"
 
 namespace lazuli {
 namespace {

@@ -6,7 +6,6 @@
 #include <optional>
 #include <string_view>
 
-#include "core/promotion.h"
 #include "core/tensor.h"
 
 namespace lazuli {

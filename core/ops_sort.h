@@ -7,7 +7,6 @@
 #include <string_view>
 
 #include "core/ops_reduce.h"
-#include "core/promotion.h"
 #include "core/tensor.h"
 
 namespace lazuli {

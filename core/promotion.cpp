@@ -1,6 +1,7 @@
 #include "core/promotion.h"
 
 #include "core/error.h"
+#include "core/ops_elementwise.h"
 
 #include <array>
 

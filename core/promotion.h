@@ -5,44 +5,18 @@
 #include <initializer_list>
 #include <span>
 #include <string_view>
-#include <type_traits>
-#include <variant>
 
+#include "core/graph.h"
 #include "core/tensor.h"
 
 namespace lazuli {
-
-/// Either a tensor or a number, as the operand of a binary operation; numbers promote weakly.
-class TensorOrScalar {
- public:
-  TensorOrScalar(const Tensor& tensor) : value_(tensor) {}
-  TensorOrScalar(const Scalar& number) : value_(number) {}
-  template <typename T>
-  requires std::is_arithmetic_v<T> TensorOrScalar(T number) : value_(Scalar(number)) {}
-
-  bool is_tensor() const { return std::holds_alternative<Tensor>(value_); }
-  const Tensor& tensor() const { return std::get<Tensor>(value_); }
-  const Scalar& scalar() const { return std::get<Scalar>(value_); }
-  /// The tensor's shape; () for a number.
-  Shape shape() const { return is_tensor() ? tensor().shape() : Shape{}; }
-
- private:
-  std::variant<Tensor, Scalar> value_;
-};
 
 /// The dtype of a tensor made of one number: bool, i64 or f32, as PyTorch's defaults.
 DType dtype_of(const Scalar& number);
 
 using Operands = std::initializer_list<TensorOrScalar>;
 
-/// The dtype that the operands are converted to, as torch.result_type: tensors with dimensions
-/// count first, then rank-0 tensors, then numbers; a lower class matters only if its category
-/// (bool, int, float) is higher.
-DType result_type(std::span<const TensorOrScalar> operands);
-/// The same of two.
-DType result_type(const TensorOrScalar& a, const TensorOrScalar& b);
-
-/// The same, but f32 if the operands are all integers or bools: for functions whose results are
+/// result_type, but f32 if the operands are all integers or bools: for functions whose results are
 /// fractions.
 DType float_result_type(const TensorOrScalar& a, const TensorOrScalar& b);
 

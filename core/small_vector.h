@@ -4,8 +4,6 @@
 #include <cstdint>
 #include <cstring>
 #include <initializer_list>
-#include <iterator>
-#include <memory>
 #include <new>
 #include <span>
 #include <type_traits>
@@ -22,8 +20,15 @@ class SmallVector {
   SmallVector() {}  // not defaulted, so that {} does not fill the elements with zeros
   explicit SmallVector(size_t n, const T& value = T()) { resize(n, value); }
   SmallVector(std::initializer_list<T> list) { append(list.begin(), list.end()); }
-  SmallVector(std::span<const T> list) { append(list.begin(), list.end()); }
-  template <std::input_iterator It>
+  /// From a span, a vector or an array. Not from what converts to a span, which compilers are slow
+  /// to find out.
+  template <typename R>
+    requires requires(const R& list, const T* p) { p = list.data(), list.size(); }
+  SmallVector(const R& list) {
+    append(list.data(), list.data() + list.size());
+  }
+  template <typename It>
+    requires requires(It i) { *i; }
   SmallVector(It first, It last) {
     append(first, last);
   }
@@ -64,8 +69,7 @@ class SmallVector {
     if (n <= capacity_) return;
     const auto capacity = static_cast<uint32_t>(std::max<size_t>(n, 2 * size_t{capacity_}));
     T* grown = static_cast<T*>(::operator new(capacity * sizeof(T), std::align_val_t{alignof(T)}));
-    std::uninitialized_move(begin(), end(), grown);
-    std::destroy(begin(), end());
+    relocate(data(), grown);
     free_heap();
     heap_ = grown;
     capacity_ = capacity;
@@ -75,23 +79,23 @@ class SmallVector {
     new (data() + size_) T(std::move(value));
     size_++;
   }
-  void pop_back() { std::destroy_at(data() + --size_); }
+  void pop_back() { data()[--size_].~T(); }
   void resize(size_t n, const T& value = T()) {
     while (size_ > n) pop_back();
     reserve(n);
     while (size_ < n) push_back(value);
   }
   void clear() {
-    std::destroy(begin(), end());
+    for (T& item : *this) item.~T();
     size_ = 0;
   }
   template <typename It>
   void append(It first, It last) {
-    if constexpr (std::forward_iterator<It>) {
-      const auto more = static_cast<size_t>(std::distance(first, last));
-      reserve(size_ + more);
-      std::uninitialized_copy(first, last, end());
-      size_ += static_cast<uint32_t>(more);
+    if constexpr (requires { last - first; }) {
+      reserve(size_ + static_cast<size_t>(last - first));
+      T* to = end();
+      for (; first != last; ++first) new (to++) T(*first);
+      size_ = static_cast<uint32_t>(to - begin());
     } else {
       for (; first != last; ++first) push_back(*first);
     }
@@ -103,14 +107,18 @@ class SmallVector {
     return begin() + i;
   }
   T* erase(T* at) {
-    std::move(at + 1, end(), at);
+    for (T* p = at; p + 1 != end(); ++p) *p = std::move(p[1]);
     pop_back();
     return at;
   }
   operator std::span<const T>() const { return {data(), size_}; }
 
   friend bool operator==(const SmallVector& a, const SmallVector& b) {
-    return std::equal(a.begin(), a.end(), b.begin(), b.end());
+    if (a.size_ != b.size_) return false;
+    for (size_t i = 0; i < a.size_; i++) {
+      if (!(a[i] == b[i])) return false;
+    }
+    return true;
   }
 
  private:
@@ -121,9 +129,8 @@ class SmallVector {
     if (on_heap()) ::operator delete(heap_, std::align_val_t{alignof(T)});
   }
   void release() {
-    std::destroy(begin(), end());
+    clear();
     free_heap();
-    size_ = 0;
     capacity_ = N;
   }
   // Of an empty vector on no heap.
@@ -133,9 +140,15 @@ class SmallVector {
       capacity_ = std::exchange(o.capacity_, N);
       size_ = std::exchange(o.size_, 0);
     } else {
-      std::uninitialized_move(o.begin(), o.end(), inline_data());
-      size_ = o.size_;
-      o.clear();
+      o.relocate(o.data(), inline_data());
+      size_ = std::exchange(o.size_, 0);
+    }
+  }
+  // Moves the elements to new memory.
+  void relocate(T* from, T* to) {
+    for (size_t i = 0; i < size_; i++) {
+      new (to + i) T(std::move(from[i]));
+      from[i].~T();
     }
   }
 

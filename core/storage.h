@@ -3,12 +3,13 @@
 
 #include <cstddef>
 
+#include "core/ref.h"
+
 namespace lazuli {
 
 /// Owner of the memory of one realised array, row-major and dense. Freed when the last node or tensor lets go.
-class Storage {
+class Storage : public Counted {
  public:
-  virtual ~Storage() = default;
   /// Where the host may read and write the elements; never null unless bytes() is 0.
   virtual void* data() = 0;
   virtual size_t bytes() const = 0;

@@ -10,7 +10,7 @@
 
 namespace lazuli {
 
-Tensor::Tensor(NodeRef node) : buffer_(std::make_shared<LazyBuffer>(std::move(node))) {}
+Tensor::Tensor(NodeRef node) : buffer_(make_ref<LazyBuffer>(std::move(node))) {}
 
 Tensor::Tensor() : Tensor(constant(Scalar(0.0), DType::F32)) {}
 
@@ -21,14 +21,20 @@ Tensor Tensor::from_bytes(const void* data, size_t bytes, Shape shape, DType dty
     user_error("from: shape {} of {} needs {} bytes, but {} were given", to_string(shape), name(dtype),
                need, bytes);
   }
-  std::shared_ptr<Storage> storage = make_storage(bytes);
+  Ref<Storage> storage = make_storage(bytes);
   if (bytes) std::memcpy(storage->data(), data, bytes);
   return from_storage(std::move(storage), std::move(shape), dtype);
 }
 
-Tensor Tensor::from_storage(std::shared_ptr<Storage> storage, Shape shape, DType dtype) {
+Tensor Tensor::from_storage(Ref<Storage> storage, Shape shape, DType dtype) {
   return Tensor(lazuli::buffer(dtype, std::move(shape), std::move(storage)));
 }
+
+Shape Tensor::shape() const { return node()->shape; }
+DType Tensor::dtype() const { return node()->dtype; }
+int64_t Tensor::dim() const { return node()->rank(); }
+int64_t Tensor::numel() const { return node()->numel(); }
+bool Tensor::realised() const { return node()->realised(); }
 
 int64_t Tensor::size(int64_t axis) const {
   const NodeRef n = node();
@@ -42,7 +48,7 @@ namespace {
 void forget_history(const Tensor& t) {
   const NodeRef n = t.node();
   constexpr uint32_t kOwnCount = 2;  // the tensor's and the one above
-  if (t.requires_grad() && n->op == Op::Fresh && n->realised() && n->count.load() == kOwnCount) {
+  if (t.requires_grad() && n->op == Op::Fresh && n->realised() && n->count() == kOwnCount) {
     t.buffer()->rebind(buffer(n->dtype, n->shape, n->storage(), true));
     return;
   }
@@ -89,7 +95,7 @@ Tensor& Tensor::requires_grad_(bool on) {
 }
 
 std::optional<Tensor> Tensor::grad() const {
-  std::shared_ptr<LazyBuffer> g = buffer_->grad();
+  Ref<LazyBuffer> g = buffer_->grad();
   if (!g) return std::nullopt;
   return Tensor(std::move(g));
 }

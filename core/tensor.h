@@ -5,7 +5,6 @@
 
 #include <initializer_list>
 #include <iosfwd>
-#include <memory>
 #include <optional>
 #include <span>
 #include <string>
@@ -13,14 +12,13 @@
 
 #include "core/arguments.h"
 #include "core/exception.h"
-#include "core/graph.h"
 #include "core/lazy_buffer.h"
+#include "core/scalar.h"
 
 namespace lazuli {
 
 class Tensor;
 
-/// Either a tensor or a number, as the operand of a binary operation; numbers promote weakly.
 class TensorOrScalar;
 
 /// One item of an index (core/ops_index.h); a pair of results (core/ops_reduce.h).
@@ -33,7 +31,7 @@ class Tensor {
   /// A rank-0 f32 zero.
   Tensor();
   explicit Tensor(NodeRef node);
-  explicit Tensor(std::shared_ptr<LazyBuffer> buffer) : buffer_(std::move(buffer)) {}
+  explicit Tensor(Ref<LazyBuffer> buffer) : buffer_(std::move(buffer)) {}
   Tensor(const Tensor&) = default;
   Tensor(Tensor&&) = default;
   ~Tensor() = default;
@@ -55,25 +53,25 @@ class Tensor {
   /// A copy of raw row-major elements; `bytes` must be what shape and dtype need.
   static Tensor from_bytes(const void* data, size_t bytes, Shape shape, DType dtype);
   /// The array is `storage` itself, not a copy.
-  static Tensor from_storage(std::shared_ptr<Storage> storage, Shape shape, DType dtype);
+  static Tensor from_storage(Ref<Storage> storage, Shape shape, DType dtype);
 
   NodeRef node() const { return buffer_->node(); }
-  const std::shared_ptr<LazyBuffer>& buffer() const { return buffer_; }
+  const Ref<LazyBuffer>& buffer() const { return buffer_; }
 
-  Shape shape() const { return node()->shape; }
-  DType dtype() const { return node()->dtype; }
-  int64_t dim() const { return node()->rank(); }
+  Shape shape() const;
+  DType dtype() const;
+  int64_t dim() const;
   int64_t ndim() const { return dim(); }
   /// Size of one axis; negative counts from the end.
   int64_t size(int64_t axis) const;
-  int64_t numel() const { return node()->numel(); }
+  int64_t numel() const;
   int64_t element_size() const { return size_of(dtype()); }
   int64_t nbytes() const { return numel() * element_size(); }
   bool is_floating_point() const { return is_float(dtype()); }
 
   /// Computes the value now, if it is not there yet. Returns *this.
   const Tensor& realize() const;
-  bool realised() const { return node()->realised(); }
+  bool realised() const;
   /// The value of a one-element tensor, converted to V; UserError for any other number of elements.
   template <typename V = double>
   V item() const;
@@ -111,11 +109,31 @@ class Tensor {
 #include "core/tensor_methods.inc"
 
  private:
-  std::shared_ptr<LazyBuffer> buffer_;
+  Ref<LazyBuffer> buffer_;
 };
 
 /// Prints x.str(); realises.
 std::ostream& operator<<(std::ostream& out, const Tensor& x);
+
+/// Either a tensor or a number, as the operand of a binary operation; numbers promote weakly.
+class TensorOrScalar {
+ public:
+  TensorOrScalar(const Tensor& tensor) : tensor_(tensor) {}
+  TensorOrScalar(const Scalar& number) : number_(number) {}
+  template <typename T>
+    requires std::is_arithmetic_v<T>
+  TensorOrScalar(T number) : number_(number) {}
+
+  bool is_tensor() const { return tensor_.buffer() != nullptr; }
+  const Tensor& tensor() const { return tensor_; }
+  const Scalar& scalar() const { return number_; }
+  /// The tensor's shape; () for a number.
+  Shape shape() const { return is_tensor() ? tensor_.shape() : Shape{}; }
+
+ private:
+  Tensor tensor_{Ref<LazyBuffer>()};  // of no buffer: it is the number
+  Scalar number_ = 0;
+};
 
 /// Computes all of them together, so that they share kernels.
 void realize(std::span<const Tensor> tensors);

@@ -2,7 +2,8 @@
 #include <algorithm>
 
 #include "core/error.h"
-#include "core/gradient.h"
+#include "core/gradient_graph.h"
+#include "core/graph.h"
 #include "core/node_map.h"
 
 namespace lazuli {
@@ -103,7 +104,7 @@ class Batcher {
   NodeRef custom(const NodeRef& n) const {
     std::vector<Tensor> inputs;
     for (size_t i = 1; i < n->src.size(); i++) inputs.emplace_back(of(n->src[i]));
-    const auto rule = std::get<std::shared_ptr<const Attribute>>(n->arg);
+    const auto rule = std::get<Ref<const Attribute>>(n->arg);
     auto vjp = [rule, n, batch = batch_, inputs = inputs_, images = images_](const Tensor& cotangent) {
       std::vector<NodeRef> from = inputs, to = images;
       from.push_back(make({.op = Op::Buffer, .dtype = n->dtype, .shape = n->shape, .arg = next_serial()}));

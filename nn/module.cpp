@@ -60,11 +60,11 @@ Tensor Module::add_parameter(std::string name, Tensor value) {
   return value;
 }
 
-void Module::add_module(std::string name, std::shared_ptr<Module> module) {
+void Module::add_module(std::string name, Ref<Module> module) {
   modules_.emplace_back(std::move(name), std::move(module));
 }
 
-Sequential::Sequential(std::initializer_list<std::shared_ptr<Module>> modules) {
+Sequential::Sequential(std::initializer_list<Ref<Module>> modules) {
   for (const auto& m : modules) {
     add_module(std::to_string(order_.size()), m);
     order_.push_back(m);

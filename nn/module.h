@@ -4,7 +4,6 @@
 
 #include <cstdint>
 #include <initializer_list>
-#include <memory>
 #include <optional>
 #include <string>
 #include <utility>
@@ -16,10 +15,8 @@ namespace lazuli::nn {
 
 using NamedTensor = std::pair<std::string, Tensor>;
 
-class Module {
+class Module : public Counted {
  public:
-  virtual ~Module() = default;
-
   virtual Tensor forward(const Tensor& x) = 0;
   Tensor operator()(const Tensor& x) { return forward(x); }
 
@@ -44,26 +41,26 @@ class Module {
   /// Makes `value` a parameter: a leaf whose gradient is wanted. The result is the parameter
   /// itself; assign_ changes it.
   Tensor add_parameter(std::string name, Tensor value);
-  void add_module(std::string name, std::shared_ptr<Module> module);
+  void add_module(std::string name, Ref<Module> module);
 
  private:
   void collect(const std::string& prefix, std::vector<NamedTensor>& out) const;
 
   std::vector<NamedTensor> parameters_;
-  std::vector<std::pair<std::string, std::shared_ptr<Module>>> modules_;
+  std::vector<std::pair<std::string, Ref<Module>>> modules_;
   bool training_ = true;
 };
 
 /// Modules one after the other; named "0", "1", ...
 class Sequential final : public Module {
  public:
-  Sequential(std::initializer_list<std::shared_ptr<Module>> modules);
+  Sequential(std::initializer_list<Ref<Module>> modules);
   Tensor forward(const Tensor& x) override;
   size_t size() const { return order_.size(); }
   Module& operator[](size_t i) { return *order_[i]; }
 
  private:
-  std::vector<std::shared_ptr<Module>> order_;
+  std::vector<Ref<Module>> order_;
 };
 
 /// y = x weight^T + bias for x (..., in); weight (out, in) and bias (out) drawn uniformly from
@@ -116,10 +113,10 @@ class Dropout final : public Module {
   double p_;
 };
 
-/// Short spelling of std::make_shared for Sequential's list.
+/// A new module, as Sequential's list takes it.
 template <typename M, typename... Args>
-std::shared_ptr<Module> make(Args&&... args) {
-  return std::make_shared<M>(std::forward<Args>(args)...);
+Ref<Module> make(Args&&... args) {
+  return make_ref<M>(std::forward<Args>(args)...);
 }
 
 }  // namespace lazuli::nn

@@ -8,6 +8,7 @@
 #include <memory>
 
 #include "core/error.h"
+#include "core/graph.h"
 
 namespace lazuli {
 namespace {

@@ -61,7 +61,7 @@ class Trainer {
         quiet_(quiet) {
     realize(train_.images, train_.labels, test_.images, test_.labels);
     manual_seed(options.seed);
-    model_ = std::make_shared<Sequential>(std::initializer_list<std::shared_ptr<Module>>{
+    model_ = make_ref<Sequential>(std::initializer_list<Ref<Module>>{
         make<Linear>(64, options.hidden), make<ReLU>(), make<Linear>(options.hidden, 10)});
     optimizer_ = std::make_unique<Adam>(model_->parameters(), options.learning_rate);
   }
@@ -128,7 +128,7 @@ class Trainer {
   Digits train_, test_;
   int64_t count_;
   bool quiet_;
-  std::shared_ptr<Sequential> model_;
+  Ref<Sequential> model_;
   std::unique_ptr<Adam> optimizer_;
 };
 

@@ -89,9 +89,9 @@ uint64_t usable_memory() {
   return bytes;
 }
 
-struct Allocator::State {
+struct Allocator::State : Counted {
   explicit State(uint64_t limit) : limit(limit) {}
-  ~State() { drop_cached(); }
+  ~State() override { drop_cached(); }
 
   // The caller of the functions below holds the lock, where others can have the allocator.
 
@@ -170,7 +170,7 @@ struct Allocator::State {
 };
 
 Allocator::Allocator(uint64_t limit)
-    : state_(std::make_shared<State>(std::min(limit != 0 ? limit : usable_memory(), kMostBytes))) {}
+    : state_(make_ref<State>(std::min(limit != 0 ? limit : usable_memory(), kMostBytes))) {}
 
 Block Allocator::allocate(size_t bytes) {
   State& state = *state_;

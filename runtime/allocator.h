@@ -4,8 +4,9 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <memory>
 #include <utility>
+
+#include "core/ref.h"
 
 namespace lazuli {
 
@@ -59,7 +60,7 @@ class Allocator {
 
    private:
     friend class Allocator;
-    std::shared_ptr<State> state_;
+    Ref<State> state_;
     Region region_;
     size_t size_ = 0;
   };
@@ -82,7 +83,7 @@ class Allocator {
   uint64_t limit() const;
 
  private:
-  std::shared_ptr<State> state_;
+  Ref<State> state_;
 };
 
 using Block = Allocator::Block;

@@ -26,11 +26,11 @@ class Executable {
  public:
   virtual ~Executable() = default;
   /// Runs all steps. `inputs` and `outputs` are the storage of the plan's input and output slots, in slot order.
-  virtual void run(std::span<const std::shared_ptr<Storage>> inputs,
-                   std::span<const std::shared_ptr<Storage>> outputs) = 0;
+  virtual void run(std::span<const Ref<Storage>> inputs,
+                   std::span<const Ref<Storage>> outputs) = 0;
   /// Runs step by step with a clock: seconds of each step of the plan, the median of `repeats`.
-  virtual std::vector<double> time_steps(std::span<const std::shared_ptr<Storage>> inputs,
-                                         std::span<const std::shared_ptr<Storage>> outputs, int repeats) = 0;
+  virtual std::vector<double> time_steps(std::span<const Ref<Storage>> inputs,
+                                         std::span<const Ref<Storage>> outputs, int repeats) = 0;
   virtual const Plan& plan() const = 0;
   /// One for each step.
   virtual std::vector<StepReport> report() const = 0;

@@ -41,13 +41,13 @@ void add_argument(Hasher& h, const Node& n) {
 // Memory within that of another array, which it keeps alive.
 class RangeStorage final : public Storage {
  public:
-  RangeStorage(std::shared_ptr<Storage> whole, size_t offset, size_t bytes)
+  RangeStorage(Ref<Storage> whole, size_t offset, size_t bytes)
       : whole_(std::move(whole)), offset_(offset), bytes_(bytes) {}
   void* data() override { return static_cast<std::byte*>(whole_->data()) + offset_; }
   size_t bytes() const override { return bytes_; }
 
  private:
-  std::shared_ptr<Storage> whole_;
+  Ref<Storage> whole_;
   size_t offset_, bytes_;
 };
 
@@ -61,7 +61,7 @@ bool is_range(const Node& n) {
     if (!one && n.shape[k] != whole->shape[k]) return false;
     one = one && n.shape[k] == 1;
   }
-  return std::dynamic_pointer_cast<HostStorage>(whole->storage()) != nullptr;
+  return dynamic_cast<HostStorage*>(whole->storage().get()) != nullptr;
 }
 
 // Those of the nodes `candidates` that alone read their source and are no roots. An array that is
@@ -111,13 +111,13 @@ PlanKey plan_key(std::span<const NodeRef> roots) {
 }
 
 void attach_ranges(std::span<const NodeRef> ranges) {
-  std::vector<std::shared_ptr<Storage>> values;
+  std::vector<Ref<Storage>> values;
   for (const NodeRef& n : ranges) {
     const Shape& whole = n->src[0]->shape;
     int64_t first = 0;
     for (size_t k = 0; k < whole.size(); k++) first = first * whole[k] + n->ints()[2 * k];
     const auto size = static_cast<size_t>(size_of(n->dtype));
-    values.push_back(std::make_shared<RangeStorage>(n->src[0]->storage(),
+    values.push_back(make_ref<RangeStorage>(n->src[0]->storage(),
                                                     static_cast<size_t>(first) * size,
                                                     static_cast<size_t>(n->numel()) * size));
   }

@@ -47,14 +47,17 @@ std::vector<std::string> device_names() {
   return names;
 }
 
-struct Runtime::Devices {
+struct Runtime::Devices : Counted {
   std::mutex mutex;
   std::vector<std::pair<std::string, std::unique_ptr<Device>>> open;
   std::string default_name;
 };
 
 Runtime::Runtime(Config c)
-    : config(std::move(c)), memory(config.memory), pool(config.threads), devices_(std::make_unique<Devices>()) {
+    : config(std::move(c)),
+      memory(config.memory),
+      pool(config.threads),
+      devices_(make_ref<Devices>()) {
   devices_->default_name = config.device;
 }
 
@@ -95,8 +98,8 @@ void Runtime::set_device(std::string_view name) {
 
 bool install_runtime() {
   set_realizer([](std::span<const NodeRef> roots) { Runtime::current().device().realize(roots); });
-  set_storage_maker([](size_t bytes) -> std::shared_ptr<Storage> {
-    return std::make_shared<HostStorage>(Runtime::current().memory, bytes);
+  set_storage_maker([](size_t bytes) -> Ref<Storage> {
+    return make_ref<HostStorage>(Runtime::current().memory, bytes);
   });
   return true;
 }

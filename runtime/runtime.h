@@ -2,11 +2,11 @@
 // before it. There is a default one; others can coexist, and a thread can be told to use one.
 #pragma once
 
-#include <memory>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "core/ref.h"
 #include "runtime/allocator.h"
 #include "runtime/config.h"
 #include "runtime/thread_pool.h"
@@ -50,7 +50,7 @@ class Runtime {
 
  private:
   struct Devices;  // those that are open, and which is the default
-  std::unique_ptr<Devices> devices_;
+  Ref<Devices> devices_;
 };
 
 /// Names of all devices that this build knows of.

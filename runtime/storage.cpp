@@ -17,7 +17,7 @@ std::shared_mutex& values_mutex() {
 std::shared_lock<std::shared_mutex> hold_values() { return std::shared_lock(values_mutex()); }
 
 void attach_values(std::span<const NodeRef> nodes,
-                   std::span<const std::shared_ptr<Storage>> values) {
+                   std::span<const Ref<Storage>> values) {
   ensure(nodes.size() == values.size(), "attach: one value for each node");
   const std::lock_guard lock(values_mutex());
   for (size_t i = 0; i < nodes.size(); i++) {

@@ -35,7 +35,7 @@ std::shared_lock<std::shared_mutex> hold_values();
 /// Attaches values to those of `nodes` that have none. Where another thread was first its value
 /// stays, since it may be being read. Not for a thread that holds values.
 void attach_values(std::span<const NodeRef> nodes,
-                   std::span<const std::shared_ptr<Storage>> values);
+                   std::span<const Ref<Storage>> values);
 
 /// Refuses to compute what depends on an array that is nowhere: the example that vmap hands to its function.
 [[noreturn]] void refuse_example();

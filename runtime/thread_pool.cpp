@@ -5,9 +5,11 @@
 #include <signal.h>
 
 #include <algorithm>
+#include <atomic>
 #include <chrono>
-#include <system_error>
+#include <exception>
 #include <mutex>
+#include <system_error>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -111,15 +113,102 @@ void pin_to_core(int index) {
   }
 }
 
-}  // namespace
+// A loop that is being shared out.
+struct Job {
+  ThreadPool::Work work = nullptr;
+  void* context = nullptr;
+  int64_t begin = 0;
+  int64_t end = 0;
+  int64_t grain = 1;
+  uint64_t chunks = 0;
 
-struct ThreadPool::Threads {
-  std::mutex turn;  // held during a launch
-  std::vector<std::thread> list;
+  // Unsigned, since a range may be longer than the largest signed number.
+  void do_chunk(uint64_t chunk, int worker) const {
+    const uint64_t offset = chunk * uint64_t(grain);
+    const uint64_t left = uint64_t(end) - uint64_t(begin) - offset;
+    const uint64_t from = uint64_t(begin) + offset;
+    work(context, int64_t(from), int64_t(from + std::min(left, uint64_t(grain))), worker);
+  }
 };
 
-ThreadPool::ThreadPool(int threads, Pinning pinning)
-    : size_(threads), threads_(std::make_unique<Threads>()) {
+void run_alone(const ThreadPool* pool, const Job& job, int worker) {
+  const ScopedPlace here(pool, worker);
+  for (uint64_t chunk = 0; chunk < job.chunks; ++chunk) job.do_chunk(chunk, worker);
+}
+
+}  // namespace
+
+// A worker may look at job only while it is counted in active and has seen open set; the caller
+// changes job only while open is clear and active is zero. Both sides write one and read the other,
+// hence sequential consistency. A worker that wakes too late finds the job closed: no launch waits
+// for a sleeper.
+struct ThreadPool::Team : Counted {
+  std::mutex turn;  // held during a launch
+  std::vector<std::thread> threads;
+  Job job;
+  std::exception_ptr exception;
+  std::atomic<bool> has_exception = false;
+  alignas(64) std::atomic<uint64_t> next_chunk = 0;
+  alignas(64) std::atomic<uint32_t> epoch = 0;  // counts launches; what idle workers watch
+  std::atomic<bool> open = false;
+  std::atomic<bool> stopping = false;
+  alignas(64) std::atomic<int32_t> active = 0;
+
+  void stop() {
+    stopping.store(true);
+    epoch.fetch_add(1);
+    epoch.notify_all();
+    for (std::thread& thread : threads) thread.join();
+  }
+
+  void launch(const Job& next) {
+    const std::lock_guard lock(turn);
+    job = next;
+    next_chunk.store(0, std::memory_order_relaxed);
+    open.store(true);
+    epoch.fetch_add(1);
+    epoch.notify_all();
+    do_chunks(0);
+    open.store(false);
+    if (!spin_until([&] { return active.load() == 0; })) {
+      // Some worker is in a long chunk, or was put aside by the system.
+      for (int32_t n = active.load(); n != 0; n = active.load()) active.wait(n);
+    }
+    if (has_exception.load(std::memory_order_relaxed)) {
+      has_exception.store(false, std::memory_order_relaxed);
+      std::rethrow_exception(std::exchange(exception, nullptr));
+    }
+  }
+
+  void do_chunks(int worker) {
+    try {
+      for (;;) {
+        const uint64_t chunk = next_chunk.fetch_add(1, std::memory_order_relaxed);
+        if (chunk >= job.chunks) return;
+        job.do_chunk(chunk, worker);
+      }
+    } catch (...) {
+      if (!has_exception.exchange(true)) exception = std::current_exception();
+      next_chunk.store(job.chunks, std::memory_order_relaxed);
+    }
+  }
+
+  void work_as(int worker) {
+    const DefaultFloatMode float_mode;
+    uint32_t seen = 0;
+    while (true) {
+      const auto is_new = [&] { return epoch.load(std::memory_order_acquire) != seen; };
+      if (!spin_until(is_new)) epoch.wait(seen);
+      seen = epoch.load();
+      if (stopping.load()) return;
+      active.fetch_add(1);
+      if (open.load()) do_chunks(worker);
+      if (active.fetch_sub(1) == 1) active.notify_all();
+    }
+  }
+};
+
+ThreadPool::ThreadPool(int threads, Pinning pinning) : size_(threads), team_(make_ref<Team>()) {
   require(threads >= 1 && threads <= kMaxThreads,
           "thread pool: {} is no number of threads; give an integer from 1 to {}", threads,
           kMaxThreads);
@@ -132,16 +221,17 @@ ThreadPool::ThreadPool(int threads, Pinning pinning)
   pthread_sigmask(SIG_SETMASK, &all, &before);
   try {
     for (int worker = 1; worker < size_; ++worker) {
-      threads_->list.emplace_back([this, worker, pinning] {
+      team_->threads.emplace_back([this, team = team_.get(), worker, pinning] {
         if (pinning == Pinning::kOneCoreEach) pin_to_core(worker);
-        worker_main(worker);
+        const ScopedPlace here(this, worker);
+        team->work_as(worker);
       });
     }
   } catch (const std::system_error& error) {
     pthread_sigmask(SIG_SETMASK, &before, nullptr);
-    stop();
+    team_->stop();
     device_error("thread pool: thread {} of {} cannot be started: {}; set LAZULI_THREADS lower",
-                 threads_->list.size() + 2, size_, error.what());
+                 team_->threads.size() + 2, size_, error.what());
   }
   pthread_sigmask(SIG_SETMASK, &before, nullptr);
 }
@@ -149,17 +239,10 @@ ThreadPool::ThreadPool(int threads, Pinning pinning)
 ThreadPool::~ThreadPool() {
   if (is_forked()) {
     // The threads stayed with the parent; joining or detaching them here is meaningless.
-    (void)threads_.release();
+    new Ref<Team>(team_);
   } else {
-    stop();
+    team_->stop();
   }
-}
-
-void ThreadPool::stop() {
-  stopping_.store(true);
-  epoch_.fetch_add(1);
-  epoch_.notify_all();
-  for (std::thread& thread : threads_->list) thread.join();
 }
 
 bool ThreadPool::is_forked() const {
@@ -173,76 +256,10 @@ void ThreadPool::run(int64_t begin, int64_t end, int64_t grain, Work work, void*
   const uint64_t steps = uint64_t(end) - uint64_t(begin);
   const uint64_t chunks = steps / uint64_t(grain) + (steps % uint64_t(grain) != 0);
   const Job job = {work, context, begin, end, grain, chunks};
-  if (place.pool != nullptr) return run_alone(job, place.pool == this ? place.worker : 0);
+  if (place.pool != nullptr) return run_alone(this, job, place.pool == this ? place.worker : 0);
+  if (size_ == 1 || chunks == 1 || is_forked()) return run_alone(this, job, 0);
   const ScopedPlace here(this, 0);
-  if (size_ == 1 || chunks == 1 || is_forked()) return run_alone(job, 0);
-
-  const std::lock_guard turn(threads_->turn);
-  job_ = job;
-  next_chunk_.store(0, std::memory_order_relaxed);
-  open_.store(true);
-  epoch_.fetch_add(1);
-  epoch_.notify_all();
-  do_chunks(0);
-  open_.store(false);
-  if (!spin_until([&] { return active_.load() == 0; })) {
-    // Some worker is in a long chunk, or was put aside by the system.
-    for (int32_t active = active_.load(); active != 0; active = active_.load()) {
-      active_.wait(active);
-    }
-  }
-  if (has_exception_.load(std::memory_order_relaxed)) {
-    has_exception_.store(false, std::memory_order_relaxed);
-    std::rethrow_exception(std::exchange(exception_, nullptr));
-  }
-}
-
-// Unsigned, since a range may be longer than the largest signed number.
-void ThreadPool::Job::do_chunk(uint64_t chunk, int worker) const {
-  const uint64_t offset = chunk * uint64_t(grain);
-  const uint64_t left = uint64_t(end) - uint64_t(begin) - offset;
-  const uint64_t from = uint64_t(begin) + offset;
-  work(context, int64_t(from), int64_t(from + std::min(left, uint64_t(grain))), worker);
-}
-
-void ThreadPool::run_alone(const Job& job, int worker) {
-  const ScopedPlace here(this, worker);
-  for (uint64_t chunk = 0; chunk < job.chunks; ++chunk) {
-    job.do_chunk(chunk, worker);
-  }
-}
-
-void ThreadPool::do_chunks(int worker) {
-  const Job& job = job_;
-  try {
-    for (;;) {
-      const uint64_t chunk = next_chunk_.fetch_add(1, std::memory_order_relaxed);
-      if (chunk >= job.chunks) return;
-      job.do_chunk(chunk, worker);
-    }
-  } catch (...) {
-    keep_exception();
-  }
-}
-
-void ThreadPool::keep_exception() {
-  if (!has_exception_.exchange(true)) exception_ = std::current_exception();
-  next_chunk_.store(job_.chunks, std::memory_order_relaxed);
-}
-
-void ThreadPool::worker_main(int worker) {
-  const DefaultFloatMode float_mode;
-  const ScopedPlace here(this, worker);
-  uint32_t seen = 0;
-  while (true) {
-    const auto is_new = [&] { return epoch_.load(std::memory_order_acquire) != seen; };
-    if (!spin_until(is_new)) epoch_.wait(seen);
-    seen = epoch_.load();
-    if (stopping_.load()) return;
-    active_.fetch_add(1);
-    if (open_.load()) do_chunks(worker);
-    if (active_.fetch_sub(1) == 1) active_.notify_all();
-  }
+  team_->launch(job);
 }
 
 }  // namespace lazuli

@@ -3,11 +3,10 @@
 // microseconds, and then sleep.
 #pragma once
 
-#include <atomic>
 #include <cstdint>
-#include <exception>
-#include <memory>
 #include <type_traits>
+
+#include "core/ref.h"
 
 namespace lazuli {
 
@@ -42,48 +41,20 @@ class ThreadPool {
     const Work work = [](void* context, int64_t from, int64_t to, int worker) {
       (*static_cast<Function*>(context))(from, to, worker);
     };
-    run(begin, end, grain, work, const_cast<void*>(static_cast<const void*>(std::addressof(fn))));
+    run(begin, end, grain, work, const_cast<void*>(static_cast<const void*>(&fn)));
   }
 
   /// The same for a plain function, without allocation.
   void run(int64_t begin, int64_t end, int64_t grain, Work work, void* context);
 
  private:
-  struct Job {
-    Work work = nullptr;
-    void* context = nullptr;
-    int64_t begin = 0;
-    int64_t end = 0;
-    int64_t grain = 1;
-    uint64_t chunks = 0;
-
-    void do_chunk(uint64_t chunk, int worker) const;
-  };
-  struct Threads;
-
-  bool is_forked() const;
-  void run_alone(const Job& job, int worker);
-  void do_chunks(int worker);
-  void keep_exception();
-  void worker_main(int worker);
-  void stop();
+  struct Team;  // the threads and what they share
 
   int size_;
   unsigned fork_count_;  // of the process when the pool was made
-  std::unique_ptr<Threads> threads_;
+  Ref<Team> team_;
 
-  // A worker may look at job_ only while it is counted in active_ and has seen open_ set; the
-  // caller changes job_ only while open_ is clear and active_ is zero. Both sides write one and
-  // read the other, hence sequential consistency. A worker that wakes too late finds the job
-  // closed: no launch waits for a sleeper.
-  Job job_;
-  std::exception_ptr exception_;
-  std::atomic<bool> has_exception_ = false;
-  alignas(64) std::atomic<uint64_t> next_chunk_ = 0;
-  alignas(64) std::atomic<uint32_t> epoch_ = 0;  // counts launches; what idle workers watch
-  std::atomic<bool> open_ = false;
-  std::atomic<bool> stopping_ = false;
-  alignas(64) std::atomic<int32_t> active_ = 0;
+  bool is_forked() const;
 };
 
 }  // namespace lazuli

@@ -104,23 +104,23 @@ class CpuDevice final : public Device {
   }
 
   void run(CachedPlan& plan, std::span<const NodeRef> roots, const std::vector<NodeRef>& leaves) {
-    std::vector<std::shared_ptr<Storage>> inputs, outputs;
+    std::vector<Ref<Storage>> inputs, outputs;
     for (size_t leaf : plan.inputs) inputs.push_back(leaves[leaf]->storage());
     const std::vector<PlanSlot>& slots = plan.executable->plan().slots;
-    std::vector<std::shared_ptr<Storage>> of_slot(slots.size());
+    std::vector<Ref<Storage>> of_slot(slots.size());
     size_t in = 0;
     for (size_t i = 0; i < slots.size(); i++) {
       if (slots[i].role == PlanSlot::Role::Input) of_slot[i] = inputs[in++];
       if (slots[i].role != PlanSlot::Role::Output) continue;
       const auto bytes = static_cast<size_t>(numel(slots[i].shape)) * static_cast<size_t>(size_of(slots[i].dtype));
-      const auto storage = std::make_shared<HostStorage>(runtime_.memory, bytes);
+      const auto storage = make_ref<HostStorage>(runtime_.memory, bytes);
       storage->origin = plan.origin;
       of_slot[i] = storage;
       outputs.push_back(storage);
     }
     plan.executable->run(inputs, outputs);
     // Values are attached only now: a failure before leaves every tensor as it was.
-    std::vector<std::shared_ptr<Storage>> values;
+    std::vector<Ref<Storage>> values;
     for (int slot : plan.outputs) values.push_back(of_slot[static_cast<size_t>(slot)]);
     attach_values(roots, values);
   }

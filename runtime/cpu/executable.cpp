@@ -41,8 +41,8 @@ NodeRef without_sources(const NodeRef& n) {
 // Pointers of all slots for one run: inputs and outputs are given, temporaries are allocated here and given back after.
 class CpuExecutable::Memory {
  public:
-  Memory(CpuExecutable& e, std::span<const std::shared_ptr<Storage>> inputs,
-         std::span<const std::shared_ptr<Storage>> outputs) {
+  Memory(CpuExecutable& e, std::span<const Ref<Storage>> inputs,
+         std::span<const Ref<Storage>> outputs) {
     for (size_t bytes : e.block_bytes_) blocks_.push_back(e.runtime_.memory.allocate(bytes));
     size_t in = 0, out = 0;
     for (size_t i = 0; i < e.plan_.slots.size(); i++) {
@@ -172,15 +172,15 @@ void CpuExecutable::launch(const Launch& l, Memory& memory) {
   }
 }
 
-void CpuExecutable::run(std::span<const std::shared_ptr<Storage>> inputs,
-                        std::span<const std::shared_ptr<Storage>> outputs) {
+void CpuExecutable::run(std::span<const Ref<Storage>> inputs,
+                        std::span<const Ref<Storage>> outputs) {
   std::lock_guard lock(mutex_);
   Memory memory(*this, inputs, outputs);
   for (const Launch& l : launches_) launch(l, memory);
 }
 
-std::vector<double> CpuExecutable::time_steps(std::span<const std::shared_ptr<Storage>> inputs,
-                                              std::span<const std::shared_ptr<Storage>> outputs, int repeats) {
+std::vector<double> CpuExecutable::time_steps(std::span<const Ref<Storage>> inputs,
+                                              std::span<const Ref<Storage>> outputs, int repeats) {
   std::lock_guard lock(mutex_);
   Memory memory(*this, inputs, outputs);
   for (const Launch& l : launches_) launch(l, memory);  // warm

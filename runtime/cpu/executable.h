@@ -16,10 +16,10 @@ class CpuExecutable final : public Executable {
   /// Compiles the plan's distinct kernels, in parallel.
   CpuExecutable(Runtime& runtime, KernelStore& store, Plan plan);
 
-  void run(std::span<const std::shared_ptr<Storage>> inputs,
-           std::span<const std::shared_ptr<Storage>> outputs) override;
-  std::vector<double> time_steps(std::span<const std::shared_ptr<Storage>> inputs,
-                                 std::span<const std::shared_ptr<Storage>> outputs, int repeats) override;
+  void run(std::span<const Ref<Storage>> inputs,
+           std::span<const Ref<Storage>> outputs) override;
+  std::vector<double> time_steps(std::span<const Ref<Storage>> inputs,
+                                 std::span<const Ref<Storage>> outputs, int repeats) override;
   const Plan& plan() const override { return plan_; }
   std::vector<StepReport> report() const override;
 

@@ -82,9 +82,9 @@ KernelText kernel_text(const PlanStep& step, size_t i, const Target& target, boo
   return t;
 }
 
-std::shared_ptr<Storage> host_storage(const PlanSlot& s) {
+Ref<Storage> host_storage(const PlanSlot& s) {
   const auto bytes = static_cast<size_t>(numel(s.shape)) * static_cast<size_t>(size_of(s.dtype));
-  return std::make_shared<HostStorage>(Runtime::current().memory, bytes);
+  return make_ref<HostStorage>(Runtime::current().memory, bytes);
 }
 
 std::string indented(const std::string& text) {
@@ -156,7 +156,7 @@ std::vector<StepNote> step_notes(const Plan& plan, const Target& target) {
 
 namespace {
 
-using Arrays = std::vector<std::shared_ptr<Storage>>;
+using Arrays = std::vector<Ref<Storage>>;
 
 std::vector<StepCost> measure(const std::vector<StepNote>& notes, Executable& executable,
                               const Arrays& inputs, int repeats, const Roofline& roof) {
@@ -243,8 +243,9 @@ std::vector<StepCost> measure(const Origin& origin, const Roofline& roof) {
 
 std::shared_ptr<const Origin> origin_of(const Tensor& t) {
   const NodeRef n = t.node();
-  const auto storage = n->realised() ? std::dynamic_pointer_cast<HostStorage>(n->storage()) : nullptr;
-  return storage ? storage->origin.lock() : nullptr;
+  const Ref<Storage> storage = n->storage();
+  const auto* host = dynamic_cast<const HostStorage*>(storage.get());
+  return host ? host->origin.lock() : nullptr;
 }
 
 }  // namespace

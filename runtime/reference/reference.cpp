@@ -33,7 +33,7 @@ class Array {
             dtype, shape,
             make_storage(static_cast<size_t>(numel(shape)) * static_cast<size_t>(size_of(dtype)))) {
   }
-  Array(DType dtype, const Shape& shape, std::shared_ptr<Storage> storage)
+  Array(DType dtype, const Shape& shape, Ref<Storage> storage)
       : dtype_(dtype),
         shape_(shape),
         strides_(row_major(shape)),
@@ -54,7 +54,7 @@ class Array {
   const Ints& strides() const { return strides_; }
   int64_t offset() const { return offset_; }
   int64_t count() const { return numel(shape_); }
-  const std::shared_ptr<Storage>& storage() const { return storage_; }
+  const Ref<Storage>& storage() const { return storage_; }
   /// Whether the elements are those of the storage, in order, and no others.
   bool is_whole() const {
     const size_t bytes = static_cast<size_t>(count()) * static_cast<size_t>(size_of(dtype_));
@@ -100,7 +100,7 @@ class Array {
   Shape shape_;
   Ints strides_;
   int64_t offset_ = 0;
-  std::shared_ptr<Storage> storage_;
+  Ref<Storage> storage_;
   void* data_ = nullptr;
 };
 
@@ -406,7 +406,7 @@ void realize_reference(std::span<const NodeRef> roots) {
   Arrays values(graph.size());
   for (size_t i = 0; i < graph.size(); i++) {
     const NodeRef& n = graph.nodes[i];
-    if (const std::shared_ptr<Storage> s = n->storage()) {
+    if (const Ref<Storage> s = n->storage()) {
       values[i] = Array(n->dtype, n->shape, s);
       continue;
     }
@@ -422,7 +422,7 @@ void realize_reference(std::span<const NodeRef> roots) {
     }
   }
   // Storage is attached only when everything has been computed: a failure leaves every tensor as it was.
-  std::vector<std::shared_ptr<Storage>> storages;
+  std::vector<Ref<Storage>> storages;
   for (const NodeRef& r : roots) {
     storages.push_back(in_row_major(values[static_cast<size_t>(graph.find(r))]).storage());
   }

@@ -6,6 +6,7 @@
 #include <random>
 #include <vector>
 
+#include "core/graph.h"
 #include "tests/core/reference_scope.h"
 
 using namespace lazuli;

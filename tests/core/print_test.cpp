@@ -1,4 +1,5 @@
 // Arrays as text: what NumPy 2 prints for the same elements.
+#include "core/graph.h"
 #include "core/print.h"
 
 #include <doctest/doctest.h>

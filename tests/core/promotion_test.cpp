@@ -4,6 +4,7 @@
 #include <array>
 
 #include "core/ops.h"
+#include "core/promotion.h"
 
 using namespace lazuli;
 

@@ -5,6 +5,7 @@
 #include <cmath>
 #include <vector>
 
+#include "core/graph.h"
 #include "tests/core/reference_scope.h"
 
 using namespace lazuli;

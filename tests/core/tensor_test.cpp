@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "core/gradient.h"
+#include "core/graph.h"
 #include "tests/core/reference_scope.h"
 
 using namespace lazuli;

@@ -4,6 +4,7 @@
 
 #include <vector>
 
+#include "core/graph.h"
 #include "nn/lazuli.h"
 
 using namespace lazuli;

@@ -7,6 +7,7 @@
 #include <string>
 
 #include "core/gradient.h"
+#include "core/gradient_graph.h"
 #include "core/graph.h"
 #include "runtime/device.h"
 #include "runtime/runtime.h"

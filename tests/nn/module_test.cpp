@@ -26,7 +26,7 @@ class Scaled final : public nn::Module {
 
  private:
   Tensor gain_;
-  std::shared_ptr<nn::Module> inner_;
+  Ref<nn::Module> inner_;
 };
 
 }  // namespace
@@ -85,7 +85,7 @@ TEST_SUITE("nn") {
   TEST_CASE("dropout drops in training alone, and the mode reaches every module below") {
     manual_seed(3);
     nn::Sequential net{nn::make<nn::Sequential>(
-        std::initializer_list<std::shared_ptr<nn::Module>>{nn::make<nn::Dropout>(0.25)})};
+        std::initializer_list<Ref<nn::Module>>{nn::make<nn::Dropout>(0.25)})};
     const Tensor x = ones({10000});
     const std::vector<float> dropped = net(x).to_vector();
     size_t zeros = 0;

@@ -13,6 +13,7 @@
 
 #include "core/error.h"
 #include "core/gradient.h"
+#include "core/gradient_graph.h"
 #include "core/graph.h"
 #include "ir/math.h"
 #include "runtime/device.h"

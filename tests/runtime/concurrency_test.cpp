@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "core/error.h"
+#include "core/graph.h"
 #include "nn/lazuli.h"
 
 using namespace lazuli;

@@ -50,7 +50,7 @@ class Guarded final : public Storage {
   char *base_ = nullptr, *data_ = nullptr;
 };
 
-using Arrays = std::vector<std::shared_ptr<Storage>>;
+using Arrays = std::vector<Ref<Storage>>;
 using Bits = std::vector<std::vector<char>>;
 
 // What the plan of `roots` gives on ordinary memory, and at both ends of guarded memory: "" if that
@@ -86,9 +86,9 @@ std::string differs(const std::vector<NodeRef>& roots) {
     return bits;
   };
   const Bits want = run(
-      [](size_t bytes) { return std::make_shared<HostStorage>(Runtime::current().memory, bytes); });
+      [](size_t bytes) { return make_ref<HostStorage>(Runtime::current().memory, bytes); });
   for (const End end : {End::Front, End::Back}) {
-    if (run([&](size_t bytes) { return std::make_shared<Guarded>(bytes, end); }) != want)
+    if (run([&](size_t bytes) { return make_ref<Guarded>(bytes, end); }) != want)
       return end == End::Front ? "other bits at the front of a page" : "other bits at its end";
   }
   return "";

@@ -3,7 +3,6 @@
 
 #include <doctest/doctest.h>
 
-#include <memory>
 #include <vector>
 
 #include "nn/lazuli.h"
@@ -84,7 +83,7 @@ TEST_CASE("a range of an array is right wherever it lies, and outlives the array
 TEST_CASE("what is written to a user's own memory does not show in values taken from it") {
   Runtime runtime{Config()};
   const Runtime::Use use(runtime);
-  const auto memory = std::make_shared<OwnStorage>(Floats{1, 2, 3, 4});
+  const auto memory = make_ref<OwnStorage>(Floats{1, 2, 3, 4});
   const Tensor x = Tensor::from_storage(memory, {2, 2}, DType::F32), row = x[1];
   CHECK(sum(row).item() == 7);
   static_cast<float*>(memory->data())[3] = 0;

@@ -11,6 +11,7 @@
 
 #include "core/error.h"
 #include "core/gradient.h"
+#include "core/graph.h"
 #include "core/ops_elementwise.h"
 #include "core/ops_reduce.h"
 #include "tools/cli/commands.h"

@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "core/error.h"
+#include "core/graph.h"
 #include "runtime/device.h"
 #include "runtime/inspect.h"
 #include "tools/cli/commands.h"

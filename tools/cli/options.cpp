@@ -8,6 +8,7 @@
 #include <sstream>
 
 #include "core/error.h"
+#include "core/graph.h"
 #include "nn/npy.h"
 #include "tools/cli/steps.h"
 #include "tools/cli/workloads.h"

@@ -68,7 +68,7 @@ double Replay::bytes() const {
   return total;
 }
 
-std::shared_ptr<Storage> Replay::input(const NodeRef& node) const {
+Ref<Storage> Replay::input(const NodeRef& node) const {
   for (size_t i = 0; i < plan().slots.size(); ++i) {
     if (input_of_slot_[i] >= 0 && plan().slots[i].node.get() == node.get()) {
       return inputs_[static_cast<size_t>(input_of_slot_[i])];

@@ -33,13 +33,13 @@ class Replay {
   /// Bytes of all inputs and results, each counted once.
   double bytes() const;
   /// The storage of the input slot that holds `node`, or null.
-  std::shared_ptr<Storage> input(const NodeRef& node) const;
+  Ref<Storage> input(const NodeRef& node) const;
   /// The i-th result as an array of its own dtype and shape.
   Tensor result(size_t i) const;
 
  private:
   std::unique_ptr<Executable> executable_;
-  std::vector<std::shared_ptr<Storage>> inputs_, outputs_;
+  std::vector<Ref<Storage>> inputs_, outputs_;
   std::vector<int> output_of_slot_, input_of_slot_;
 };
 

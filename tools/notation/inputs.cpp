@@ -129,7 +129,7 @@ class FilledStorage : public Storage {
   uint64_t count_;
   uint64_t key_;
   std::once_flag once_;
-  std::shared_ptr<Storage> memory_;
+  Ref<Storage> memory_;
 };
 
 Shape shape_of(const InputDecl& input) {
@@ -144,7 +144,7 @@ Tensor make_input(const InputDecl& input, uint64_t seed) {
   const int64_t count = numel(shape);
   require(count <= kMaxElements / size_of(input.dtype), "{} needs more than 2^63 bytes",
           input.name);
-  auto storage = std::make_shared<FilledStorage>(input, count, key_of(seed, input.name));
+  auto storage = make_ref<FilledStorage>(input, count, key_of(seed, input.name));
   return Tensor::from_storage(std::move(storage), shape, input.dtype);
 }
 

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include "core/graph.h"
 #include "tools/notation/ast.h"
 
 namespace lazuli::notation {
