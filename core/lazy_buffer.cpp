@@ -5,7 +5,9 @@
 #include <cstdlib>
 #include <mutex>
 
+#include "core/capture.h"
 #include "core/error.h"
+#include "core/graph.h"
 #include "core/node_map.h"
 
 namespace lazuli {
@@ -55,13 +57,19 @@ Ref<LazyBuffer> gradient_leaf(const NodeRef& node) {
   return {it->second, kCounted};
 }
 
+LazyBuffer::LazyBuffer(NodeRef node) : node_(std::move(node)) {
+  if (Capture* c = Capture::current()) c->made(this);
+}
+
 LazyBuffer::~LazyBuffer() {
+  Capture::gone(this);
   if (!requires_grad_) return;
   const std::lock_guard lock(leaf_table().mutex);
   leaf_table().leaves.erase(node_);
 }
 
 void LazyBuffer::set_requires_grad(bool on) {
+  if (Capture* c = Capture::current()) c->check_own(this);
   const NodeRef n = node();
   const std::lock_guard lock(leaf_table().mutex);
   requires_grad_ = on;
@@ -73,11 +81,13 @@ void LazyBuffer::set_requires_grad(bool on) {
 }
 
 NodeRef LazyBuffer::node() const {
+  if (Capture* c = Capture::current()) c->touch(const_cast<LazyBuffer*>(this));
   std::lock_guard lock(mutex_of(this));
   return node_;
 }
 
 void LazyBuffer::rebind(NodeRef node) {
+  if (Capture* c = Capture::current()) c->touch(this);
   std::unique_lock leaves_lock(leaf_table().mutex, std::defer_lock);
   if (requires_grad_) {
     leaves_lock.lock();
@@ -88,12 +98,28 @@ void LazyBuffer::rebind(NodeRef node) {
   std::swap(node_, node);
 }  // the old node, and all that it alone held, is freed outside the locks
 
+Ref<Storage> LazyBuffer::set_value(Ref<Storage> storage) {
+  NodeRef old;
+  {
+    std::lock_guard lock(mutex_of(this));
+    if (node_->op == Op::Buffer && node_->realised() && node_->count() == 1) {
+      Ref<Storage> before = node_->exchange_storage(std::move(storage));
+      return before->count() == 1 ? before : nullptr;
+    }
+    old = node_;
+  }
+  rebind(buffer(old->dtype, old->shape, std::move(storage), old->tracked));
+  return nullptr;
+}
+
 Ref<LazyBuffer> LazyBuffer::grad() const {
+  if (Capture* c = Capture::current()) c->touch_grad(const_cast<LazyBuffer*>(this));
   std::lock_guard lock(mutex_of(this));
   return grad_;
 }
 
 void LazyBuffer::set_grad(Ref<LazyBuffer> grad) {
+  if (Capture* c = Capture::current()) c->touch_grad(this);
   std::lock_guard lock(mutex_of(this));
   std::swap(grad_, grad);
 }
@@ -103,6 +129,12 @@ void set_realizer(Realizer r) { realizer = r; }
 void realize_nodes(std::span<const NodeRef> nodes) {
   const Realizer r = realizer;
   require(r != nullptr, "realize: no runtime is linked in; include <lazuli/lazuli.h> and link lazuli::lazuli");
+  if (const Capture* c = Capture::current()) {
+    // The rest is computed when the captured function runs.
+    const std::vector<NodeRef> now = c->computable(nodes);
+    if (!now.empty()) r(now);
+    return;
+  }
   r(nodes);
 }
 

@@ -11,7 +11,7 @@ namespace lazuli {
 
 class LazyBuffer final : public Counted {
  public:
-  explicit LazyBuffer(NodeRef node) : node_(std::move(node)) {}
+  explicit LazyBuffer(NodeRef node);
   ~LazyBuffer() override;
   LazyBuffer(const LazyBuffer&) = delete;
   LazyBuffer& operator=(const LazyBuffer&) = delete;
@@ -20,6 +20,10 @@ class LazyBuffer final : public Counted {
   NodeRef node() const;
   /// Rebinds to another node of the same shape and dtype: in-place operations and realisation.
   void rebind(NodeRef node);
+
+  /// Makes `storage` the value. The storage before is handed over if nothing else holds it: it may
+  /// be written to. Null if something does, or if the tensor had no value.
+  Ref<Storage> set_value(Ref<Storage> storage);
 
   bool requires_grad() const { return requires_grad_; }
   /// Registers the present node, and those it is rebound to, as leaves that backward() finds.

@@ -76,6 +76,11 @@ struct Node final : Counted {
   /// treats the node as a leaf.
   Ref<Storage> storage() const;
   void set_storage(Ref<Storage> storage) const;
+  /// Another value for a leaf that nothing else refers to; returns the one before. Not while another
+  /// thread may come by a reference.
+  Ref<Storage> exchange_storage(Ref<Storage> storage) const {
+    return std::exchange(storage_, std::move(storage));
+  }
   bool realised() const { return realised_.load(std::memory_order_acquire); }
 
   Node(NodeInit&& init, const Hash128& hash);

@@ -8,6 +8,7 @@
 #include <mutex>
 #include <numbers>
 
+#include "core/capture.h"
 #include "core/error.h"
 #include "core/graph.h"
 #include "core/ops_creation.h"
@@ -171,12 +172,16 @@ Tensor finished(const Tensor& x) {
 }  // namespace
 
 void manual_seed(uint64_t seed) {
+  require(!Capture::current(),
+          "manual_seed: a captured function cannot seed the generator, whose state each call steps "
+          "on; call it outside, or give random_key(seed) to the random function");
   std::lock_guard lock(generator().mutex);
   generator().seed = seed;
   generator().calls = 0;
 }
 
 Tensor next_key() {
+  if (Capture* c = Capture::current()) return c->key();
   uint64_t seed = 0, call = 0;
   {
     std::lock_guard lock(generator().mutex);

@@ -3,6 +3,7 @@
 #include <cstring>
 #include <ostream>
 
+#include "core/capture.h"
 #include "core/error.h"
 #include "core/ops_elementwise.h"
 #include "core/ops_index.h"
@@ -43,6 +44,16 @@ int64_t Tensor::size(int64_t axis) const {
 
 namespace {
 
+// The value of `x` as a node of its own.
+NodeRef leaf_of(const NodeRef& x, bool tracked) {
+  return make({.op = Op::Fresh,
+               .dtype = x->dtype,
+               .shape = x->shape,
+               .arg = next_serial(),
+               .src = {x},
+               .tracked = tracked});
+}
+
 // A realised value keeps its history only if a gradient may still be asked through it. An assigned gradient leaf keeps none,
 // but stays the node that it is while a graph made from it is alive: gradients find their leaf by the node.
 void forget_history(const Tensor& t) {
@@ -77,7 +88,9 @@ const Tensor& Tensor::realize() const {
 
 const void* Tensor::data() const {
   realize();
-  return node()->storage()->data();
+  const NodeRef n = node();
+  if (!n->realised()) Capture::refuse_value();
+  return n->storage()->data();
 }
 
 Tensor& Tensor::requires_grad_(bool on) {
@@ -88,7 +101,8 @@ Tensor& Tensor::requires_grad_(bool on) {
     // A leaf of its own: realised, unmerged, and marked, so that what follows knows to keep its history.
     realize();
     const NodeRef n = node();
-    buffer_->rebind(lazuli::buffer(n->dtype, n->shape, n->storage(), on));
+    buffer_->rebind(n->realised() ? lazuli::buffer(n->dtype, n->shape, n->storage(), on)
+                                  : leaf_of(lazuli::detach(n), on));
     buffer_->set_requires_grad(on);
   }
   return *this;
@@ -113,15 +127,8 @@ Tensor& rebind(std::string_view op, Tensor& x, const Tensor& value) {
                to_string(value.shape()), to_string(old->shape));
   }
   NodeRef node = operand(value, old->dtype, old->shape);
-  if (x.requires_grad()) {
-    // The new value is a leaf as the old one was: what made it is no part of later gradients.
-    node = make({.op = Op::Fresh,
-                 .dtype = old->dtype,
-                 .shape = old->shape,
-                 .arg = next_serial(),
-                 .src = {lazuli::detach(node)},
-                 .tracked = true});
-  }
+  // The new value is a leaf as the old one was: what made it is no part of later gradients.
+  if (x.requires_grad()) node = leaf_of(lazuli::detach(node), true);
   x.buffer()->rebind(std::move(node));
   return x;
 }

@@ -10,4 +10,5 @@
 #include "nn/npy.h"
 #include "nn/optim.h"
 #include "runtime/inspect.h"
+#include "runtime/jit.h"
 #include "runtime/runtime.h"

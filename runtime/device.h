@@ -6,6 +6,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "core/node.h"
 #include "ir/plan.h"
@@ -14,6 +15,7 @@
 namespace lazuli {
 
 class Runtime;
+struct Origin;
 
 /// How a device computes one step of a plan; empty for a step that is no kernel.
 struct StepReport {
@@ -36,6 +38,13 @@ class Executable {
   virtual std::vector<StepReport> report() const = 0;
 };
 
+/// A graph made ready to run for other values of its leaves.
+struct Captured {
+  std::shared_ptr<Executable> executable;
+  std::vector<NodeRef> inputs;           // the leaf of each input slot, with or without a value
+  std::shared_ptr<const Origin> origin;  // null on a device that runs graphs without plans
+};
+
 /// What a device has compiled so far.
 struct CompileCount {
   int64_t plans = 0, kernels = 0;
@@ -53,6 +62,8 @@ class Device {
   virtual void realize(std::span<const NodeRef> roots) = 0;
   /// Compiles a plan; UserError on a device that runs graphs without plans.
   virtual std::unique_ptr<Executable> prepare(Plan plan) = 0;
+  /// What realize() runs for these roots, ready to be run again.
+  virtual Captured capture(std::span<const NodeRef> roots) = 0;
   /// Stays as it is when a graph of a structure met before is realised.
   virtual CompileCount compiled() const { return {}; }
 };

@@ -4,7 +4,7 @@
 
 namespace lazuli {
 
-void run_library_step(const Node& node, const std::vector<void*>& arrays, ThreadPool& pool) {
+void run_library_step(const Node& node, std::span<void* const> arrays, ThreadPool& pool) {
   switch (node.op) {
     case Op::Scan:
       return run_scan(node, arrays, pool);

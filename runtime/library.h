@@ -2,6 +2,7 @@
 // Each is O(n) or O(n log n) and gives the same bits for any number of threads.
 #pragma once
 
+#include <span>
 #include <vector>
 
 #include "core/node.h"
@@ -11,11 +12,11 @@ namespace lazuli {
 
 /// Runs Scatter, Scan or ArgSort: `arrays` are the sources of `node` and then its result, dense and
 /// row-major.
-void run_library_step(const Node& node, const std::vector<void*>& arrays, ThreadPool& pool);
+void run_library_step(const Node& node, std::span<void* const> arrays, ThreadPool& pool);
 
 // ---- its ops, each for itself
-void run_scan(const Node& node, const std::vector<void*>& arrays, ThreadPool& pool);
-void run_argsort(const Node& node, const std::vector<void*>& arrays, ThreadPool& pool);
-void run_scatter(const Node& node, const std::vector<void*>& arrays, ThreadPool& pool);
+void run_scan(const Node& node, std::span<void* const> arrays, ThreadPool& pool);
+void run_argsort(const Node& node, std::span<void* const> arrays, ThreadPool& pool);
+void run_scatter(const Node& node, std::span<void* const> arrays, ThreadPool& pool);
 
 }  // namespace lazuli

@@ -231,7 +231,7 @@ void scan_abreast(const T* x, T* out, const Lines& l, bool reverse, ThreadPool& 
 
 }  // namespace
 
-void run_scan(const Node& n, const std::vector<void*>& arrays, ThreadPool& pool) {
+void run_scan(const Node& n, std::span<void* const> arrays, ThreadPool& pool) {
   if (n.numel() == 0) return;
   const Lines l = lines_of(n.shape, n.ints()[1]);
   const bool reverse = n.ints()[2] != 0;

@@ -48,7 +48,7 @@ void scatter_range(T* out, int64_t begin, int64_t end, const int64_t* index, con
 
 }  // namespace
 
-void run_scatter(const Node& n, const std::vector<void*>& arrays, ThreadPool& pool) {
+void run_scatter(const Node& n, std::span<void* const> arrays, ThreadPool& pool) {
   const int64_t size = n.numel(), count = n.src[1]->numel();
   if (size == 0) return;
   // Every part looks at every index: more parts than threads would be work for nothing.

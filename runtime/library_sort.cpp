@@ -187,7 +187,7 @@ void sort_lines(const T* x, int64_t* order, int64_t lines, int64_t length, bool 
 
 }  // namespace
 
-void run_argsort(const Node& n, const std::vector<void*>& arrays, ThreadPool& pool) {
+void run_argsort(const Node& n, std::span<void* const> arrays, ThreadPool& pool) {
   if (n.numel() == 0) return;
   const int64_t length = n.shape.back(), lines = n.numel() / length;
   const bool descending = n.integer() != 0;

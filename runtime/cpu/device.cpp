@@ -20,7 +20,7 @@ namespace {
 
 // A compiled structure and how a graph of that structure is bound to it.
 struct CachedPlan {
-  std::shared_ptr<CpuExecutable> executable;
+  std::shared_ptr<Executable> executable;
   std::shared_ptr<const Origin> origin;  // of what it computes
   std::vector<size_t> inputs;  // for each input slot, which leaf of the key
   std::vector<int> outputs;    // slot of each root
@@ -48,12 +48,16 @@ class CpuDevice final : public Device {
       if (!plan) made = make_plan(roots, target_);
       break;
     }
-    if (!plan) plan = keep(key.hash, compile_plan(std::move(made), key));
+    if (!plan) plan = keep(key.hash, bound(compile_plan(std::move(made), false), key));
     run(*plan, roots, key.leaves);
   }
 
   std::unique_ptr<Executable> prepare(Plan plan) override {
     return std::make_unique<CpuExecutable>(runtime_, kernels_, std::move(plan));
+  }
+
+  Captured capture(std::span<const NodeRef> roots) override {
+    return compile_plan(make_plan(roots, target_), true);
   }
 
   CompileCount compiled() const override { return {plans_made_, kernels_.compiles()}; }
@@ -84,22 +88,33 @@ class CpuDevice final : public Device {
     return made;
   }
 
-  std::shared_ptr<CachedPlan> compile_plan(Plan plan, const PlanKey& key) {
-    auto cached = std::make_shared<CachedPlan>();
+  Captured compile_plan(Plan plan, bool keep_memory) {
     plans_made_++;
+    Captured c;
+    for (const PlanSlot& s : plan.slots) {
+      if (s.role == PlanSlot::Role::Input) c.inputs.push_back(s.node);
+    }
+    std::vector<StepNote> notes = step_notes(plan, target_);
+    const auto executable = std::make_shared<CpuExecutable>(runtime_, kernels_, std::move(plan));
+    executable->forget_graph();
+    if (keep_memory) executable->keep_memory();
+    c.executable = executable;
+    c.origin = std::make_shared<Origin>(Origin{std::move(notes), executable});
+    return c;
+  }
+
+  static std::shared_ptr<CachedPlan> bound(Captured plan, const PlanKey& key) {
+    auto cached = std::make_shared<CachedPlan>();
     NodeMap<size_t> leaf_number;
     for (size_t i = 0; i < key.leaves.size(); i++) leaf_number[key.leaves[i]] = i;
-    for (const PlanSlot& s : plan.slots) {
-      if (s.role != PlanSlot::Role::Input) continue;
-      const auto it = leaf_number.find(s.node);
+    for (const NodeRef& n : plan.inputs) {
+      const auto it = leaf_number.find(n);
       ensure(it != leaf_number.end(), "plan: an input slot is not a leaf of the graph");
       cached->inputs.push_back(it->second);
     }
-    cached->outputs = plan.outputs;
-    std::vector<StepNote> notes = step_notes(plan, target_);
-    cached->executable = std::make_shared<CpuExecutable>(runtime_, kernels_, std::move(plan));
-    cached->executable->forget_graph();
-    cached->origin = std::make_shared<Origin>(Origin{std::move(notes), cached->executable});
+    cached->outputs = plan.executable->plan().outputs;
+    cached->executable = std::move(plan.executable);
+    cached->origin = std::move(plan.origin);
     return cached;
   }
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <optional>
 #include <unordered_set>
 
 #include "core/error.h"
@@ -38,36 +39,58 @@ NodeRef without_sources(const NodeRef& n) {
 
 }  // namespace
 
-// Pointers of all slots for one run: inputs and outputs are given, temporaries are allocated here and given back after.
+// The arguments of all launches. Temporaries are allocated here; inputs and outputs are given for
+// each run.
 class CpuExecutable::Memory {
  public:
-  Memory(CpuExecutable& e, std::span<const Ref<Storage>> inputs,
-         std::span<const Ref<Storage>> outputs) {
-    for (size_t bytes : e.block_bytes_) blocks_.push_back(e.runtime_.memory.allocate(bytes));
-    size_t in = 0, out = 0;
-    for (size_t i = 0; i < e.plan_.slots.size(); i++) {
-      switch (e.plan_.slots[i].role) {
-        case PlanSlot::Role::Input: pointers.push_back(inputs[in++]->data()); break;
-        case PlanSlot::Role::Output: pointers.push_back(outputs[out++]->data()); break;
-        case PlanSlot::Role::Temporary:
-          pointers.push_back(blocks_[static_cast<size_t>(e.block_of_slot_[i])].data());
-          break;
+  explicit Memory(const CpuExecutable& e) : executable_(e) {
+    Allocator& allocator = e.runtime_.memory;
+    for (size_t bytes : e.block_bytes_) blocks_.push_back(allocator.allocate(bytes));
+    places_.resize(e.plan_.slots.size());
+    for (const Launch& l : e.launches_) {
+      for (int s : l.slots) {
+        const auto slot = static_cast<size_t>(s);
+        if (e.plan_.slots[slot].role == PlanSlot::Role::Temporary) {
+          arguments_.push_back(blocks_[static_cast<size_t>(e.block_of_slot_[slot])].data());
+        } else {
+          places_[slot].push_back(arguments_.size());
+          arguments_.push_back(nullptr);
+        }
       }
     }
-    ensure(in == inputs.size() && out == outputs.size(), "executable: inputs and outputs do not fit the plan");
-    scratch_stride = (e.scratch_bytes_ + 4095) / 4096 * 4096 + 576;
+    scratch_stride_ = (e.scratch_bytes_ + 4095) / 4096 * 4096 + 576;
     if (e.scratch_bytes_) {
-      scratch_ = e.runtime_.memory.allocate(static_cast<size_t>(scratch_stride * e.runtime_.pool.size()));
+      scratch_ = allocator.allocate(static_cast<size_t>(scratch_stride_ * e.runtime_.pool.size()));
     }
-    if (e.shared_bytes_) shared_ = e.runtime_.memory.allocate(static_cast<size_t>(e.shared_bytes_));
+    if (e.shared_bytes_) shared_ = allocator.allocate(static_cast<size_t>(e.shared_bytes_));
   }
-  void* scratch(int worker) { return scratch_ ? scratch_.data() + scratch_stride * worker : nullptr; }
+
+  void bind(std::span<const Ref<Storage>> inputs,
+            std::span<const Ref<Storage>> outputs) {
+    size_t in = 0, out = 0;
+    for (size_t i = 0; i < places_.size(); i++) {
+      const PlanSlot::Role role = executable_.plan_.slots[i].role;
+      if (role == PlanSlot::Role::Temporary) continue;
+      void* const data = (role == PlanSlot::Role::Input ? inputs[in++] : outputs[out++])->data();
+      for (size_t place : places_[i]) arguments_[place] = data;
+    }
+    ensure(in == inputs.size() && out == outputs.size(),
+           "executable: inputs and outputs do not fit the plan");
+  }
+
+  std::span<void*> arguments(const Launch& l) {
+    return {arguments_.data() + l.first, l.slots.size()};
+  }
+  void* scratch(int worker) {
+    return scratch_ ? scratch_.data() + scratch_stride_ * worker : nullptr;
+  }
   void* shared() { return shared_.data(); }
 
-  std::vector<void*> pointers, arguments;
-  int64_t scratch_stride = 0;
-
  private:
+  const CpuExecutable& executable_;
+  std::vector<void*> arguments_;
+  std::vector<std::vector<size_t>> places_;  // of each input and output among the arguments
+  int64_t scratch_stride_ = 0;
   std::vector<Block> blocks_;
   Block scratch_, shared_;
 };
@@ -79,8 +102,11 @@ CpuExecutable::CpuExecutable(Runtime& runtime, KernelStore& store, Plan plan)
     if (s.kernel) kernels.push_back(s.kernel);
   }
   compile_all(kernels);
+  size_t arguments = 0;
   for (const PlanStep& s : plan_.steps) {
     Launch l;
+    l.first = arguments;
+    arguments += s.arguments.size();
     if (s.kernel) l.kernel = store_.get(*s.kernel);
     l.node = s.node;
     l.slots = s.arguments;
@@ -150,9 +176,7 @@ void CpuExecutable::plan_memory() {
 }
 
 void CpuExecutable::launch(const Launch& l, Memory& memory) {
-  std::vector<void*>& arguments = memory.arguments;
-  arguments.clear();
-  for (int s : l.slots) arguments.push_back(memory.pointers[static_cast<size_t>(s)]);
+  const std::span<void*> arguments = memory.arguments(l);
   if (!l.kernel) return run_library_step(*l.node, arguments, runtime_.pool);
   for (const CompiledKernel::PhaseFunctions& phase : l.kernel->phases) {
     // The ragged last iteration is one more step.
@@ -172,26 +196,40 @@ void CpuExecutable::launch(const Launch& l, Memory& memory) {
   }
 }
 
+CpuExecutable::~CpuExecutable() = default;
+
+void CpuExecutable::keep_memory() { kept_ = std::make_unique<Memory>(*this); }
+
+template <typename F>
+void CpuExecutable::with_memory(std::span<const Ref<Storage>> inputs,
+                                std::span<const Ref<Storage>> outputs, F body) {
+  std::lock_guard lock(mutex_);
+  std::optional<Memory> own;
+  Memory& memory = kept_ ? *kept_ : own.emplace(*this);
+  memory.bind(inputs, outputs);
+  body(memory);
+}
+
 void CpuExecutable::run(std::span<const Ref<Storage>> inputs,
                         std::span<const Ref<Storage>> outputs) {
-  std::lock_guard lock(mutex_);
-  Memory memory(*this, inputs, outputs);
-  for (const Launch& l : launches_) launch(l, memory);
+  with_memory(inputs, outputs, [&](Memory& memory) {
+    for (const Launch& l : launches_) launch(l, memory);
+  });
 }
 
 std::vector<double> CpuExecutable::time_steps(std::span<const Ref<Storage>> inputs,
                                               std::span<const Ref<Storage>> outputs, int repeats) {
-  std::lock_guard lock(mutex_);
-  Memory memory(*this, inputs, outputs);
-  for (const Launch& l : launches_) launch(l, memory);  // warm
   std::vector<std::vector<double>> times(launches_.size());
-  for (int r = 0; r < repeats; r++) {
-    for (size_t i = 0; i < launches_.size(); i++) {
-      const double start = now();
-      launch(launches_[i], memory);
-      times[i].push_back(now() - start);
+  with_memory(inputs, outputs, [&](Memory& memory) {
+    for (const Launch& l : launches_) launch(l, memory);  // warm
+    for (int r = 0; r < repeats; r++) {
+      for (size_t i = 0; i < launches_.size(); i++) {
+        const double start = now();
+        launch(launches_[i], memory);
+        times[i].push_back(now() - start);
+      }
     }
-  }
+  });
   std::vector<double> out;
   for (auto& t : times) out.push_back(t.empty() ? 0 : median(std::move(t)));
   return out;

@@ -15,6 +15,7 @@ class CpuExecutable final : public Executable {
  public:
   /// Compiles the plan's distinct kernels, in parallel.
   CpuExecutable(Runtime& runtime, KernelStore& store, Plan plan);
+  ~CpuExecutable() override;
 
   void run(std::span<const Ref<Storage>> inputs,
            std::span<const Ref<Storage>> outputs) override;
@@ -25,18 +26,25 @@ class CpuExecutable final : public Executable {
 
   /// Lets go of the graph: what remains can be kept in a cache without keeping arrays alive.
   void forget_graph();
+  /// Keeps the memory of temporaries from one run to the next.
+  void keep_memory();
 
  private:
   struct Launch {
     std::shared_ptr<const CompiledKernel> kernel;  // null: a library step
     NodeRef node;
     std::vector<int> slots;
+    size_t first = 0;  // of its arguments among those of all launches
   };
   class Memory;
 
   void compile_all(const std::vector<std::shared_ptr<Kernel>>& kernels);
   void plan_memory();
   void launch(const Launch& l, Memory& memory);
+  // Calls `body` with memory that these arrays are bound to.
+  template <typename F>
+  void with_memory(std::span<const Ref<Storage>> inputs,
+                   std::span<const Ref<Storage>> outputs, F body);
 
   Runtime& runtime_;
   KernelStore& store_;
@@ -47,6 +55,7 @@ class CpuExecutable final : public Executable {
   std::vector<size_t> block_bytes_;
   int64_t scratch_bytes_ = 0, shared_bytes_ = 0;
   std::mutex mutex_;
+  std::unique_ptr<Memory> kept_;
 };
 
 }  // namespace lazuli

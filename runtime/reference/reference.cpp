@@ -387,7 +387,11 @@ Array eval(const Node& n, const Node& term, Arrays src) {
 
 }  // namespace
 
-void realize_reference(std::span<const NodeRef> roots) {
+namespace {
+
+// The values of `roots`, where `given` holds those of leaves that have none of their own.
+std::vector<Ref<Storage>> evaluate(std::span<const NodeRef> roots,
+                                               const NodeMap<Ref<Storage>>& given) {
   const Topology graph(roots, true);
   std::vector<int> readers(graph.size());
   for (size_t i = 0; i < graph.size(); i++) {
@@ -410,6 +414,10 @@ void realize_reference(std::span<const NodeRef> roots) {
       values[i] = Array(n->dtype, n->shape, s);
       continue;
     }
+    if (const auto it = given.find(n); it != given.end()) {
+      values[i] = Array(n->dtype, n->shape, it->second);
+      continue;
+    }
     if (n->op == Op::Buffer) refuse_example();
     if (is_term[i]) continue;
     const bool has_term = is_reduce(n->op) && is_term[static_cast<size_t>(graph.sources(i)[0])];
@@ -421,15 +429,53 @@ void realize_reference(std::span<const NodeRef> roots) {
       if (--readers[static_cast<size_t>(s)] == 0) values[static_cast<size_t>(s)] = {};
     }
   }
-  // Storage is attached only when everything has been computed: a failure leaves every tensor as it was.
   std::vector<Ref<Storage>> storages;
   for (const NodeRef& r : roots) {
     storages.push_back(in_row_major(values[static_cast<size_t>(graph.find(r))]).storage());
   }
-  attach_values(roots, storages);
+  return storages;
+}
+
+}  // namespace
+
+// Storage is attached only when everything has been computed: a failure leaves every tensor as it
+// was.
+void realize_reference(std::span<const NodeRef> roots) {
+  attach_values(roots, evaluate(roots, {}));
 }
 
 namespace {
+
+class ReferenceExecutable final : public Executable {
+ public:
+  explicit ReferenceExecutable(Plan plan) : plan_(std::move(plan)) {}
+  void run(std::span<const Ref<Storage>> inputs,
+           std::span<const Ref<Storage>> outputs) override {
+    NodeMap<Ref<Storage>> given;
+    std::vector<size_t> output_of(plan_.slots.size());
+    size_t in = 0, out = 0;
+    for (size_t i = 0; i < plan_.slots.size(); i++) {
+      const PlanSlot& s = plan_.slots[i];
+      if (s.role == PlanSlot::Role::Input) given[s.node] = inputs[in++];
+      if (s.role == PlanSlot::Role::Output) output_of[i] = out++;
+    }
+    const std::vector<Ref<Storage>> values = evaluate(plan_.roots, given);
+    for (size_t r = 0; r < values.size(); r++) {
+      const auto slot = static_cast<size_t>(plan_.outputs[r]);
+      if (plan_.slots[slot].role != PlanSlot::Role::Output || !values[r]->bytes()) continue;
+      std::memcpy(outputs[output_of[slot]]->data(), values[r]->data(), values[r]->bytes());
+    }
+  }
+  std::vector<double> time_steps(std::span<const Ref<Storage>>,
+                                 std::span<const Ref<Storage>>, int) override {
+    return {};
+  }
+  const Plan& plan() const override { return plan_; }
+  std::vector<StepReport> report() const override { return {}; }
+
+ private:
+  Plan plan_;
+};
 
 class ReferenceDevice final : public Device {
  public:
@@ -439,6 +485,26 @@ class ReferenceDevice final : public Device {
   void realize(std::span<const NodeRef> roots) override { realize_reference(roots); }
   std::unique_ptr<Executable> prepare(Plan) override {
     user_error("reference: this device has no kernels; use --device cpu to look at or time them");
+  }
+  // The graph as it was written: nothing is fused, nor rewritten.
+  Captured capture(std::span<const NodeRef> roots) override {
+    Captured c;
+    Plan plan;
+    NodeMap<int> slots;
+    const auto add = [&](const NodeRef& n, PlanSlot::Role role) {
+      const auto [it, is_new] = slots.try_emplace(n, static_cast<int>(plan.slots.size()));
+      if (is_new) plan.slots.push_back({role, n->dtype, n->shape, n});
+      return it->second;
+    };
+    for (const NodeRef& n : Topology(roots, true).nodes) {
+      if (!n->realised() && n->op != Op::Buffer) continue;
+      add(n, PlanSlot::Role::Input);
+      c.inputs.push_back(n);
+    }
+    for (const NodeRef& r : roots) plan.outputs.push_back(add(r, PlanSlot::Role::Output));
+    plan.roots.assign(roots.begin(), roots.end());
+    c.executable = std::make_shared<ReferenceExecutable>(std::move(plan));
+    return c;
   }
 
  private:

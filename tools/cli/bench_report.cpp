@@ -152,7 +152,7 @@ void print_table(std::span<const Measured> rows, Session& session, const Rooflin
   }
   for (const Measured& m : rows) {
     if (find_step(m.name) != nullptr) {
-      fmt::print("{}: timed as a whole, with the making of its graphs\n", m.name);
+      fmt::print("{}: timed as a whole, captured and replayed\n", m.name);
     } else if (m.whole) {
       fmt::print(
           "{}: values are asked for on the way; timed as a whole, with the making of its graphs\n",

@@ -16,6 +16,12 @@ Tensor random(const Shape& shape, double scale = 0.05) {
   return randn(shape) * scale;
 }
 
+// `f`, captured at its first call and replayed from then on.
+template <typename F>
+Run replayed(F f) {
+  return [step = jit(std::move(f))]() mutable { return step(); };
+}
+
 // ---- training
 
 // One step of `optimizer` on `loss` after the other.
@@ -26,7 +32,13 @@ Run train(std::vector<Tensor> parameters, double rate, std::function<Tensor()> l
     p.requires_grad_();
   }
   auto optimizer = std::make_shared<Optimizer>(std::move(parameters), rate);
-  return [optimizer, loss = std::move(loss)] { return full({}, optimizer->step(loss())); };
+  return replayed([optimizer, loss = std::move(loss)] {
+    const Tensor value = loss();
+    backward(value);
+    optimizer->step();
+    optimizer->zero_grad();
+    return value;
+  });
 }
 
 // Weight and bias of each layer between the sizes.
@@ -168,7 +180,7 @@ Run gpt_nano_adamw() {
 Run gpt2_block_fwd() {
   const auto model = std::make_shared<const Gpt>(1, 12, 768, 8, 8);
   const Tensor x = randn({1, 512, 768}).realize();
-  return [=] { return model->forward(x).realize(); };
+  return replayed([=] { return model->forward(x); });
 }
 
 std::shared_ptr<const Gpt> gpt2() {
@@ -178,10 +190,10 @@ std::shared_ptr<const Gpt> gpt2() {
 Run gpt2_prefill() {
   const auto model = gpt2();
   const Tensor ids = randint(0, 50257, {1, 128}).realize();
-  return [=] {
+  return replayed([=] {
     const Tensor x = embedding(ids, model->tokens) + narrow(model->places, 0, 0, 128);
-    return model->logits(narrow(model->forward(x), 1, 127, 1)).realize();
-  };
+    return model->logits(narrow(model->forward(x), 1, 127, 1));
+  });
 }
 
 // One token after 128 others, whose keys and values are kept in arrays of 1,024 rows.
@@ -193,7 +205,7 @@ Run gpt2_decode() {
     caches->push_back(zeros({1, 12, 1024, 64}).realize());
   }
   const Tensor token = full({1, 1}, 5, DType::I64).realize();
-  return [=] {
+  return replayed([=] {
     Tensor x = embedding(token, model->tokens) + narrow(model->places, 0, kPlace, 1);
     for (size_t i = 0; i < model->blocks.size(); i++) {
       const std::vector<Tensor> p = model->project(model->blocks[i], x);
@@ -205,12 +217,8 @@ Run gpt2_decode() {
       }
       x = model->finish(model->blocks[i], x, scaled_dot_product_attention(p[0], past[0], past[1]));
     }
-    const Tensor logits = model->logits(x);
-    std::vector<Tensor> all = *caches;
-    all.push_back(logits);
-    realize(all);
-    return logits;
-  };
+    return model->logits(x);
+  });
 }
 
 constexpr Step kSteps[] = {

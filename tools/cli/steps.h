@@ -13,8 +13,8 @@ namespace lazuli::cli {
 struct Step {
   std::string_view name, what;
   double flops, bytes;  // of one step, as its mathematics needs them
-  /// Makes the model, of random weights by the seed. What it returns does one step and gives the
-  /// loss or the logits, realised.
+  /// Makes the model, of random weights by the seed. What it returns does one step, captured at the
+  /// first call (lz::jit), and gives the loss or the logits, realised.
   std::function<Tensor()> (*build)();
 };
 

@@ -1,0 +1,86 @@
+// What lz::jit needs to know of a function: which tensors from outside it reads, which of them it
+// changes, and what it draws. While a capture is active on a thread, every tensor from outside that
+// is touched stands for an array that is nowhere yet; afterwards each has the value it had.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <unordered_map>
+#include <unordered_set>
+#include <vector>
+
+#include "core/tensor.h"
+
+namespace lazuli {
+
+class Capture {
+ public:
+  /// An array that the function takes from outside.
+  struct Slot {
+    enum class Kind : uint8_t {
+      Argument,  // a tensor given to the function
+      Captured,  // one that it found elsewhere
+      Gradient,  // the .grad of another slot's tensor
+      Key,       // a random key, drawn anew for each call
+    };
+    Kind kind = Kind::Captured;
+    size_t number = 0;                   // of the argument; or which slot's gradient
+    Ref<LazyBuffer> buffer;  // the tensor, or what the function was given in its place
+    NodeRef placeholder;
+    NodeRef before;  // the tensor's own node
+    NodeRef after;   // what it was rebound to; null: it was not
+    // Its .grad: whether that was asked for or set, what it was, and what it became (null: cleared).
+    bool grad_touched = false, grad_written = false, had_grad = false;
+    Ref<LazyBuffer> grad_before;
+    NodeRef grad_after;
+  };
+
+  Capture();
+  /// Gives every tensor its own value back.
+  ~Capture();
+  Capture(const Capture&) = delete;
+  Capture& operator=(const Capture&) = delete;
+
+  /// The one of this thread; null if there is none.
+  static Capture* current();
+
+  /// What the function is given for argument `number`. The same for the same tensor.
+  Tensor argument(const Tensor& t, size_t number);
+  /// A random key of the call.
+  Tensor key();
+
+  /// Ends the capture: afterwards slots() tells what was changed, and every tensor has its own
+  /// value back. `results` are what the function returned; their nodes are the answer. UserError if
+  /// it kept a tensor that it made anywhere else.
+  std::vector<NodeRef> finish(std::vector<Tensor> results);
+  const std::vector<Slot>& slots() const { return slots_; }
+
+  /// Those of `nodes` that can be computed now, since they depend on no slot.
+  std::vector<NodeRef> computable(std::span<const NodeRef> nodes) const;
+  /// UserError: the value of a tensor is asked for.
+  [[noreturn]] static void refuse_value();
+
+  // ---- called by LazyBuffer
+  void made(LazyBuffer* buffer) { inside_.insert(buffer); }
+  static void gone(LazyBuffer* buffer);
+  void touch(LazyBuffer* buffer);
+  /// UserError unless the function has made it.
+  void check_own(const LazyBuffer* buffer) const;
+  void touch_grad(LazyBuffer* buffer);
+
+ private:
+  size_t slot_of(LazyBuffer* buffer);
+  size_t add(Slot slot);
+  bool depends(const NodeRef& node) const;
+  void restore();
+
+  std::vector<Slot> slots_;
+  std::unordered_map<const LazyBuffer*, size_t> slot_of_buffer_;
+  std::unordered_set<const Node*> placeholders_;
+  std::unordered_set<LazyBuffer*> inside_;  // made since the capture began, and alive
+  bool active_ = true;
+};
+
+}  // namespace lazuli

@@ -1,0 +1,310 @@
+#include "runtime/jit.h"
+
+#include <algorithm>
+#include <atomic>
+#include <list>
+#include <mutex>
+#include <unordered_set>
+
+#include "core/capture.h"
+#include "core/error.h"
+#include "core/graph.h"
+#include "core/node_map.h"
+#include "core/ops_random.h"
+#include "runtime/device.h"
+#include "runtime/runtime.h"
+#include "runtime/storage.h"
+
+namespace lazuli::detail {
+namespace {
+
+using Slot = Capture::Slot;
+using StorageRef = Ref<Storage>;
+
+struct BufferState {
+  DType dtype;
+  Shape shape;
+  bool requires_grad;
+};
+
+// A captured function for arguments of one kind: what it runs, what that reads and what it changes.
+struct Entry {
+  const void* signature;
+  std::string plain;
+  Runtime* runtime;
+  Device* device;
+  std::vector<size_t> same_as;  // for each argument, the first that is the same tensor
+  std::vector<Slot> slots;
+  bool writes = false;
+
+  Captured code;
+  struct Input {
+    int slot = -1;        // number of one, or
+    StorageRef constant;  // an array that the function made when it was captured
+  };
+  std::vector<Input> inputs;
+  std::vector<size_t> results;  // which root each is
+  struct Effect {
+    size_t slot;
+    bool on_grad;
+    int root;  // -1: the gradient is cleared
+  };
+  std::vector<Effect> effects;
+  Ref<Counted> kept;  // what the function returned when it was captured
+  std::vector<StorageRef> spare;  // for each root: memory for its next value, or null
+
+  const PlanSlot& plan_slot(size_t root) const {
+    const Plan& plan = code.executable->plan();
+    return plan.slots[static_cast<size_t>(plan.outputs[root])];
+  }
+};
+
+}  // namespace
+
+class JitState final : public Counted {
+ public:
+  Ref<Counted> run(JitCall& call, const JitCall::Trace& trace);
+  JitCount total() const { return {captures_, calls_}; }
+
+ private:
+  static constexpr size_t kMaxEntries = 64;
+
+  bool matches(const Entry& e, const JitCall& call) const;
+  Entry capture(const JitCall& call, const JitCall::Trace& trace);
+  void replay(Entry& e, JitCall& call);
+  std::vector<StorageRef> run_plan(Entry& e,
+                                   const std::vector<Ref<LazyBuffer>>& buffers) const;
+
+  std::mutex mutex_;
+  std::list<Entry> entries_;  // the latest used first
+  std::atomic<int64_t> captures_ = 0, calls_ = 0;
+};
+
+namespace {
+
+// The tensor that a slot stands for in this call; null for a key, and where there is no gradient.
+Ref<LazyBuffer> buffer_of(const Entry& e, size_t slot,
+                                      std::span<const Tensor> arguments) {
+  const Slot& s = e.slots[slot];
+  switch (s.kind) {
+    case Slot::Kind::Argument:
+      return arguments[s.number].buffer();
+    case Slot::Kind::Captured:
+      return s.buffer;
+    case Slot::Kind::Gradient:
+      return buffer_of(e, s.number, arguments)->grad();
+    case Slot::Kind::Key:
+      break;
+  }
+  return nullptr;
+}
+
+std::vector<size_t> first_of_same(std::span<const Tensor> tensors) {
+  std::vector<size_t> same_as;
+  for (size_t i = 0; i < tensors.size(); i++) {
+    size_t k = 0;
+    while (tensors[k].buffer() != tensors[i].buffer()) k++;
+    same_as.push_back(k);
+  }
+  return same_as;
+}
+
+// Which of the two the function meant cannot be told when it is captured.
+void check_apart(const Entry& e, std::span<const Tensor> arguments) {
+  if (!e.writes) return;
+  for (size_t i = 0; i < arguments.size(); i++) {
+    for (const Slot& s : e.slots) {
+      require(s.kind != Slot::Kind::Captured || s.buffer != arguments[i].buffer(),
+              "jit: argument {} is a tensor that the function also finds outside, and the function "
+              "writes to tensors; either give it or let it be found",
+              i);
+    }
+  }
+}
+
+}  // namespace
+
+bool JitState::matches(const Entry& e, const JitCall& call) const {
+  if (e.signature != call.signature_ || e.plain != call.plain_) return false;
+  Runtime& runtime = Runtime::current();
+  if (e.runtime != &runtime || e.device != &runtime.device()) return false;
+  if (e.same_as != first_of_same(call.tensors_)) return false;
+  for (size_t i = 0; i < e.slots.size(); i++) {
+    const Slot& s = e.slots[i];
+    if (s.kind == Slot::Kind::Key) continue;
+    // A tensor that nothing else knows any more was replaced by another.
+    if (s.kind == Slot::Kind::Captured && s.buffer->count() == 1) return false;
+    const Ref<LazyBuffer> buffer = buffer_of(e, i, call.tensors_);
+    if (!buffer) return false;
+    const NodeRef n = buffer->node();
+    if (n->dtype != s.placeholder->dtype || n->shape != s.placeholder->shape) return false;
+    if (buffer->requires_grad() != s.placeholder->tracked) return false;
+    if (s.grad_touched && (buffer->grad() != nullptr) != s.had_grad) return false;
+  }
+  return true;
+}
+
+Entry JitState::capture(const JitCall& call, const JitCall::Trace& trace) {
+  captures_++;
+  Entry e;
+  e.signature = call.signature_;
+  e.plain = call.plain_;
+  e.runtime = &Runtime::current();
+  e.device = &e.runtime->device();
+  e.same_as = first_of_same(call.tensors_);
+
+  std::vector<NodeRef> roots;
+  const auto root = [&](const NodeRef& n) {
+    const auto i = static_cast<size_t>(std::find(roots.begin(), roots.end(), n) - roots.begin());
+    if (i == roots.size()) roots.push_back(n);
+    return i;
+  };
+  {
+    Capture capture;
+    std::vector<Tensor> stand_ins, made;
+    for (size_t i = 0; i < call.tensors_.size(); i++) {
+      const size_t same = e.same_as[i];
+      stand_ins.push_back(same == i ? capture.argument(call.tensors_[i], i) : stand_ins[same]);
+    }
+    e.kept = trace(stand_ins, made);
+    for (const NodeRef& n : capture.finish(std::move(made))) e.results.push_back(root(n));
+    e.slots = capture.slots();
+  }
+  for (size_t i = 0; i < e.slots.size(); i++) {
+    Slot& s = e.slots[i];
+    if (s.after) e.effects.push_back({i, false, static_cast<int>(root(s.after))});
+    if (s.grad_written) {
+      e.effects.push_back({i, true, s.grad_after ? static_cast<int>(root(s.grad_after)) : -1});
+    }
+    e.writes = e.writes || s.after || s.grad_written;
+    // Neither graphs nor values are kept.
+    s.before = s.after = s.grad_after = {};
+    if (s.kind != Slot::Kind::Captured) s.buffer = nullptr;
+  }
+  check_apart(e, call.tensors_);
+
+  if (roots.empty()) return e;
+  e.code = e.device->capture(roots);
+  e.spare.resize(roots.size());
+  NodeMap<int> slot_of;
+  for (size_t i = 0; i < e.slots.size(); i++) slot_of[e.slots[i].placeholder] = static_cast<int>(i);
+  for (const NodeRef& n : std::exchange(e.code.inputs, {})) {
+    const auto it = slot_of.find(n);
+    if (it == slot_of.end() && !n->realised()) refuse_example();
+    e.inputs.push_back(it == slot_of.end() ? Entry::Input{-1, n->storage()}
+                                           : Entry::Input{it->second, nullptr});
+  }
+  return e;
+}
+
+void JitState::replay(Entry& e, JitCall& call) {
+  check_apart(e, call.tensors_);
+  // The present value of each slot.
+  std::vector<Ref<LazyBuffer>> buffers;
+  std::vector<Tensor> waiting;
+  for (size_t i = 0; i < e.slots.size(); i++) {
+    const bool key = e.slots[i].kind == Slot::Kind::Key;
+    buffers.push_back(key ? next_key().buffer() : buffer_of(e, i, call.tensors_));
+    if (!buffers[i]->node()->realised()) waiting.emplace_back(buffers[i]);
+  }
+  if (!waiting.empty()) realize(waiting);
+  std::vector<StorageRef> values;
+  if (e.code.executable) values = run_plan(e, buffers);
+
+  // Only now does anything change.
+  const auto leaf = [&](size_t root) {
+    const PlanSlot& s = e.plan_slot(root);
+    return buffer(s.dtype, s.shape, values[root]);
+  };
+  for (size_t root : e.results) call.results_.emplace_back(leaf(root));
+  for (const Entry::Effect& f : e.effects) {
+    LazyBuffer& target = *buffers[f.slot];
+    if (f.on_grad) {
+      target.set_grad(f.root < 0 ? nullptr : Tensor(leaf(static_cast<size_t>(f.root))).buffer());
+      continue;
+    }
+    const auto root = static_cast<size_t>(f.root);
+    StorageRef before = target.set_value(values[root]);
+    if (!before || e.plan_slot(root).role != PlanSlot::Role::Output) continue;
+    // Of the runtime's own memory: what is written to next time.
+    HostStorage* const own = dynamic_cast<HostStorage*>(before.get());
+    if (!own) continue;
+    own->origin = e.code.origin;
+    e.spare[root] = std::move(before);
+  }
+}
+
+// Values of the roots.
+std::vector<StorageRef> JitState::run_plan(
+    Entry& e, const std::vector<Ref<LazyBuffer>>& buffers) const {
+  const Plan& plan = e.code.executable->plan();
+  std::vector<StorageRef> inputs, outputs, of_slot(plan.slots.size());
+  for (size_t r = 0; r < plan.outputs.size(); r++) {
+    StorageRef& s = of_slot[static_cast<size_t>(plan.outputs[r])];
+    if (!s) s = std::move(e.spare[r]);
+  }
+  for (size_t i = 0; i < plan.slots.size(); i++) {
+    const PlanSlot& slot = plan.slots[i];
+    if (slot.role == PlanSlot::Role::Input) {
+      const Entry::Input& in = e.inputs[inputs.size()];
+      of_slot[i] = in.slot < 0 ? in.constant
+                               : buffers[static_cast<size_t>(in.slot)]->node()->storage();
+      inputs.push_back(of_slot[i]);
+    } else if (slot.role == PlanSlot::Role::Output) {
+      if (!of_slot[i]) {
+        const auto bytes = static_cast<size_t>(numel(slot.shape)) *
+                           static_cast<size_t>(size_of(slot.dtype));
+        auto made = make_ref<HostStorage>(e.runtime->memory, bytes);
+        made->origin = e.code.origin;
+        of_slot[i] = std::move(made);
+      }
+      outputs.push_back(of_slot[i]);
+    }
+  }
+  e.code.executable->run(inputs, outputs);
+  std::vector<StorageRef> values;
+  for (int slot : plan.outputs) values.push_back(of_slot[static_cast<size_t>(slot)]);
+  return values;
+}
+
+Ref<Counted> JitState::run(JitCall& call, const JitCall::Trace& trace) {
+  const std::lock_guard lock(mutex_);
+  calls_++;
+  auto it = std::find_if(entries_.begin(), entries_.end(),
+                         [&](const Entry& e) { return matches(e, call); });
+  if (it == entries_.end()) {
+    entries_.push_front(capture(call, trace));
+    if (entries_.size() > kMaxEntries) entries_.pop_back();
+  } else if (it != entries_.begin()) {
+    entries_.splice(entries_.begin(), entries_, it);
+  }
+  replay(entries_.front(), call);
+  return entries_.front().kept;
+}
+
+JitCall::JitCall(Ref<JitState> state, const void* signature)
+    : state_(std::move(state)), signature_(signature) {}
+
+void JitCall::add_plain(std::string_view bytes) {
+  const size_t size = bytes.size();
+  plain_.append(reinterpret_cast<const char*>(&size), sizeof size);
+  plain_ += bytes;
+}
+
+Ref<Counted> JitCall::run(const Trace& trace) {
+  return state_->run(*this, trace);
+}
+
+Ref<JitState> make_jit_state() {
+  return make_ref<JitState>();
+}
+
+bool is_capturing() {
+  return Capture::current() != nullptr;
+}
+
+JitCount count(const Ref<JitState>& state) {
+  return state->total();
+}
+
+}  // namespace lazuli::detail

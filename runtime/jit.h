@@ -1,0 +1,259 @@
+// lz::jit: a function of tensors, captured once and then replayed without building its graph.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <tuple>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+#include "core/function.h"
+#include "core/ref.h"
+#include "core/tensor.h"
+
+namespace lazuli {
+
+/// Calls visit(t) for every tensor in `value`, in a fixed order. For tensors, and for vectors,
+/// arrays, pairs, tuples and optionals of what it takes; a struct of one's own joins with a member
+/// `template <typename V> void tensors(V&& visit)` that calls visit for each of its fields.
+template <typename T, typename V>
+void visit_tensors(T& value, V&& visit);
+
+namespace detail {
+
+template <typename T>
+struct TensorTree : std::false_type {};
+template <>
+struct TensorTree<Tensor> : std::true_type {
+  static void visit(auto& t, auto&& f) { f(t); }
+};
+template <typename T>
+struct TensorRange : TensorTree<T> {
+  static void visit(auto& range, auto&& f) {
+    if constexpr (requires { f.holds(range.size()); }) f.holds(range.size());
+    for (auto& t : range) visit_tensors(t, f);
+  }
+};
+template <typename T>
+struct TensorTree<std::vector<T>> : TensorRange<T> {};
+template <typename T, size_t N>
+struct TensorTree<std::array<T, N>> : TensorRange<T> {};
+template <typename T>
+struct TensorTree<std::optional<T>> : TensorTree<T> {
+  static void visit(auto& t, auto&& f) {
+    if constexpr (requires { f.holds(size_t{1}); }) f.holds(t ? 1 : 0);
+    if (t) visit_tensors(*t, f);
+  }
+};
+template <typename... T>
+struct TensorTuple : std::bool_constant<(TensorTree<T>::value && ...)> {
+  static void visit(auto& tuple, auto&& f) {
+    std::apply([&](auto&... t) { (visit_tensors(t, f), ...); }, tuple);
+  }
+};
+template <typename... T>
+struct TensorTree<std::tuple<T...>> : TensorTuple<T...> {};
+template <typename A, typename B>
+struct TensorTree<std::pair<A, B>> : TensorTuple<A, B> {};
+
+struct AnyVisitor {
+  template <typename T>
+  void operator()(T&) const {}
+};
+template <typename T>
+  requires requires(T& t) { t.tensors(AnyVisitor{}); }
+struct TensorTree<T> : std::true_type {
+  static void visit(auto& t, auto&& f) {
+    const_cast<T&>(t).tensors([&](auto& field) { visit_tensors(field, f); });
+  }
+};
+
+/// A module (nn/module.h), or another object that owns its tensors: known by its address.
+template <typename T>
+concept OwnsTensors = requires(T& t) { t.parameters(); };
+template <typename T>
+concept PlainValue = std::is_arithmetic_v<T> || std::is_enum_v<T> ||
+                     std::is_convertible_v<const T&, std::string_view>;
+
+/// What one jitted function has captured so far.
+class JitState;
+
+/// One call: the arguments, and the capture or replay that answers it.
+class JitCall {
+ public:
+  JitCall(Ref<JitState> state, const void* signature);
+
+  template <typename A>
+  void add(const A& a) {
+    if constexpr (TensorTree<A>::value) {
+      visit_tensors(a, Collect{*this});
+    } else if constexpr (OwnsTensors<const A>) {
+      const void* address = &a;
+      add_plain({reinterpret_cast<const char*>(&address), sizeof address});
+    } else if constexpr (std::is_convertible_v<const A&, std::string_view>) {
+      add_plain(a);
+    } else {
+      static_assert(PlainValue<A>,
+                    "jit: an argument is neither of tensors, nor a module, nor a plain value; give "
+                    "it a member tensors(visit) that visits its fields (runtime/jit.h)");
+      add_plain({reinterpret_cast<const char*>(&a), sizeof a});
+    }
+  }
+
+  /// Calls the function with stand-ins for all tensors and hands over what it returned: an object
+  /// that is kept, and the tensors in it.
+  using Trace =
+      Function<Ref<Counted>(std::span<const Tensor> stand_ins, std::vector<Tensor>& made)>;
+  /// Runs what was captured for such arguments, after capturing it if it is new. Returns the kept
+  /// object, whose tensors are to be replaced by results().
+  Ref<Counted> run(const Trace& trace);
+  const std::vector<Tensor>& results() const { return results_; }
+
+ private:
+  friend class JitState;
+  struct Collect {
+    JitCall& call;
+    void operator()(const Tensor& t) const { call.tensors_.push_back(t); }
+    void holds(size_t n) const { call.add_plain({reinterpret_cast<const char*>(&n), sizeof n}); }
+  };
+  void add_plain(std::string_view bytes);
+
+  Ref<JitState> state_;
+  const void* signature_;
+  std::vector<Tensor> tensors_;
+  std::string plain_;  // every argument that is no tensor, and the sizes of vectors
+  std::vector<Tensor> results_;
+};
+
+Ref<JitState> make_jit_state();
+
+/// Is a function being captured on this thread?
+bool is_capturing();
+
+}  // namespace detail
+
+template <typename T, typename V>
+void visit_tensors(T& value, V&& visit) {
+  detail::TensorTree<std::remove_const_t<T>>::visit(value, visit);
+}
+
+/// How often a jitted function has captured, and how often it was called.
+struct JitCount {
+  int64_t captures = 0, calls = 0;
+};
+
+/// What jit() returns; copies share what was captured.
+template <typename F>
+class Jit {
+ public:
+  explicit Jit(F f) : function_(std::move(f)), state_(detail::make_jit_state()) {}
+
+  template <typename... A>
+    requires std::is_invocable_v<F&, const A&...>
+  auto operator()(const A&... arguments) {
+    using R = std::decay_t<std::invoke_result_t<F&, const A&...>>;
+    // Within another captured function it is a part of that one.
+    if (detail::is_capturing()) return R(function_(arguments...));
+    static constexpr char kSignature = 0;
+    detail::JitCall call(state_, &kSignature);
+    (call.add(arguments), ...);
+    static_assert(std::is_void_v<R> || detail::TensorTree<R>::value,
+                  "jit: the result is not made of tensors; return tensors, or give the struct a "
+                  "member tensors(visit) that visits its fields (runtime/jit.h)");
+    const Ref<Counted> kept = call.run(
+        [&](std::span<const Tensor> stand_ins, std::vector<Tensor>& made) -> Ref<Counted> {
+          size_t next = 0;
+          // In braces, so that the arguments take theirs in order.
+          const std::tuple<decltype(stand_in(arguments, stand_ins, next))...> given{
+              stand_in(arguments, stand_ins, next)...};
+          return std::apply([&](const auto&... a) { return trace<R>(made, a...); }, given);
+        });
+    if constexpr (!std::is_void_v<R>) {
+      R result = static_cast<const Kept<R>&>(*kept).value;
+      size_t next = 0;
+      visit_tensors(result, [&](Tensor& t) { t = call.results()[next++]; });
+      return result;
+    }
+  }
+
+  JitCount count() const;
+
+ private:
+  template <typename R>
+  struct Kept final : Counted {
+    explicit Kept(R r) : value(std::move(r)) {}
+    R value;
+  };
+  template <typename A>
+  static decltype(auto) stand_in(const A& a, std::span<const Tensor> stand_ins, size_t& next) {
+    if constexpr (detail::TensorTree<A>::value) {
+      A copy = a;
+      visit_tensors(copy, [&](Tensor& t) { t = stand_ins[next++]; });
+      return copy;
+    } else {
+      return (a);
+    }
+  }
+  template <typename R, typename... A>
+  Ref<Counted> trace(std::vector<Tensor>& made, const A&... a) {
+    if constexpr (std::is_void_v<R>) {
+      function_(a...);
+      return nullptr;
+    } else {
+      const Ref<Kept<R>> kept = make_ref<Kept<R>>(function_(a...));
+      // The shape of the result stays, not its graph.
+      visit_tensors(kept->value, [&](Tensor& t) { made.push_back(std::exchange(t, Tensor())); });
+      return kept;
+    }
+  }
+
+  F function_;
+  Ref<detail::JitState> state_;
+};
+
+/// `f`, which captures itself at the first call and is replayed from then on: neither does f run
+/// again, nor is its graph built. f takes tensors, and vectors, pairs, tuples, optionals and structs
+/// of them (see visit_tensors), modules and plain values by const reference or value; it returns
+/// nothing or what is made of tensors.
+///
+///   auto step = lz::jit([&](const lz::Tensor& x, const lz::Tensor& y) {
+///     lz::Tensor loss = lz::cross_entropy(net(x), y);
+///     loss.backward();
+///     adam.step();
+///     adam.zero_grad();
+///     return loss;
+///   });
+///   for (...) std::printf("%f\n", step(x, y).item());
+///
+/// What is kept of a call and what is new each time:
+/// - Tensors that f finds elsewhere (parameters, the state of an optimizer) are read anew each time;
+///   what f writes to them, or to its arguments, by assign_, += and the like, and to .grad, happens
+///   each time, all of it or, should the call fail, nothing.
+/// - Random functions draw from the generator as if f ran.
+/// - Another shape, dtype, device, plain value or module, a tensor given twice, a .grad that is
+///   there or not: captured anew. The 64 latest captures are kept.
+/// - All else that f does, it does when captured only: branches, printing, counting on the host.
+/// UserError where that would go wrong: if f asks for the value of a tensor (return it), keeps a
+/// tensor that it made in a variable outside (return it, or assign_), writes to a tensor that it is
+/// given and also finds elsewhere, seeds the generator, or uses a tensor whose gradient history lies
+/// outside. Results have no gradient history: take gradients in f. A jitted function that is called
+/// in another is part of that one. One call at a time: others wait.
+template <typename F>
+Jit<std::decay_t<F>> jit(F&& f) {
+  return Jit<std::decay_t<F>>(std::forward<F>(f));
+}
+
+namespace detail {
+JitCount count(const Ref<JitState>& state);
+}
+template <typename F>
+JitCount Jit<F>::count() const {
+  return detail::count(state_);
+}
+
+}  // namespace lazuli

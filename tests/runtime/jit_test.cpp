@@ -1,0 +1,427 @@
+// The contract of lz::jit, the foot-guns of other capturing JITs included.
+#include "runtime/jit.h"
+
+#include <doctest/doctest.h>
+
+#include <atomic>
+#include <functional>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "nn/lazuli.h"
+#include "runtime/device.h"
+#include "tests/text_of_error.h"
+
+using namespace lazuli;
+
+namespace {
+
+using Numbers = std::vector<float>;
+
+Tensor numbers(Numbers v) {
+  const auto n = static_cast<int64_t>(v.size());
+  return Tensor::from(v, {n});
+}
+
+// Runs a test on each device that captures.
+void on_devices(const std::function<void()>& test) {
+  for (const char* device : {"cpu", "reference"}) {
+    Config config;
+    config.device = device;
+    Runtime runtime(config);
+    const Runtime::Use use(runtime);
+    INFO("device ", std::string(device));
+    test();
+  }
+}
+
+struct Pair {
+  Tensor sum, product;
+  template <typename V>
+  void tensors(V&& visit) {
+    visit(sum);
+    visit(product);
+  }
+};
+
+}  // namespace
+
+TEST_SUITE("runtime") {
+  TEST_CASE("jit: a function runs once, and gives new results for new values") {
+    on_devices([] {
+      int runs = 0;
+      auto f = jit([&](const Tensor& x, const Tensor& y) {
+        runs++;
+        return x * 2.0 + y;
+      });
+      CHECK(f(numbers({1, 2}), numbers({10, 20})).to_vector() == Numbers{12, 24});
+      const Tensor held = f(numbers({3, 4}), numbers({10, 20}));
+      CHECK(f(numbers({5, 6}), numbers({1, 1})).to_vector() == Numbers{11, 13});
+      CHECK(held.to_vector() == Numbers{16, 28});
+      CHECK(runs == 1);
+      CHECK(f.count().captures == 1);
+      CHECK(f.count().calls == 3);
+    });
+  }
+
+  TEST_CASE("jit: another shape, dtype, plain value or device is captured anew, and then kept") {
+    auto f = jit([](const Tensor& x, double scale, bool twice) {
+      return twice ? x * scale * 2.0 : x * scale;
+    });
+    CHECK(f(numbers({1, 2}), 3.0, false).to_vector() == Numbers{3, 6});
+    CHECK(f(numbers({1, 2, 3}), 3.0, false).to_vector() == Numbers{3, 6, 9});
+    CHECK(f(ones({2}, DType::F64), 3.0, false).dtype() == DType::F64);
+    CHECK(f(numbers({1, 2}), 4.0, false).to_vector() == Numbers{4, 8});
+    CHECK(f(numbers({1, 2}), 4.0, true).to_vector() == Numbers{8, 16});
+    CHECK(f.count().captures == 5);
+    CHECK(f(numbers({1, 3}), 3.0, false).to_vector() == Numbers{3, 9});
+    CHECK(f.count().captures == 5);
+    Config config;
+    config.device = "reference";
+    Runtime runtime(config);
+    const Runtime::Use use(runtime);
+    CHECK(f(numbers({1, 2}), 3.0, false).to_vector() == Numbers{3, 6});
+    CHECK(f.count().captures == 6);
+  }
+
+  TEST_CASE("jit: vectors, pairs, optionals and structs go in and come out") {
+    on_devices([] {
+      auto f = jit([](const std::vector<Tensor>& xs, const std::optional<Tensor>& bias) {
+        Pair p{xs[0] + xs[1], xs[0] * xs[1]};
+        if (bias) p.sum = p.sum + *bias;
+        return std::pair<Pair, std::vector<Tensor>>(p, {p.sum * 2.0});
+      });
+      const std::vector<Tensor> xs{numbers({1, 2}), numbers({3, 4})};
+      auto [p, rest] = f(xs, std::optional<Tensor>());
+      CHECK(p.sum.to_vector() == Numbers{4, 6});
+      CHECK(p.product.to_vector() == Numbers{3, 8});
+      CHECK(rest.at(0).to_vector() == Numbers{8, 12});
+      CHECK(f(xs, std::optional<Tensor>(numbers({1, 1}))).first.sum.to_vector() == Numbers{5, 7});
+      CHECK(f.count().captures == 2);
+      auto g = jit([](const Pair& q) { return q.sum - q.product; });
+      CHECK(g(p).to_vector() == Numbers{1, -2});
+      // How the tensors are spread over two lists is structure.
+      auto h = jit([](const std::vector<std::vector<Tensor>>& lists) {
+        return lists[0].size() == 1 ? lists[0][0] * 1.0 : lists[0][0] + lists[0][1];
+      });
+      const Tensor a = numbers({1}), b = numbers({2}), c = numbers({3});
+      CHECK(h(std::vector<std::vector<Tensor>>{{a}, {b, c}}).item() == 1);
+      CHECK(h(std::vector<std::vector<Tensor>>{{a, b}, {c}}).item() == 3);
+    });
+  }
+
+  TEST_CASE("jit: tensors found outside are read anew, and what is written to them happens") {
+    on_devices([] {
+      Tensor scale = numbers({2, 2}), count = zeros({}), untouched = numbers({7});
+      auto f = jit([&](const Tensor& x) {
+        count += 1.0;
+        return x * scale + untouched;
+      });
+      CHECK(f(numbers({1, 2})).to_vector() == Numbers{9, 11});
+      scale.assign_(numbers({3, 3}));
+      CHECK(f(numbers({1, 2})).to_vector() == Numbers{10, 13});
+      scale.assign_(scale * 2.0);  // not computed yet
+      CHECK(f(numbers({1, 2})).to_vector() == Numbers{13, 19});
+      CHECK(count.item() == 3);
+      CHECK(f.count().captures == 1);
+    });
+  }
+
+  TEST_CASE("jit: a variable that names another tensor since is seen") {
+    Tensor scale = numbers({2});
+    auto f = jit([&](const Tensor& x) { return x * scale; });
+    CHECK(f(numbers({5})).item() == 10);
+    scale = numbers({3});
+    CHECK(f(numbers({5})).item() == 15);
+    CHECK(f.count().captures == 2);
+  }
+
+  TEST_CASE("jit: what is written to an argument happens, to that of the call") {
+    on_devices([] {
+      auto f = jit([](Tensor x, const Tensor& y) {
+        x += y;
+        return x * 1.0;
+      });
+      Tensor a = numbers({1}), b = numbers({2});
+      const Tensor before = a * 1.0;
+      CHECK(f(a, numbers({10})).item() == 11);
+      CHECK(a.item() == 11);
+      CHECK(before.item() == 1);
+      CHECK(f(b, numbers({10})).item() == 12);
+      CHECK(b.item() == 12);
+      CHECK(a.item() == 11);
+      CHECK(f.count().captures == 1);
+      // A tensor given twice is one tensor.
+      CHECK(f(a, a).item() == 22);
+      CHECK(a.item() == 22);
+      CHECK(f.count().captures == 2);
+    });
+  }
+
+  TEST_CASE("jit: an input may be an output, and the same output may be returned twice") {
+    on_devices([] {
+      Tensor w = numbers({5});
+      auto f = jit([&](const Tensor& x) { return std::vector<Tensor>{x, x, x + 1.0, w}; });
+      const Tensor x = numbers({1});
+      std::vector<Tensor> r = f(x);
+      CHECK(r[0].item() == 1);
+      CHECK(r[1].item() == 1);
+      CHECK(r[2].item() == 2);
+      CHECK(r[3].item() == 5);
+      r[0] += 5.0;
+      w += 1.0;
+      CHECK(x.item() == 1);
+      r = f(numbers({3}));
+      CHECK(r[0].item() == 3);
+      CHECK(r[3].item() == 6);
+      auto swap = jit([](Tensor a, Tensor b) {
+        const Tensor t = a * 1.0;
+        a.assign_(b);
+        b.assign_(t);
+      });
+      Tensor a = numbers({1}), b = numbers({2});
+      for (int i = 0; i < 3; i++) swap(a, b);
+      CHECK(a.item() == 2);
+      CHECK(b.item() == 1);
+    });
+  }
+
+  TEST_CASE("jit: a training step goes where the plain one goes, and compiles once") {
+    on_devices([] {
+      const auto train = [](bool captured) {
+        manual_seed(3);
+        nn::Linear layer(4, 3);
+        nn::AdamW adam(layer.parameters(), 1e-2);
+        const Tensor x = randn({8, 4}).realize(), y = randn({8, 3}).realize();
+        const auto step = [&](const Tensor& a, const Tensor& b) {
+          const Tensor loss = mean(square(dropout(layer(a), 0.25) - b));
+          backward(loss);
+          adam.step();
+          adam.zero_grad();
+          return loss;
+        };
+        auto fast = jit(step);
+        std::vector<double> out;
+        for (int i = 0; i < 6; i++) {
+          if (i == 3) adam.set_learning_rate(5e-2);
+          const Tensor loss = captured ? fast(x, y) : step(x, y);
+          if (!captured) {
+            std::vector<Tensor> all = adam.tensors();
+            all.push_back(loss);
+            realize(all);
+          }
+          out.push_back(loss.item());
+        }
+        if (captured) CHECK(fast.count().captures == 1);
+        CHECK(adam.steps() == 6);
+        for (double v : layer.weight.to_vector<double>()) out.push_back(v);
+        return out;
+      };
+      CHECK(train(true) == train(false));
+    });
+  }
+
+  TEST_CASE("jit: gradients that stay add up") {
+    on_devices([] {
+      Tensor w = numbers({3}).requires_grad_();
+      auto f = jit([&](const Tensor& x) { backward(sum(w * x)); });
+      f(numbers({1}));
+      CHECK(w.grad()->item() == 1);
+      f(numbers({10}));
+      CHECK(w.grad()->item() == 11);
+      f(numbers({100}));
+      CHECK(w.grad()->item() == 111);
+      CHECK(f.count().captures == 2);
+      w.set_grad(std::nullopt);
+      f(numbers({5}));
+      CHECK(w.grad()->item() == 5);
+      CHECK(f.count().captures == 2);
+      // Of an argument, too.
+      auto g = jit([](const Tensor& v) { backward(sum(v * v)); });
+      Tensor v = numbers({4}).requires_grad_();
+      g(v);
+      CHECK(v.grad()->item() == 8);
+    });
+  }
+
+  TEST_CASE("jit: random functions draw as if the function ran") {
+    on_devices([] {
+      const auto draw = [] { return rand({3}) + randn({3}); };
+      auto f = jit(draw);
+      manual_seed(11);
+      std::vector<Numbers> plain, captured;
+      for (int i = 0; i < 3; i++) plain.push_back(draw().to_vector());
+      manual_seed(11);
+      for (int i = 0; i < 3; i++) captured.push_back(f().to_vector());
+      CHECK(plain == captured);
+      CHECK(plain[0] != plain[1]);
+    });
+  }
+
+  TEST_CASE("jit: a captured function within another is a part of it") {
+    auto inner = jit([](const Tensor& x) { return x * x; });
+    auto outer = jit([&](const Tensor& x) { return inner(x + 1.0) + inner(x); });
+    CHECK(outer(numbers({2})).item() == 13);
+    CHECK(outer(numbers({3})).item() == 25);
+    CHECK(inner.count().calls == 0);
+    CHECK(inner(numbers({3})).item() == 9);
+  }
+
+  TEST_CASE("jit: operations with gradients of their own, and checkpoints") {
+    on_devices([] {
+      Tensor w = ones({1, 1, 2, 2}).requires_grad_();
+      auto f = jit([&](const Tensor& x) {
+        const auto layer = [&](const std::vector<Tensor>& xs) {
+          return max_pool2d(conv2d(xs[0], xs[1]), 2);
+        };
+        const Tensor y = checkpoint(layer, {x, w});
+        const Tensor loss = sum(y * y);
+        return std::pair<Tensor, Tensor>(loss, grad(loss, w));
+      });
+      const Tensor x = reshape(arange(25).to(DType::F32), {1, 1, 5, 5}).realize();
+      for (const double scale : {1.0, -1.0}) {
+        const auto [loss, dw] = f(x * scale);
+        const Tensor direct = sum(square(max_pool2d(conv2d(x * scale, w), 2)));
+        CHECK(loss.item() == direct.item());
+        CHECK(dw.to_vector() == grad(direct, w).to_vector());
+      }
+      CHECK(f.count().captures == 1);
+    });
+  }
+
+  TEST_CASE("jit: what depends on no argument may be computed while captured") {
+    auto f = jit([](const Tensor& x) {
+      const auto n = static_cast<int64_t>(sum(ones({3})).item());
+      return sum(x * n) + arange(n).to_vector<double>()[2];
+    });
+    CHECK(f(numbers({1, 1})).item() == 8);
+    CHECK(f(numbers({1, 2})).item() == 11);
+  }
+
+  TEST_CASE("jit: what cannot be captured is refused, and changes nothing") {
+    Tensor w = numbers({1, 2}).requires_grad_(), kept = numbers({0});
+    const Tensor x = numbers({3, 4});
+    const auto untouched = [&] {
+      CHECK(w.to_vector() == Numbers{1, 2});
+      CHECK(w.requires_grad());
+      CHECK(!w.grad());
+      CHECK(kept.to_vector() == Numbers{0});
+    };
+    auto reads = jit([&](const Tensor& t) {
+      w.assign_(w + t);
+      return t * sum(t).item();
+    });
+    CHECK(text_of_error([&] { reads(x); }) ==
+          "jit: the function asks for the value of a tensor while it is captured, when there is none "
+          "yet; return the tensor and read it from the result, and let neither shapes nor branches "
+          "depend on values");
+    untouched();
+    auto keeps = jit([&](const Tensor& t) {
+      kept = t * 2.0;
+      return t;
+    });
+    CHECK(text_of_error([&] { keeps(x); }) ==
+          "jit: the function keeps a tensor of shape (2,) that it made; return it, or write it into "
+          "a tensor from outside with assign_, since = only makes a variable name another tensor");
+    kept = numbers({0});
+    auto both = jit([&](const Tensor& t) { w.assign_(w + t); });
+    CHECK(text_of_error([&] { both(w); }) ==
+          "jit: argument 0 is a tensor that the function also finds outside, and the function "
+          "writes to tensors; either give it or let it be found");
+    untouched();
+    const Tensor from_w = w * 2.0;
+    auto history = jit([&](const Tensor& t) { return t + from_w; });
+    CHECK(text_of_error([&] { history(x); }) ==
+          "jit: the function uses a tensor of shape (2,) that was computed outside of it from one "
+          "that requires a gradient; compute it in the function, or detach it");
+    auto identity = jit([](const Tensor& t) { return t; });
+    CHECK(text_of_error([&] { identity(from_w); }) ==
+          "jit: argument 0 of shape (2,) was computed from a tensor that requires a gradient; "
+          "compute it in the function, or detach it");
+    auto seeds = jit([] {
+      manual_seed(1);
+      return rand({1});
+    });
+    CHECK(text_of_error([&] { seeds(); }) ==
+          "manual_seed: a captured function cannot seed the generator, whose state each call steps "
+          "on; call it outside, or give random_key(seed) to the random function");
+    auto marks = jit([&](const Tensor& t) {
+      kept.requires_grad_();
+      return t;
+    });
+    CHECK(text_of_error([&] { marks(x); }) ==
+          "jit: the function calls requires_grad_ on a tensor from outside; call it before");
+    auto throws = jit([&](const Tensor& t) {
+      w.assign_(w + t);
+      backward(sum(w));
+      if (t.dim() == 1) throw std::runtime_error("in the middle");
+    });
+    CHECK_THROWS_WITH(throws(x), "in the middle");
+    untouched();
+    CHECK(x.to_vector() == Numbers{3, 4});
+  }
+
+  TEST_CASE("jit: a call compiles nothing, keeps no memory, and writes where nobody looks") {
+    Tensor w = numbers({1, 2, 3}), sum_of_steps = zeros({3});
+    auto f = jit([&](const Tensor& x) {
+      w += x;
+      sum_of_steps += w;
+      return sum(w);
+    });
+    const Tensor x = numbers({1, 1, 1});
+    for (int i = 0; i < 3; i++) f(x).item();
+    const Tensor held = detach(w);
+    CHECK(held.to_vector() == Numbers{4, 5, 6});
+    const int64_t kernels = Runtime::current().device().compiled().kernels;
+    const size_t nodes = live_nodes();
+    const auto used = Runtime::current().memory.stats().live;
+    for (int i = 0; i < 100; i++) f(x);
+    CHECK(held.to_vector() == Numbers{4, 5, 6});
+    CHECK(w.to_vector() == Numbers{104, 105, 106});
+    CHECK(live_nodes() == nodes);
+    // The value that is still held, and the one that it was replaced by.
+    CHECK(Runtime::current().memory.stats().live <= used + 2 * 64);
+    CHECK(Runtime::current().device().compiled().kernels == kernels);
+    CHECK(explain(w).find("kernel 0") != std::string::npos);
+  }
+
+  TEST_CASE("jit: threads take turns") {
+    Tensor count = zeros({});
+    auto f = jit([&](const Tensor& x) {
+      count += 1.0;
+      return x + 1.0;
+    });
+    std::vector<std::thread> threads;
+    std::atomic<int> right = 0;
+    for (int t = 0; t < 4; t++) {
+      threads.emplace_back([&, t] {
+        auto mine = f;
+        for (int i = 0; i < 25; i++) {
+          const auto v = static_cast<float>(100 * t + i);
+          right += mine(numbers({v})).item<float>() == v + 1;
+        }
+      });
+    }
+    for (std::thread& t : threads) t.join();
+    CHECK(right == 100);
+    CHECK(count.item() == 100);
+  }
+
+  TEST_CASE("jit: a call that fails when it runs changes nothing") {
+    Config config;
+    config.memory = 64 << 20;
+    Runtime runtime(config);
+    const Runtime::Use use(runtime);
+    Tensor w = numbers({1});
+    auto f = jit([&](const Tensor& x, int64_t n) {
+      w += 1.0;
+      return sum(cumsum(expand(x, {n}), 0));
+    });
+    CHECK(f(numbers({1}), 4).item() == 10);
+    CHECK_THROWS_AS(f(numbers({1}), 1 << 28), DeviceError);
+    CHECK(w.item() == 2);
+    CHECK(f(numbers({1}), 4).item() == 10);
+    CHECK(w.item() == 3);
+  }
+}
