@@ -26,11 +26,8 @@ class Suspend {
 };
 
 NodeRef array_nowhere(DType dtype, const Shape& shape, bool tracked) {
-  return make({.op = Op::Buffer,
-               .dtype = dtype,
-               .shape = shape,
-               .arg = next_serial(),
-               .tracked = tracked});
+  return make(
+      {.op = Op::Buffer, .dtype = dtype, .shape = shape, .arg = next_serial(), .tracked = tracked});
 }
 
 // Graphs as they are without custom gradients.
@@ -39,21 +36,21 @@ class WithoutGradients {
   NodeRef operator()(const NodeRef& root) {
     for (const NodeRef& n : topological(std::span<const NodeRef>(&root, 1), true)) {
       if (made_.count(n)) continue;
-      if (n->op == Op::CustomVjp && !n->realised()) {
-        made_[n] = made_.at(n->src[0]);
-        continue;
-      }
-      Sources src;
-      if (!n->realised()) {
-        for (const NodeRef& s : n->src) src.push_back(made_.at(s));
-      }
-      made_[n] = n->realised() ? n : with_src(n, std::move(src));
+      made_.insert({n, rebuilt(n)});
     }
     return made_.at(root);
   }
   void clear() { made_.clear(); }
 
  private:
+  NodeRef rebuilt(const NodeRef& n) const {
+    if (n->realised()) return n;
+    if (n->op == Op::CustomVjp) return made_.at(n->src[0]);
+    Sources src;
+    for (const NodeRef& s : n->src) src.push_back(made_.at(s));
+    return with_src(n, std::move(src));
+  }
+
   NodeRefMap<NodeRef> made_;
 };
 
@@ -135,10 +132,11 @@ Tensor Capture::argument(const Tensor& t, size_t number) {
     n = t.node();
     grad = t.grad();
   }
-  require(!n->tracked || t.requires_grad(),
-          "jit: argument {} of shape {} was computed from a tensor that requires a gradient; compute "
-          "it in the function, or detach it",
-          number, to_string(n->shape));
+  require(
+      !n->tracked || t.requires_grad(),
+      "jit: argument {} of shape {} was computed from a tensor that requires a gradient; compute "
+      "it in the function, or detach it",
+      number, to_string(n->shape));
   Slot slot;
   slot.kind = Slot::Kind::Argument;
   slot.number = number;
@@ -211,10 +209,11 @@ std::vector<NodeRef> Capture::finish(std::vector<Tensor> results) {
   for (const LazyBuffer* b : inside_) {
     if (stand_ins.count(b)) continue;
     const NodeRef n = b->node();
-    require(!depends(n),
-            "jit: the function keeps a tensor of shape {} that it made; return it, or write it into "
-            "a tensor from outside with assign_, since = only makes a variable name another tensor",
-            to_string(n->shape));
+    require(
+        !depends(n),
+        "jit: the function keeps a tensor of shape {} that it made; return it, or write it into "
+        "a tensor from outside with assign_, since = only makes a variable name another tensor",
+        to_string(n->shape));
   }
   return nodes;
 }

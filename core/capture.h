@@ -26,12 +26,13 @@ class Capture {
       Key,       // a random key, drawn anew for each call
     };
     Kind kind = Kind::Captured;
-    size_t number = 0;                   // of the argument; or which slot's gradient
+    size_t number = 0;       // of the argument; or which slot's gradient
     Ref<LazyBuffer> buffer;  // the tensor, or what the function was given in its place
     NodeRef placeholder;
     NodeRef before;  // the tensor's own node
     NodeRef after;   // what it was rebound to; null: it was not
-    // Its .grad: whether that was asked for or set, what it was, and what it became (null: cleared).
+    // Its .grad: whether that was asked for or set, what it was, and what it became (null:
+    // cleared).
     bool grad_touched = false, grad_written = false, had_grad = false;
     Ref<LazyBuffer> grad_before;
     NodeRef grad_after;

@@ -50,7 +50,7 @@ struct Entry {
     int root;  // -1: the gradient is cleared
   };
   std::vector<Effect> effects;
-  Ref<Counted> kept;  // what the function returned when it was captured
+  Ref<Counted> kept;              // what the function returned when it was captured
   std::vector<StorageRef> spare;  // for each root: memory for its next value, or null
 
   const PlanSlot& plan_slot(size_t root) const {
@@ -72,8 +72,7 @@ class JitState final : public Counted {
   bool matches(const Entry& e, const JitCall& call) const;
   Entry capture(const JitCall& call, const JitCall::Trace& trace);
   void replay(Entry& e, JitCall& call);
-  std::vector<StorageRef> run_plan(Entry& e,
-                                   const std::vector<Ref<LazyBuffer>>& buffers) const;
+  std::vector<StorageRef> run_plan(Entry& e, const std::vector<Ref<LazyBuffer>>& buffers) const;
 
   std::mutex mutex_;
   std::list<Entry> entries_;  // the latest used first
@@ -83,8 +82,7 @@ class JitState final : public Counted {
 namespace {
 
 // The tensor that a slot stands for in this call; null for a key, and where there is no gradient.
-Ref<LazyBuffer> buffer_of(const Entry& e, size_t slot,
-                                      std::span<const Tensor> arguments) {
+Ref<LazyBuffer> buffer_of(const Entry& e, size_t slot, std::span<const Tensor> arguments) {
   const Slot& s = e.slots[slot];
   switch (s.kind) {
     case Slot::Kind::Argument:
@@ -235,8 +233,8 @@ void JitState::replay(Entry& e, JitCall& call) {
 }
 
 // Values of the roots.
-std::vector<StorageRef> JitState::run_plan(
-    Entry& e, const std::vector<Ref<LazyBuffer>>& buffers) const {
+std::vector<StorageRef> JitState::run_plan(Entry& e,
+                                           const std::vector<Ref<LazyBuffer>>& buffers) const {
   const Plan& plan = e.code.executable->plan();
   std::vector<StorageRef> inputs, outputs, of_slot(plan.slots.size());
   for (size_t r = 0; r < plan.outputs.size(); r++) {
@@ -247,13 +245,13 @@ std::vector<StorageRef> JitState::run_plan(
     const PlanSlot& slot = plan.slots[i];
     if (slot.role == PlanSlot::Role::Input) {
       const Entry::Input& in = e.inputs[inputs.size()];
-      of_slot[i] = in.slot < 0 ? in.constant
-                               : buffers[static_cast<size_t>(in.slot)]->node()->storage();
+      of_slot[i] =
+          in.slot < 0 ? in.constant : buffers[static_cast<size_t>(in.slot)]->node()->storage();
       inputs.push_back(of_slot[i]);
     } else if (slot.role == PlanSlot::Role::Output) {
       if (!of_slot[i]) {
-        const auto bytes = static_cast<size_t>(numel(slot.shape)) *
-                           static_cast<size_t>(size_of(slot.dtype));
+        const auto bytes =
+            static_cast<size_t>(numel(slot.shape)) * static_cast<size_t>(size_of(slot.dtype));
         auto made = make_ref<HostStorage>(e.runtime->memory, bytes);
         made->origin = e.code.origin;
         of_slot[i] = std::move(made);

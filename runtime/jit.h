@@ -66,7 +66,9 @@ struct AnyVisitor {
   void operator()(T&) const {}
 };
 template <typename T>
-  requires requires(T& t) { t.tensors(AnyVisitor{}); }
+requires requires(T& t) {
+  t.tensors(AnyVisitor{});
+}
 struct TensorTree<T> : std::true_type {
   static void visit(auto& t, auto&& f) {
     const_cast<T&>(t).tensors([&](auto& field) { visit_tensors(field, f); });
@@ -75,10 +77,17 @@ struct TensorTree<T> : std::true_type {
 
 /// A module (nn/module.h), or another object that owns its tensors: known by its address.
 template <typename T>
-concept OwnsTensors = requires(T& t) { t.parameters(); };
+concept OwnsTensors = requires(T& t) {
+  t.parameters();
+};
 template <typename T>
 concept PlainValue = std::is_arithmetic_v<T> || std::is_enum_v<T> ||
-                     std::is_convertible_v<const T&, std::string_view>;
+    std::is_convertible_v<const T&, std::string_view>;
+
+/// As what a function is given an argument of type A: what is made of tensors as a copy.
+template <typename A>
+using Given = std::conditional_t<TensorTree<std::decay_t<A>>::value, const std::decay_t<A>&,
+                                 std::remove_reference_t<A>&>;
 
 /// What one jitted function has captured so far.
 class JitState;
@@ -92,7 +101,7 @@ class JitCall {
   void add(const A& a) {
     if constexpr (TensorTree<A>::value) {
       visit_tensors(a, Collect{*this});
-    } else if constexpr (OwnsTensors<const A>) {
+    } else if constexpr (OwnsTensors<A>) {
       const void* address = &a;
       add_plain({reinterpret_cast<const char*>(&address), sizeof address});
     } else if constexpr (std::is_convertible_v<const A&, std::string_view>) {
@@ -154,25 +163,26 @@ class Jit {
   explicit Jit(F f) : function_(std::move(f)), state_(detail::make_jit_state()) {}
 
   template <typename... A>
-    requires std::is_invocable_v<F&, const A&...>
-  auto operator()(const A&... arguments) {
-    using R = std::decay_t<std::invoke_result_t<F&, const A&...>>;
+  requires std::is_invocable_v<F&, detail::Given<A>...>
+  auto operator()(A&&... arguments) {
+    using R = std::decay_t<std::invoke_result_t<F&, detail::Given<A>...>>;
     // Within another captured function it is a part of that one.
     if (detail::is_capturing()) return R(function_(arguments...));
-    static constexpr char kSignature = 0;
-    detail::JitCall call(state_, &kSignature);
+    static char signature;  // its address tells this kind of call from others
+    detail::JitCall call(state_, &signature);
     (call.add(arguments), ...);
     static_assert(std::is_void_v<R> || detail::TensorTree<R>::value,
                   "jit: the result is not made of tensors; return tensors, or give the struct a "
                   "member tensors(visit) that visits its fields (runtime/jit.h)");
-    const Ref<Counted> kept = call.run(
-        [&](std::span<const Tensor> stand_ins, std::vector<Tensor>& made) -> Ref<Counted> {
-          size_t next = 0;
-          // In braces, so that the arguments take theirs in order.
-          const std::tuple<decltype(stand_in(arguments, stand_ins, next))...> given{
-              stand_in(arguments, stand_ins, next)...};
-          return std::apply([&](const auto&... a) { return trace<R>(made, a...); }, given);
-        });
+    const Ref<Counted> kept = call.run([&](std::span<const Tensor> stand_ins,
+                                           std::vector<Tensor>& made) -> Ref<Counted> {
+      size_t next = 0;
+      // In braces, so that the arguments take theirs in order.
+      std::tuple<decltype(stand_in(arguments, stand_ins, next))...> given{
+          stand_in(arguments, stand_ins, next)...};
+      return std::apply(
+          [&](auto&... a) { return trace<R>(made, static_cast<detail::Given<A>>(a)...); }, given);
+    });
     if constexpr (!std::is_void_v<R>) {
       R result = static_cast<const Kept<R>&>(*kept).value;
       size_t next = 0;
@@ -190,9 +200,9 @@ class Jit {
     R value;
   };
   template <typename A>
-  static decltype(auto) stand_in(const A& a, std::span<const Tensor> stand_ins, size_t& next) {
-    if constexpr (detail::TensorTree<A>::value) {
-      A copy = a;
+  static decltype(auto) stand_in(A& a, std::span<const Tensor> stand_ins, size_t& next) {
+    if constexpr (detail::TensorTree<std::remove_const_t<A>>::value) {
+      std::remove_const_t<A> copy = a;
       visit_tensors(copy, [&](Tensor& t) { t = stand_ins[next++]; });
       return copy;
     } else {
@@ -200,7 +210,7 @@ class Jit {
     }
   }
   template <typename R, typename... A>
-  Ref<Counted> trace(std::vector<Tensor>& made, const A&... a) {
+  Ref<Counted> trace(std::vector<Tensor>& made, A&... a) {
     if constexpr (std::is_void_v<R>) {
       function_(a...);
       return nullptr;
@@ -217,9 +227,9 @@ class Jit {
 };
 
 /// `f`, which captures itself at the first call and is replayed from then on: neither does f run
-/// again, nor is its graph built. f takes tensors, and vectors, pairs, tuples, optionals and structs
-/// of them (see visit_tensors), modules and plain values by const reference or value; it returns
-/// nothing or what is made of tensors.
+/// again, nor is its graph built. f takes tensors, and vectors, pairs, tuples, optionals and
+/// structs of them (see visit_tensors) by const reference or value, modules and plain values; it
+/// returns nothing or what is made of tensors.
 ///
 ///   auto step = lz::jit([&](const lz::Tensor& x, const lz::Tensor& y) {
 ///     lz::Tensor loss = lz::cross_entropy(net(x), y);
@@ -231,7 +241,8 @@ class Jit {
 ///   for (...) std::printf("%f\n", step(x, y).item());
 ///
 /// What is kept of a call and what is new each time:
-/// - Tensors that f finds elsewhere (parameters, the state of an optimizer) are read anew each time;
+/// - Tensors that f finds elsewhere (parameters, the state of an optimizer) are read anew each
+/// time;
 ///   what f writes to them, or to its arguments, by assign_, += and the like, and to .grad, happens
 ///   each time, all of it or, should the call fail, nothing.
 /// - Random functions draw from the generator as if f ran.
@@ -240,9 +251,9 @@ class Jit {
 /// - All else that f does, it does when captured only: branches, printing, counting on the host.
 /// UserError where that would go wrong: if f asks for the value of a tensor (return it), keeps a
 /// tensor that it made in a variable outside (return it, or assign_), writes to a tensor that it is
-/// given and also finds elsewhere, seeds the generator, or uses a tensor whose gradient history lies
-/// outside. Results have no gradient history: take gradients in f. A jitted function that is called
-/// in another is part of that one. One call at a time: others wait.
+/// given and also finds elsewhere, seeds the generator, or uses a tensor whose gradient history
+/// lies outside. Results have no gradient history: take gradients in f. A jitted function that is
+/// called in another is part of that one. One call at a time: others wait.
 template <typename F>
 Jit<std::decay_t<F>> jit(F&& f) {
   return Jit<std::decay_t<F>>(std::forward<F>(f));

@@ -111,6 +111,19 @@ TEST_SUITE("runtime") {
     });
   }
 
+  TEST_CASE("jit: a module is known by its identity, and its parameters are read anew") {
+    nn::Linear a(1, 1, false), b(1, 1, false);
+    a.weight.assign_(full({1, 1}, 2.0));
+    b.weight.assign_(full({1, 1}, 3.0));
+    auto f = jit([](nn::Module& m, const Tensor& x) { return m(x); });
+    const Tensor x = full({1, 1}, 5.0);
+    CHECK(f(a, x).item() == 10);
+    CHECK(f(b, x).item() == 15);
+    a.weight.assign_(full({1, 1}, 4.0));
+    CHECK(f(a, x).item() == 20);
+    CHECK(f.count().captures == 2);
+  }
+
   TEST_CASE("jit: tensors found outside are read anew, and what is written to them happens") {
     on_devices([] {
       Tensor scale = numbers({2, 2}), count = zeros({}), untouched = numbers({7});
@@ -312,18 +325,20 @@ TEST_SUITE("runtime") {
       w.assign_(w + t);
       return t * sum(t).item();
     });
-    CHECK(text_of_error([&] { reads(x); }) ==
-          "jit: the function asks for the value of a tensor while it is captured, when there is none "
-          "yet; return the tensor and read it from the result, and let neither shapes nor branches "
-          "depend on values");
+    CHECK(
+        text_of_error([&] { reads(x); }) ==
+        "jit: the function asks for the value of a tensor while it is captured, when there is none "
+        "yet; return the tensor and read it from the result, and let neither shapes nor branches "
+        "depend on values");
     untouched();
     auto keeps = jit([&](const Tensor& t) {
       kept = t * 2.0;
       return t;
     });
-    CHECK(text_of_error([&] { keeps(x); }) ==
-          "jit: the function keeps a tensor of shape (2,) that it made; return it, or write it into "
-          "a tensor from outside with assign_, since = only makes a variable name another tensor");
+    CHECK(
+        text_of_error([&] { keeps(x); }) ==
+        "jit: the function keeps a tensor of shape (2,) that it made; return it, or write it into "
+        "a tensor from outside with assign_, since = only makes a variable name another tensor");
     kept = numbers({0});
     auto both = jit([&](const Tensor& t) { w.assign_(w + t); });
     CHECK(text_of_error([&] { both(w); }) ==
