@@ -68,12 +68,6 @@ std::string_view element_type(DType t) {
 }
 std::string_view memory_type(DType t) { return t == DType::Bool ? "i8" : element_type(t); }
 
-std::string vector_of(std::string_view element, int lanes) {
-  return lanes > 1 ? fmt::format("<{} x {}>", lanes, element) : std::string(element);
-}
-std::string type_of(DType t, int lanes) { return vector_of(element_type(t), lanes); }
-std::string type_of(const Operand& v) { return v.pointer ? "ptr" : type_of(v.dtype, v.lanes); }
-
 // "v8f32", "i64": how the name of an intrinsic spells an operand type.
 std::string mangled(DType t, int lanes) {
   constexpr std::string_view kNames[] = {"i1",  "i8",  "i16", "i32", "i64", "i8",  "i16",
@@ -116,9 +110,10 @@ class Emitter {
       function(phase_function(name, i, false), phase.body);
       if (phase.has_tail) function(phase_function(name, i, true), phase.tail);
     }
-    std::string head;
+    std::string types, head;
+    for (const auto& [e, n] : types_) types += fmt::format("%{0}x{1} = type <{1} x {0}>\n", e, n);
     for (const std::string& d : declarations_) head += "declare " + d + "\n";
-    return std::move(out_) + shared_functions_ + head + attributes() + "!0 = !{i32 1}\n";
+    return types + out_ + shared_functions_ + head + attributes() + "!0 = !{i32 1}\n";
   }
 
  private:
@@ -139,6 +134,15 @@ class Emitter {
   }
   std::string temporary() { return fmt::format("%t{}", temporaries_++); }
   void declare(const std::string& text) { declarations_.insert(text); }
+
+  // A vector type goes by a name: LLVM reads it faster than its parts, and so do people.
+  std::string vector_of(std::string_view element, int lanes) {
+    if (lanes == 1) return std::string(element);
+    types_.emplace(element, lanes);
+    return fmt::format("%{}x{}", element, lanes);
+  }
+  std::string type_of(DType t, int lanes) { return vector_of(element_type(t), lanes); }
+  std::string type_of(const Operand& v) { return v.pointer ? "ptr" : type_of(v.dtype, v.lanes); }
 
   std::string ref(const Operand& v) {
     switch (v.kind) {
@@ -536,7 +540,8 @@ class Emitter {
   void splat(const Instruction& i) {
     const std::string type = type_of(i.dst), t = temporary();
     line("{} = insertelement {} poison, {} {}, i32 0", t, type, element_type(i.dst.dtype), ref(i.args[0]));
-    line("{} = shufflevector {} {}, {} poison, <{} x i32> zeroinitializer", ref(i.dst), type, t, type, i.dst.lanes);
+    line("{} = shufflevector {} {}, {} poison, {} zeroinitializer", ref(i.dst), type, t, type,
+         vector_of("i32", i.dst.lanes));
   }
 
   void exchange(const Instruction& i) {
@@ -677,6 +682,7 @@ class Emitter {
   std::string shared_functions_, before_call_;
   int before_calls_ = 0;
   std::set<std::string> declarations_;
+  std::set<std::pair<std::string_view, int>> types_;
   int temporaries_ = 0, labels_ = 0;
 };
 
