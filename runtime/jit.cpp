@@ -4,7 +4,6 @@
 #include <atomic>
 #include <list>
 #include <mutex>
-#include <unordered_set>
 
 #include "core/capture.h"
 #include "core/error.h"
@@ -21,21 +20,15 @@ namespace {
 using Slot = Capture::Slot;
 using StorageRef = Ref<Storage>;
 
-struct BufferState {
-  DType dtype;
-  Shape shape;
-  bool requires_grad;
-};
-
 // A captured function for arguments of one kind: what it runs, what that reads and what it changes.
 struct Entry {
   const void* signature;
   std::string plain;
-  Runtime* runtime;
+  uint64_t runtime;  // its serial number
   Device* device;
   std::vector<size_t> same_as;  // for each argument, the first that is the same tensor
   std::vector<Slot> slots;
-  bool writes = false;
+  std::vector<bool> written;  // for each slot
 
   Captured code;
   struct Input {
@@ -98,24 +91,29 @@ Ref<LazyBuffer> buffer_of(const Entry& e, size_t slot, std::span<const Tensor> a
 }
 
 std::vector<size_t> first_of_same(std::span<const Tensor> tensors) {
-  std::vector<size_t> same_as;
-  for (size_t i = 0; i < tensors.size(); i++) {
-    size_t k = 0;
-    while (tensors[k].buffer() != tensors[i].buffer()) k++;
-    same_as.push_back(k);
+  std::vector<std::pair<const LazyBuffer*, size_t>> order;
+  for (size_t i = 0; i < tensors.size(); i++) order.push_back({tensors[i].buffer().get(), i});
+  std::sort(order.begin(), order.end());
+  std::vector<size_t> same_as(tensors.size());
+  for (size_t k = 0; k < order.size(); k++) {
+    const bool same = k > 0 && order[k].first == order[k - 1].first;
+    same_as[order[k].second] = same ? same_as[order[k - 1].second] : order[k].second;
   }
   return same_as;
 }
 
-// Which of the two the function meant cannot be told when it is captured.
+// The function has two stand-ins for an argument that it also finds elsewhere: what it writes to
+// one does not show in the other.
 void check_apart(const Entry& e, std::span<const Tensor> arguments) {
-  if (!e.writes) return;
-  for (size_t i = 0; i < arguments.size(); i++) {
-    for (const Slot& s : e.slots) {
-      require(s.kind != Slot::Kind::Captured || s.buffer != arguments[i].buffer(),
-              "jit: argument {} is a tensor that the function also finds outside, and the function "
-              "writes to tensors; either give it or let it be found",
-              i);
+  for (size_t a = 0; a < e.slots.size(); a++) {
+    if (e.slots[a].kind != Slot::Kind::Argument) continue;
+    const size_t number = e.slots[a].number;
+    for (size_t c = 0; c < e.slots.size(); c++) {
+      if (e.slots[c].kind != Slot::Kind::Captured || !(e.written[a] || e.written[c])) continue;
+      require(e.slots[c].buffer != arguments[number].buffer(),
+              "jit: argument {} is a tensor that the function also finds outside, and writes to; "
+              "either give it or let it be found",
+              number);
     }
   }
 }
@@ -125,7 +123,7 @@ void check_apart(const Entry& e, std::span<const Tensor> arguments) {
 bool JitState::matches(const Entry& e, const JitCall& call) const {
   if (e.signature != call.signature_ || e.plain != call.plain_) return false;
   Runtime& runtime = Runtime::current();
-  if (e.runtime != &runtime || e.device != &runtime.device()) return false;
+  if (e.runtime != runtime.serial || e.device != &runtime.device()) return false;
   if (e.same_as != first_of_same(call.tensors_)) return false;
   for (size_t i = 0; i < e.slots.size(); i++) {
     const Slot& s = e.slots[i];
@@ -147,8 +145,8 @@ Entry JitState::capture(const JitCall& call, const JitCall::Trace& trace) {
   Entry e;
   e.signature = call.signature_;
   e.plain = call.plain_;
-  e.runtime = &Runtime::current();
-  e.device = &e.runtime->device();
+  e.runtime = Runtime::current().serial;
+  e.device = &Runtime::current().device();
   e.same_as = first_of_same(call.tensors_);
 
   std::vector<NodeRef> roots;
@@ -174,7 +172,7 @@ Entry JitState::capture(const JitCall& call, const JitCall::Trace& trace) {
     if (s.grad_written) {
       e.effects.push_back({i, true, s.grad_after ? static_cast<int>(root(s.grad_after)) : -1});
     }
-    e.writes = e.writes || s.after || s.grad_written;
+    e.written.push_back(s.after || s.grad_written);
     // Neither graphs nor values are kept.
     s.before = s.after = s.grad_after = {};
     if (s.kind != Slot::Kind::Captured) s.buffer = nullptr;
@@ -252,7 +250,7 @@ std::vector<StorageRef> JitState::run_plan(Entry& e,
       if (!of_slot[i]) {
         const auto bytes =
             static_cast<size_t>(numel(slot.shape)) * static_cast<size_t>(size_of(slot.dtype));
-        auto made = make_ref<HostStorage>(e.runtime->memory, bytes);
+        auto made = make_ref<HostStorage>(Runtime::current().memory, bytes);
         made->origin = e.code.origin;
         of_slot[i] = std::move(made);
       }

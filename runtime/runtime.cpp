@@ -54,7 +54,7 @@ struct Runtime::Devices : Counted {
 };
 
 Runtime::Runtime(Config c)
-    : config(std::move(c)),
+    : serial(next_serial()), config(std::move(c)),
       memory(config.memory),
       pool(config.threads),
       devices_(make_ref<Devices>()) {

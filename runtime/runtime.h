@@ -2,6 +2,7 @@
 // before it. There is a default one; others can coexist, and a thread can be told to use one.
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -44,6 +45,8 @@ class Runtime {
   Device& device();
   void set_device(std::string_view name);
 
+  /// Not that of another, nor of one that is gone.
+  const uint64_t serial;
   const Config config;
   Allocator memory;
   ThreadPool pool;

@@ -342,8 +342,8 @@ TEST_SUITE("runtime") {
     kept = numbers({0});
     auto both = jit([&](const Tensor& t) { w.assign_(w + t); });
     CHECK(text_of_error([&] { both(w); }) ==
-          "jit: argument 0 is a tensor that the function also finds outside, and the function "
-          "writes to tensors; either give it or let it be found");
+          "jit: argument 0 is a tensor that the function also finds outside, and writes to; "
+          "either give it or let it be found");
     untouched();
     const Tensor from_w = w * 2.0;
     auto history = jit([&](const Tensor& t) { return t + from_w; });
@@ -399,6 +399,17 @@ TEST_SUITE("runtime") {
     CHECK(Runtime::current().memory.stats().live <= used + 2 * 64);
     CHECK(Runtime::current().device().compiled().kernels == kernels);
     CHECK(explain(w).find("kernel 0") != std::string::npos);
+  }
+
+  TEST_CASE("jit: a runtime that is gone is not another at its place") {
+    auto f = jit([](const Tensor& x) { return x + 1.0; });
+    for (int i = 0; i < 3; i++) {
+      Config config;
+      Runtime runtime(config);
+      const Runtime::Use use(runtime);
+      CHECK(f(numbers({1})).item() == 2);
+      CHECK(f.count().captures == i + 1);
+    }
   }
 
   TEST_CASE("jit: threads take turns") {
