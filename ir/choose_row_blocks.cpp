@@ -152,8 +152,11 @@ void schedule_tile(ScheduleWriter& w, const StageGroup& g, const RowContraction&
 // nobody reads later.
 void keep_in_place(ScheduleWriter& w, const StageGroup& g, Stage* s,
                    const std::string& block_loop) {
-  const Value& v = s->values[0];
-  if (s->values.size() > 1 || v.slot >= 0 || v.reduces() || v.scope != Scope::Scratch) return;
+  const Value& v = s->values[0];  // others of the stage are sums of it
+  for (size_t i = 0; i < s->values.size(); i++) {
+    if ((i > 0) != s->values[i].reduces()) return;
+  }
+  if (v.slot >= 0 || v.scope != Scope::Scratch) return;
   const Reads reads(w.kernel());
   const auto number = [&](const Stage* x) {
     return std::find(g.members.begin(), g.members.end(), x) - g.members.begin();

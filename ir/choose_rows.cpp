@@ -88,21 +88,23 @@ void fuse_siblings(ScheduleWriter& w, StageGroup& g) {
           same = r.index[d].get() == v->dims[d].get();
         legal &= same;
       }
-      bool inside = false;
+      // Stages between that read a come later if b does not need them.
+      bool inside = false, late = true;
+      bool early = std::none_of(b->values.begin(), b->values.end(),
+                                [](const Value& v) { return v.slot >= 0; });
       for (const auto& c : w.kernel().stages) {
-        if (c.get() == a) {
-          inside = true;
-        } else if (c.get() == b) {
-          inside = false;
-        } else if (inside && reads.reads(c.get(), a)) {
-          legal = false;
+        if (c.get() == a || c.get() == b) {
+          inside = c.get() == a;
+        } else if (inside) {
+          early &= !reads.reads(b, c.get());
+          late &= !reads.reads(c.get(), a);
         }
       }
-      if (!legal || !reads.reads(b, a)) continue;
+      if (!legal || !(early || late) || !reads.reads(b, a)) continue;
       w.step("fuse {} {}", a->name, b->name);
       reads = Reads(w.kernel());
-      g.members.erase(g.members.begin() + static_cast<ptrdiff_t>(i));
-      g.members[j - 1] = a;  // it stands where b stood
+      if (!early) g.members[j] = a;
+      g.members.erase(g.members.begin() + static_cast<ptrdiff_t>(early ? j : i));
       i = static_cast<size_t>(-1);
       break;
     }

@@ -178,20 +178,27 @@ void fuse(Kernel& k, const Step& step) {
         std::equal(a->axes.begin(), a->axes.end(), b->axes.begin(), b->axes.end(), NodeEqual()),
         "the stages do not run over the same axes");
   check(step, a->limit == b->limit, "the stages have different bounds");
-  const auto reads_of_a = [&](const Stage& s, bool reduced_only) {
+  const auto reads = [&](const Stage& s, const Stage& of, bool reduced_only) {
     for (int id : values_read(s)) {
-      for (const Value& v : a->values) {
+      for (const Value& v : of.values) {
         if (v.id == id && (v.reduces() || !reduced_only)) return true;
       }
     }
     return false;
   };
-  check(step, !reads_of_a(*b, true),
+  check(step, !reads(*b, *a, true),
         "{} reads a reduction of {}, which is known after its loops only", b->name, a->name);
-  for (size_t i = from + 1; i < to; i++) {
-    check(step, !reads_of_a(*k.stages[i], false), "{} lies between and reads {}", k.stages[i]->name,
-          a->name);
-  }
+  // b is computed where a is if that can be, else a where b is. Outputs keep their place.
+  const auto between = [&](auto f) {
+    return std::find_if(k.stages.begin() + static_cast<ptrdiff_t>(from) + 1,
+                        k.stages.begin() + static_cast<ptrdiff_t>(to), f);
+  };
+  const auto end = k.stages.begin() + static_cast<ptrdiff_t>(to);
+  const bool stored =
+      std::any_of(b->values.begin(), b->values.end(), [](const Value& v) { return v.slot >= 0; });
+  const bool early = !stored && between([&](const auto& s) { return reads(*b, *s, false); }) == end;
+  const auto reader = between([&](const auto& s) { return reads(*s, *a, false); });
+  check(step, early || reader == end, "{} lies between and reads {}", (*reader)->name, a->name);
   for (const auto& s : k.stages) {
     check(step, s->at != b, "{} is attached to {}", s->name, b->name);
   }
@@ -199,8 +206,8 @@ void fuse(Kernel& k, const Step& step) {
     check(step, v.layout.empty(), "{} has a storage order already", v.name);
     a->values.push_back(std::move(v));
   }
-  std::swap(k.stages[from], k.stages[to]);  // a stands where b stood
-  k.stages.erase(k.stages.begin() + static_cast<ptrdiff_t>(from));
+  if (!early) std::swap(k.stages[from], k.stages[to]);
+  k.stages.erase(k.stages.begin() + static_cast<ptrdiff_t>(early ? to : from));
 }
 
 void check_new_stage(const Kernel& k, const Step& step, const std::string& stage_name) {

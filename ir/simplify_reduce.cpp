@@ -254,6 +254,38 @@ NodeRef sum_of_moved_product(const NodeRef& n, Simplifier& s) {
   return reduce(Op::ReduceAdd, s(elementwise(Op::Mul, {a, b})), n->ints());
 }
 
+// sum{k} e[k] / sum(e) * x[k] = sum{k} e[k] * x[k] / sum(e) for exponentials e, as in attention:
+// the weights are at most 1 either way, and fewer sums are divided than there are weights.
+NodeRef divide_last(const NodeRef& n, Simplifier& s) {
+  if (n->op != Op::ReduceAdd || !is_op(n->src[0], Op::Mul)) return {};
+  const NodeRef& product = n->src[0];
+  for (size_t side = 0; side < 2; side++) {
+    NodeRef weights, sum;
+    const std::vector<NodeRef> chain = chain_below(product->src[side], weights);
+    if (!is_op(weights, Op::Div) || !s.read_once(weights) || weights->numel() <= n->numel())
+      continue;
+    const NodeRef& e = weights->src[0];
+    chain_below(weights->src[1], sum);
+    if (!is_op(e, Op::Exp) || !is_op(sum, Op::ReduceAdd) || sum->src[0].get() != e.get()) continue;
+    NodeRef up = e, down = weights->src[1];
+    bool plain = true;
+    for (size_t c = chain.size(); c-- > 0;) {
+      const Op op = chain[c]->op;
+      plain &= op == Op::Reshape || op == Op::Permute || op == Op::Expand;
+      if (!plain) break;
+      up = s(move_like(chain[c], up));
+      down = s(move_like(chain[c], down));
+    }
+    for (int64_t a : n->ints()) plain = plain && repeats(down, static_cast<size_t>(a));
+    if (!plain) continue;
+    for (int64_t a : n->ints()) down = s(shrink_axis(down, static_cast<size_t>(a), 0, 1));
+    const NodeRef terms = s(elementwise(Op::Mul, {up, product->src[1 - side]}));
+    return elementwise(Op::Div,
+                       {s(reduce(Op::ReduceAdd, terms, n->ints())), s(reshape(down, n->shape))});
+  }
+  return {};
+}
+
 // The sum of the windows of each element where no two windows overlap: one of them, or none. out[i]
 // = x[i / step, i % step].
 NodeRef sum_of_disjoint_windows(const NodeRef& n, Simplifier& s) {
@@ -322,6 +354,7 @@ constexpr Rule kReductions[] = {
     {"sum, then negate", sum_of_negated},
     {"sum each product", sum_of_products},
     {"windows that do not overlap", sum_of_disjoint_windows},
+    {"divide last", divide_last},
     {"sum once", sum_of_moved_sum},
     {"move the factors", sum_of_moved_product},
     {"reduce once", reduce_of_reduce},

@@ -9,6 +9,7 @@
 #include "ir/lower.h"
 #include "ir/plan.h"
 #include "ir/schedule.h"
+#include "runtime/reference/reference.h"
 #include "tests/ir/algorithms.h"
 
 namespace lazuli {
@@ -208,6 +209,26 @@ TEST_SUITE("ir") {
     Target small = named_target("x86-64-v3");
     small.l2 = 2 << 10;
     CHECK(holds(schedule(y, small), "scope pad shared\n"));
+  }
+
+  TEST_CASE("attention divides its results, not its weights, which take the place of the scores") {
+    const auto array = [] {
+      const Tensor t = randn({9, 40, 8});
+      realize_reference(std::vector{t.node()});
+      return t;
+    };
+    const Tensor q = array(), k = array(), v = array();
+    const NodeRef roots[] = {matmul(softmax(matmul(q, matrix_transpose(k)), -1), v).node()};
+    const Target target = named_target("x86-64-v3");
+    const Plan plan = make_plan(roots, target);
+    REQUIRE(plan.steps.size() == 1);
+    choose_schedule(*plan.steps[0].kernel, target);
+    CHECK(test::difference(*plan.steps[0].kernel, target) == "");
+    // The sum of the weights runs in their loops, although a stage that reads them stands between.
+    const std::string& schedule = plan.steps[0].kernel->schedule;
+    CHECK(schedule.find("fuse exp sum_3\n") != std::string::npos);
+    CHECK(schedule.find("inplace exp sum\n") != std::string::npos);
+    CHECK(schedule.find("scope sum_2 reg\n") != std::string::npos);
   }
 
   TEST_CASE("a weight's gradient lies as its update is stored") {

@@ -73,6 +73,17 @@ std::vector<Case> cases() {
   const NodeRef product = ew(Op::Mul, {expand(numbers({1, 3, 4, 1}), {2, 3, 4, 2}),
                                        expand(numbers({2, 3, 1, 2}, 5), {2, 3, 4, 2})});
   const NodeRef unwound = unwindow(reduce(Op::ReduceAdd, product, {1}), 1, 5, 1, 1);
+  // Weights that are exact: exponentials of 0 and -inf, two of each in a row.
+  Elements exponents;
+  for (int64_t k = 0; k < 16; k++) {
+    const double e = k % 4 < 2 ? 0 : -std::numeric_limits<double>::infinity();
+    exponents.push_back(to_bits(Scalar(e), DType::F32));
+  }
+  const NodeRef powers = ew(Op::Exp, {test::buffer_of(DType::F32, {4, 4}, exponents)});
+  const NodeRef weights =
+      ew(Op::Div, {powers, expand(reshape(reduce(Op::ReduceAdd, powers, {1}), {4, 1}), {4, 4})});
+  const NodeRef weighted = ew(Op::Mul, {expand(reshape(weights, {4, 1, 4}), {4, 3, 4}),
+                                        expand(numbers({1, 3, 4}), {4, 3, 4})});
   return {
       {"strip what only the graph needs", ew(Op::Neg, {fresh(detach(x))})},
       {"an array without elements is a constant", ew(Op::Exp, {empty})},
@@ -134,6 +145,7 @@ std::vector<Case> cases() {
               ew(Op::Where, {ew(Op::Eq, {places, detail::coordinate({4, 6}, 1)}), x, none}), {1})},
       {"sum, then negate", reduce(Op::ReduceAdd, ew(Op::Neg, {a}), {1})},
       {"sum each product", reduce(Op::ReduceAdd, ew(Op::Add, {outer, outer2}), {2})},
+      {"divide last", reduce(Op::ReduceAdd, weighted, {2})},
       {"sum once",
        reduce(Op::ReduceAdd, reshape(reduce(Op::ReduceAdd, numbers({2, 3, 4}), {1}), {4, 2}), {0})},
       {"sum once", reduce(Op::ReduceAdd, unwound, {2})},
@@ -144,6 +156,7 @@ std::vector<Case> cases() {
       {"windows that do not overlap",
        reduce(Op::ReduceAdd, unwindow(numbers({4, 3, 2}), 1, 9, 2, 1), {2})},
       {"move the factors", reduce(Op::ReduceAdd, permute(outer, {2, 1, 0}), {0})},
+      {"move the factors", reduce(Op::ReduceAdd, unwindow(product, 2, 5, 1, 1), {3})},
       {"reduce once", reduce(Op::ReduceMax, reduce(Op::ReduceMax, special({2, 3, 4}), {1}), {0})},
   };
 }
