@@ -10,6 +10,8 @@ foreach(source IN LISTS test_sources)  # a test that includes a backend's header
     list(REMOVE_ITEM test_sources ${source})
   endif()
 endforeach()
+# It makes doctest itself, which a precompiled header has only declared.
+set_source_files_properties(${PROJECT_SOURCE_DIR}/tests/main.cpp PROPERTIES SKIP_PRECOMPILE_HEADERS ON)
 set(front_sources ${test_sources})
 list(FILTER front_sources INCLUDE REGEX "/tests/((core|ir|errors)/.*|[^/]*)$")
 
@@ -24,6 +26,9 @@ function(lazuli_test_executable target)
     LAZULI_SOURCE_DIR="${PROJECT_SOURCE_DIR}"
     LAZULI_TEST_DIR="${PROJECT_SOURCE_DIR}/tests"
     LAZULI_BIN_DIR="${PROJECT_BINARY_DIR}/${CMAKE_INSTALL_BINDIR}")
+  target_precompile_headers(${target} PRIVATE
+    ${LAZULI_COMMON_HEADERS} <functional> <random> <doctest/doctest.h>
+    ${PROJECT_SOURCE_DIR}/core/error.h ${PROJECT_SOURCE_DIR}/core/graph.h)
   set_target_properties(${target} PROPERTIES
     RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/${CMAKE_INSTALL_BINDIR})
 endfunction()

@@ -3,6 +3,8 @@
 // and a function.
 #pragma once
 
+#include <fmt/format.h>
+
 #include <array>
 #include <functional>
 #include <optional>
@@ -182,7 +184,7 @@ struct From<std::vector<T>> {
 
 template <typename T>
 struct From<std::optional<T>> {
-  static std::string wanted() { return From<T>::wanted() + " or None"; }
+  static std::string wanted() { return fmt::format("{} or None", From<T>::wanted()); }
   static std::optional<std::optional<T>> get(const Value& v) {
     if (v.is_none()) return std::make_optional<std::optional<T>>(std::nullopt);
     auto inner = From<T>::get(v);

@@ -169,9 +169,12 @@ Pipeline& pipeline_for(CachedMachine& machine, Recipe recipe, Output output) {
   return *pipeline;
 }
 
-void leak_machine(CachedMachine& machine) {
-  (void)machine.machine.release();
-  for (auto& [_, pipeline] : machine.pipelines) (void)pipeline.release();
+// After a fatal error they may be in any state: neither used nor freed again.
+void give_up(CachedMachine& machine) {
+  static std::mutex mutex;
+  static auto* given_up = new std::vector<CachedMachine>;
+  const std::lock_guard lock(mutex);
+  given_up->push_back(std::move(machine));
   std::erase_if(machines(), [](const CachedMachine& row) { return row.machine == nullptr; });
 }
 
@@ -220,7 +223,7 @@ std::string compile(const Request& request) {
       out = pipeline_for(machine, request.recipe, request.output).run(module.get());
     }
   } catch (const Fatal&) {
-    leak_machine(machine);
+    give_up(machine);
     (void)module.release();
     (void)context.release();
     throw;
