@@ -27,6 +27,7 @@ Tensor numbers(Numbers v) {
 // Runs a test on each device that captures.
 void on_devices(const std::function<void()>& test) {
   for (const char* device : {"cpu", "reference"}) {
+    if (!LAZULI_LLVM && std::string(device) == "cpu") continue;
     Config config;
     config.device = device;
     Runtime runtime(config);
@@ -398,7 +399,7 @@ TEST_SUITE("runtime") {
     // The value that is still held, and the one that it was replaced by.
     CHECK(Runtime::current().memory.stats().live <= used + 2 * 64);
     CHECK(Runtime::current().device().compiled().kernels == kernels);
-    CHECK(explain(w).find("kernel 0") != std::string::npos);
+    if (LAZULI_LLVM) CHECK(explain(w).find("kernel 0") != std::string::npos);
   }
 
   TEST_CASE("jit: a runtime that is gone is not another at its place") {
