@@ -25,11 +25,6 @@ class Suspend {
   Capture* before_;
 };
 
-NodeRef array_nowhere(DType dtype, const Shape& shape, bool tracked) {
-  return make(
-      {.op = Op::Buffer, .dtype = dtype, .shape = shape, .arg = next_serial(), .tracked = tracked});
-}
-
 // Graphs as they are without custom gradients.
 class WithoutGradients {
  public:
@@ -92,7 +87,7 @@ size_t Capture::slot_of(LazyBuffer* buffer) {
   Slot slot;
   slot.buffer = buffer;
   slot.before = n;
-  slot.placeholder = array_nowhere(n->dtype, n->shape, n->tracked);
+  slot.placeholder = placeholder(n->dtype, n->shape, n->tracked);
   buffer->rebind(slot.placeholder);
   return add(std::move(slot));
 }
@@ -140,7 +135,7 @@ Tensor Capture::argument(const Tensor& t, size_t number) {
   Slot slot;
   slot.kind = Slot::Kind::Argument;
   slot.number = number;
-  slot.placeholder = array_nowhere(n->dtype, n->shape, n->tracked);
+  slot.placeholder = placeholder(n->dtype, n->shape, n->tracked);
   Tensor stand_in(slot.placeholder);
   slot.buffer = stand_in.buffer();
   slot.before = slot.placeholder;
@@ -154,7 +149,7 @@ Tensor Capture::argument(const Tensor& t, size_t number) {
 Tensor Capture::key() {
   Slot slot;
   slot.kind = Slot::Kind::Key;
-  slot.placeholder = array_nowhere(DType::U32, {2}, false);
+  slot.placeholder = placeholder(DType::U32, {2});
   return Tensor(slots_[add(std::move(slot))].placeholder);
 }
 

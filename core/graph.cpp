@@ -23,12 +23,16 @@ Ints iota_ints(int64_t n) {
 
 }  // namespace
 
+NodeRef placeholder(DType dtype, Shape shape, bool tracked) {
+  return make({.op = Op::Buffer,
+               .dtype = dtype,
+               .shape = std::move(shape),
+               .arg = next_serial(),
+               .tracked = tracked});
+}
+
 NodeRef buffer(DType dtype, Shape shape, Ref<Storage> storage, bool tracked) {
-  NodeRef n = make({.op = Op::Buffer,
-                    .dtype = dtype,
-                    .shape = std::move(shape),
-                    .arg = next_serial(),
-                    .tracked = tracked});
+  NodeRef n = placeholder(dtype, std::move(shape), tracked);
   n->set_storage(std::move(storage));
   return n;
 }

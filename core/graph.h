@@ -14,6 +14,8 @@ namespace lazuli {
 // ---- leaves
 /// An array of its own that holds `storage` (dense, row-major).
 NodeRef buffer(DType dtype, Shape shape, Ref<Storage> storage, bool tracked = false);
+/// One that is nowhere: it stands for an array to come, and asking for its values is an error.
+NodeRef placeholder(DType dtype, Shape shape, bool tracked = false);
 /// `value`, converted to `dtype`, at every index of `shape`.
 NodeRef constant(const Scalar& value, DType dtype, Shape shape = {});
 /// I64 of shape (n,): 0, 1, ..., n-1.

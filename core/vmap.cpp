@@ -107,7 +107,7 @@ class Batcher {
     const auto rule = std::get<Ref<const Attribute>>(n->arg);
     auto vjp = [rule, n, batch = batch_, inputs = inputs_, images = images_](const Tensor& cotangent) {
       std::vector<NodeRef> from = inputs, to = images;
-      from.push_back(make({.op = Op::Buffer, .dtype = n->dtype, .shape = n->shape, .arg = next_serial()}));
+      from.push_back(placeholder(n->dtype, n->shape));
       to.push_back(cotangent.node());
       std::vector<NodeRef> given;
       for (const Tensor& t : static_cast<const VjpAttribute&>(*rule).function(Tensor(from.back()))) given.push_back(t.node());
@@ -183,8 +183,7 @@ std::vector<Tensor> vmap(const Function<std::vector<Tensor>(const std::vector<Te
       one.push_back(n->shape[static_cast<size_t>(a)]);
     }
     batched.push_back(permute(n, order));
-    // An array that is nowhere: it stands for every example, so asking for its values is an error.
-    placeholders.push_back(make({.op = Op::Buffer, .dtype = n->dtype, .shape = one, .arg = next_serial()}));
+    placeholders.push_back(placeholder(n->dtype, one));  // for every example
     examples.emplace_back(placeholders.back());
   }
   std::vector<NodeRef> outputs;

@@ -254,8 +254,17 @@ NodeRef sum_of_moved_product(const NodeRef& n, Simplifier& s) {
   return reduce(Op::ReduceAdd, s(elementwise(Op::Mul, {a, b})), n->ints());
 }
 
-// sum{k} e[k] / sum(e) * x[k] = sum{k} e[k] * x[k] / sum(e) for exponentials e, as in attention:
-// the weights are at most 1 either way, and fewer sums are divided than there are weights.
+// Is e = exp(z - max(z)), as a softmax makes it?
+bool is_shifted_exp(const NodeRef& e) {
+  if (!is_op(e, Op::Exp) || !is_op(e->src[0], Op::Sub)) return false;
+  const NodeRef& shifted = e->src[0];
+  NodeRef most;
+  chain_below(shifted->src[1], most);
+  return is_op(most, Op::ReduceMax) && most->src[0].get() == shifted->src[0].get();
+}
+
+// sum{k} e[k] / sum(e) * x[k] = sum{k} e[k] * x[k] / sum(e) for the exponentials of a softmax, as in
+// attention: none is larger than 1, and fewer sums are divided than there are weights.
 NodeRef divide_last(const NodeRef& n, Simplifier& s) {
   if (n->op != Op::ReduceAdd || !is_op(n->src[0], Op::Mul)) return {};
   const NodeRef& product = n->src[0];
@@ -266,7 +275,7 @@ NodeRef divide_last(const NodeRef& n, Simplifier& s) {
       continue;
     const NodeRef& e = weights->src[0];
     chain_below(weights->src[1], sum);
-    if (!is_op(e, Op::Exp) || !is_op(sum, Op::ReduceAdd) || sum->src[0].get() != e.get()) continue;
+    if (!is_op(sum, Op::ReduceAdd) || sum->src[0].get() != e.get() || !is_shifted_exp(e)) continue;
     NodeRef up = e, down = weights->src[1];
     bool plain = true;
     for (size_t c = chain.size(); c-- > 0;) {

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <optional>
 
+#include "core/capture.h"
 #include "core/error.h"
 #include "core/gradient.h"
 #include "core/ops.h"
@@ -80,6 +81,11 @@ void Optimizer::count_updates() {
     std::vector<size_t>& members = groups_[k].members;
     const auto rest = std::stable_partition(members.begin(), members.end(), updated);
     if (rest == members.begin()) continue;
+    require(
+        rest == members.end() || !Capture::current(),
+        "optimizer: parameter {} has no gradient in a captured step, but was updated with "
+        "others until now; take one such step before it is captured, or leave the parameter out",
+        *rest);
     Group others{{rest, members.end()}, Tensor(groups_[k].updates.node())};
     groups_[k].updates.assign_(groups_[k].updates + 1.0);
     if (others.members.empty()) continue;

@@ -14,6 +14,7 @@
 
 namespace lazuli {
 
+class Allocator;
 class Runtime;
 struct Origin;
 
@@ -44,6 +45,12 @@ struct Captured {
   std::vector<NodeRef> inputs;           // the leaf of each input slot, with or without a value
   std::shared_ptr<const Origin> origin;  // null on a device that runs graphs without plans
 };
+
+/// Runs it for these values of its input slots. Returns the value of each root: an input, or an
+/// array of `memory`; root r gets spares[r] in its place, where that is not null, and takes it.
+std::vector<Ref<Storage>> run(const Captured& code, Allocator& memory,
+                              std::span<const Ref<Storage>> inputs,
+                              std::span<Ref<Storage>> spares = {});
 
 /// What a device has compiled so far.
 struct CompileCount {

@@ -233,34 +233,12 @@ void JitState::replay(Entry& e, JitCall& call) {
 // Values of the roots.
 std::vector<StorageRef> JitState::run_plan(Entry& e,
                                            const std::vector<Ref<LazyBuffer>>& buffers) const {
-  const Plan& plan = e.code.executable->plan();
-  std::vector<StorageRef> inputs, outputs, of_slot(plan.slots.size());
-  for (size_t r = 0; r < plan.outputs.size(); r++) {
-    StorageRef& s = of_slot[static_cast<size_t>(plan.outputs[r])];
-    if (!s) s = std::move(e.spare[r]);
+  std::vector<StorageRef> inputs;
+  for (const Entry::Input& in : e.inputs) {
+    inputs.push_back(in.slot < 0 ? in.constant
+                                 : buffers[static_cast<size_t>(in.slot)]->node()->storage());
   }
-  for (size_t i = 0; i < plan.slots.size(); i++) {
-    const PlanSlot& slot = plan.slots[i];
-    if (slot.role == PlanSlot::Role::Input) {
-      const Entry::Input& in = e.inputs[inputs.size()];
-      of_slot[i] =
-          in.slot < 0 ? in.constant : buffers[static_cast<size_t>(in.slot)]->node()->storage();
-      inputs.push_back(of_slot[i]);
-    } else if (slot.role == PlanSlot::Role::Output) {
-      if (!of_slot[i]) {
-        const auto bytes =
-            static_cast<size_t>(numel(slot.shape)) * static_cast<size_t>(size_of(slot.dtype));
-        auto made = make_ref<HostStorage>(Runtime::current().memory, bytes);
-        made->origin = e.code.origin;
-        of_slot[i] = std::move(made);
-      }
-      outputs.push_back(of_slot[i]);
-    }
-  }
-  e.code.executable->run(inputs, outputs);
-  std::vector<StorageRef> values;
-  for (int slot : plan.outputs) values.push_back(of_slot[static_cast<size_t>(slot)]);
-  return values;
+  return lazuli::run(e.code, Runtime::current().memory, inputs, e.spare);
 }
 
 Ref<Counted> JitState::run(JitCall& call, const JitCall::Trace& trace) {

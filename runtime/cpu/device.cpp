@@ -20,10 +20,8 @@ namespace {
 
 // A compiled structure and how a graph of that structure is bound to it.
 struct CachedPlan {
-  std::shared_ptr<Executable> executable;
-  std::shared_ptr<const Origin> origin;  // of what it computes
+  Captured code;
   std::vector<size_t> inputs;  // for each input slot, which leaf of the key
-  std::vector<int> outputs;    // slot of each root
 };
 
 class CpuDevice final : public Device {
@@ -49,7 +47,10 @@ class CpuDevice final : public Device {
       break;
     }
     if (!plan) plan = keep(key.hash, bound(compile_plan(std::move(made), false), key));
-    run(*plan, roots, key.leaves);
+    std::vector<Ref<Storage>> inputs;
+    for (size_t leaf : plan->inputs) inputs.push_back(key.leaves[leaf]->storage());
+    // Values are attached only now: a failure before leaves every tensor as it was.
+    attach_values(roots, run(plan->code, runtime_.memory, inputs));
   }
 
   std::unique_ptr<Executable> prepare(Plan plan) override {
@@ -107,37 +108,13 @@ class CpuDevice final : public Device {
     auto cached = std::make_shared<CachedPlan>();
     NodeMap<size_t> leaf_number;
     for (size_t i = 0; i < key.leaves.size(); i++) leaf_number[key.leaves[i]] = i;
-    for (const NodeRef& n : plan.inputs) {
+    for (const NodeRef& n : std::exchange(plan.inputs, {})) {
       const auto it = leaf_number.find(n);
       ensure(it != leaf_number.end(), "plan: an input slot is not a leaf of the graph");
       cached->inputs.push_back(it->second);
     }
-    cached->outputs = plan.executable->plan().outputs;
-    cached->executable = std::move(plan.executable);
-    cached->origin = std::move(plan.origin);
+    cached->code = std::move(plan);
     return cached;
-  }
-
-  void run(CachedPlan& plan, std::span<const NodeRef> roots, const std::vector<NodeRef>& leaves) {
-    std::vector<Ref<Storage>> inputs, outputs;
-    for (size_t leaf : plan.inputs) inputs.push_back(leaves[leaf]->storage());
-    const std::vector<PlanSlot>& slots = plan.executable->plan().slots;
-    std::vector<Ref<Storage>> of_slot(slots.size());
-    size_t in = 0;
-    for (size_t i = 0; i < slots.size(); i++) {
-      if (slots[i].role == PlanSlot::Role::Input) of_slot[i] = inputs[in++];
-      if (slots[i].role != PlanSlot::Role::Output) continue;
-      const auto bytes = static_cast<size_t>(numel(slots[i].shape)) * static_cast<size_t>(size_of(slots[i].dtype));
-      const auto storage = make_ref<HostStorage>(runtime_.memory, bytes);
-      storage->origin = plan.origin;
-      of_slot[i] = storage;
-      outputs.push_back(storage);
-    }
-    plan.executable->run(inputs, outputs);
-    // Values are attached only now: a failure before leaves every tensor as it was.
-    std::vector<Ref<Storage>> values;
-    for (int slot : plan.outputs) values.push_back(of_slot[static_cast<size_t>(slot)]);
-    attach_values(roots, values);
   }
 
   struct KeyHash {

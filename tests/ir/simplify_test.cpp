@@ -79,9 +79,12 @@ std::vector<Case> cases() {
     const double e = k % 4 < 2 ? 0 : -std::numeric_limits<double>::infinity();
     exponents.push_back(to_bits(Scalar(e), DType::F32));
   }
-  const NodeRef powers = ew(Op::Exp, {test::buffer_of(DType::F32, {4, 4}, exponents)});
+  const NodeRef logits = test::buffer_of(DType::F32, {4, 4}, exponents);
+  const auto along_rows = [](const NodeRef& x) { return expand(reshape(x, {4, 1}), {4, 4}); };
+  const NodeRef most = along_rows(reduce(Op::ReduceMax, logits, {1}));
+  const NodeRef powers = ew(Op::Exp, {ew(Op::Sub, {logits, most})});
   const NodeRef weights =
-      ew(Op::Div, {powers, expand(reshape(reduce(Op::ReduceAdd, powers, {1}), {4, 1}), {4, 4})});
+      ew(Op::Div, {powers, along_rows(reduce(Op::ReduceAdd, powers, {1}))});
   const NodeRef weighted = ew(Op::Mul, {expand(reshape(weights, {4, 1, 4}), {4, 3, 4}),
                                         expand(numbers({1, 3, 4}), {4, 3, 4})});
   return {
@@ -222,6 +225,17 @@ TEST_CASE("a checkpoint keeps the cone over it apart from the original") {
   const std::vector<NodeRef> roots{ew(Op::Exp, {x}), ew(Op::Exp, {again})};
   const std::vector<NodeRef> simple = simplify(roots);
   CHECK(simple[0].get() != simple[1].get());
+}
+
+TEST_CASE("weights are divided first where their exponentials may be large") {
+  const Elements large(16, to_bits(Scalar(85.0), DType::F32));
+  const NodeRef powers = ew(Op::Exp, {test::buffer_of(DType::F32, {4, 4}, large)});
+  const NodeRef sums = expand(reshape(reduce(Op::ReduceAdd, powers, {1}), {4, 1}), {4, 4});
+  const NodeRef weights = ew(Op::Div, {powers, sums});
+  const NodeRef hundred = constant(100, DType::F32, {4, 4});
+  const NodeRef root = reduce(Op::ReduceAdd, ew(Op::Mul, {weights, hundred}), {1});
+  const Elements got = evaluate_graph(simplify({&root, 1})[0]);
+  for (uint64_t bits : got) CHECK(from_bits(bits, DType::F32).as_double() == 100);
 }
 
 TEST_CASE("the input gradient of a convolution is one sum of products") {

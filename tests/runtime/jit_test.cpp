@@ -236,6 +236,29 @@ TEST_SUITE("runtime") {
     });
   }
 
+  TEST_CASE("jit: a step that leaves parameters out is captured once one has been taken") {
+    Tensor a = numbers({1}).requires_grad_(), b = numbers({1}).requires_grad_();
+    nn::SGD sgd({a, b}, 0.5);
+    const auto step = [&](const Tensor& x) {
+      backward(sum(b * x));
+      sgd.step();
+      sgd.zero_grad();
+    };
+    auto f = jit(step);
+    CHECK(text_of_error([&] { f(numbers({2})); }) ==
+          "optimizer: parameter 0 has no gradient in a captured step, but was updated with others "
+          "until now; take one such step before it is captured, or leave the parameter out");
+    CHECK(b.item() == 1);
+    CHECK(sgd.steps() == 0);
+    step(numbers({2}));
+    realize(sgd.tensors());
+    f(numbers({2}));
+    f(numbers({2}));
+    CHECK(a.item() == 1);
+    CHECK(b.item() == -2);
+    CHECK(sgd.steps() == 3);
+  }
+
   TEST_CASE("jit: gradients that stay add up") {
     on_devices([] {
       Tensor w = numbers({3}).requires_grad_();

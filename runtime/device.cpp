@@ -1,0 +1,36 @@
+#include "runtime/device.h"
+
+#include "runtime/storage.h"
+
+namespace lazuli {
+
+std::vector<Ref<Storage>> run(const Captured& code, Allocator& memory,
+                              std::span<const Ref<Storage>> inputs,
+                              std::span<Ref<Storage>> spares) {
+  const Plan& plan = code.executable->plan();
+  std::vector<Ref<Storage>> of_slot(plan.slots.size()), outputs;
+  for (size_t r = 0; r < spares.size(); r++) {
+    Ref<Storage>& s = of_slot[static_cast<size_t>(plan.outputs[r])];
+    if (!s) s = std::move(spares[r]);
+  }
+  size_t in = 0;
+  for (size_t i = 0; i < plan.slots.size(); i++) {
+    const PlanSlot& slot = plan.slots[i];
+    if (slot.role == PlanSlot::Role::Input) of_slot[i] = inputs[in++];
+    if (slot.role != PlanSlot::Role::Output) continue;
+    if (!of_slot[i]) {
+      const auto bytes =
+          static_cast<size_t>(numel(slot.shape)) * static_cast<size_t>(size_of(slot.dtype));
+      const Ref<HostStorage> made = make_ref<HostStorage>(memory, bytes);
+      made->origin = code.origin;
+      of_slot[i] = made;
+    }
+    outputs.push_back(of_slot[i]);
+  }
+  code.executable->run(inputs, outputs);
+  std::vector<Ref<Storage>> values;
+  for (int slot : plan.outputs) values.push_back(of_slot[static_cast<size_t>(slot)]);
+  return values;
+}
+
+}  // namespace lazuli
