@@ -70,9 +70,13 @@ class NodeNumbers {
     uint64_t page = UINT64_MAX;
     uint32_t place = 0;
   };
+  // Walks meet several runs of pages; unspread, those would lie over each other in the table.
+  struct PageHash {
+    size_t operator()(uint64_t page) const { return page * 0x9E3779B97F4A7C15u >> 32; }
+  };
   int none_;
   PassVector<std::array<int, kPage>> numbers_;
-  tsl::robin_map<uint64_t, uint32_t> pages_;
+  tsl::robin_map<uint64_t, uint32_t, PageHash> pages_;
   mutable std::array<Recent, kRecent> recent_;  // pages: a walk is at several places at a time
 };
 

@@ -12,6 +12,23 @@
 namespace lazuli {
 namespace {
 
+// Memory of the caller.
+class BlobStorage final : public Storage {
+ public:
+  BlobStorage(void* data, size_t bytes, Function<void(void*)> deleter)
+      : data_(data), bytes_(bytes), deleter_(std::move(deleter)) {}
+  ~BlobStorage() override {
+    if (deleter_) deleter_(data_);
+  }
+  void* data() override { return data_; }
+  size_t bytes() const override { return bytes_; }
+
+ private:
+  void* data_;
+  size_t bytes_;
+  Function<void(void*)> deleter_;
+};
+
 Tensor filled(std::string_view op, const Shape& shape, const Scalar& value, DType dtype) {
   check_shape(op, shape);
   return Tensor(fresh(constant(value, dtype, shape)));
@@ -120,6 +137,19 @@ Tensor ones(const Shape& shape, DType dtype) {
 }
 Tensor empty(const Shape& shape, DType dtype) {
   return filled("empty", shape, 0, dtype);
+}
+
+Tensor from_blob(void* data, const Shape& shape, DType dtype, Function<void(void*)> deleter) {
+  check_shape("from_blob", shape);
+  const size_t bytes = static_cast<size_t>(numel(shape)) * static_cast<size_t>(size_of(dtype));
+  require(data != nullptr || bytes == 0,
+          "from_blob: no memory is given for shape {} of {}, which needs {} bytes",
+          to_string(shape), name(dtype), bytes);
+  require(reinterpret_cast<uintptr_t>(data) % static_cast<size_t>(size_of(dtype)) == 0,
+          "from_blob: elements of {} must lie at multiples of {} bytes; copy them with "
+          "Tensor::from_bytes",
+          name(dtype), size_of(dtype));
+  return Tensor::from_storage(make_ref<BlobStorage>(data, bytes, std::move(deleter)), shape, dtype);
 }
 
 Tensor scalar_tensor(const Scalar& value, std::optional<DType> dtype) {

@@ -17,6 +17,10 @@ namespace lazuli {
 Tensor cast(const Tensor& x, DType dtype);
 /// Another name of cast.
 Tensor to(const Tensor& x, DType dtype);
+/// cast to f16.
+Tensor half(const Tensor& x);
+/// cast to bf16.
+Tensor bfloat16(const Tensor& x);
 /// The same bytes read as another dtype, as Tensor.view(dtype): the last axis grows or shrinks with
 /// the element size.
 Tensor bitcast(const Tensor& x, DType dtype);
@@ -143,6 +147,20 @@ Tensor add(const TensorOrScalar& a, const TensorOrScalar& b, const Scalar& alpha
 Tensor sub(const TensorOrScalar& a, const TensorOrScalar& b, const Scalar& alpha = 1);
 /// On bools, and.
 Tensor mul(const TensorOrScalar& a, const TensorOrScalar& b);
+/// first + second + ..., of at least one.
+template <typename... T>
+Tensor usum(const Tensor& first, const T&... rest) {
+  Tensor total = first;
+  ((total = add(total, rest)), ...);
+  return total;
+}
+/// first * second * ..., of at least one.
+template <typename... T>
+Tensor uprod(const Tensor& first, const T&... rest) {
+  Tensor product = first;
+  ((product = mul(product, rest)), ...);
+  return product;
+}
 /// The quotient: a float; with rounding_mode "trunc" or "floor", rounded and of the operands'
 /// dtype.
 Tensor div(const TensorOrScalar& a, const TensorOrScalar& b, std::string_view rounding_mode = "");

@@ -214,6 +214,18 @@ Tensor fold_in(const Tensor& key, uint32_t data) {
   return stack({Tensor(out[0].v), Tensor(out[1].v)});
 }
 
+Tensor threefry(const Tensor& counter, const Tensor& key) {
+  require(counter.dtype() == DType::U64 && key.dtype() == DType::U64,
+          "threefry: the counter is {} and the key {}; both must be u64", name(counter.dtype()),
+          name(key.dtype()));
+  const Shape shape = broadcast_shapes("threefry", std::array<TensorOrScalar, 2>{counter, key});
+  const auto half = [&](const Tensor& x, int at) {
+    return NodeWords{broadcast_node(cast(x >> at, DType::U32).node(), shape)};
+  };
+  const auto out = threefry(half(key, 0), half(key, 32), half(counter, 0), half(counter, 32));
+  return cast(Tensor(out[1].v), DType::U64) << 32 | cast(Tensor(out[0].v), DType::U64);
+}
+
 Tensor threefry_bits(const Tensor& key, const Shape& shape, DType dtype) {
   check_key("threefry_bits", key);
   check_shape("threefry_bits", shape);

@@ -24,6 +24,9 @@ Tensor random_key(uint64_t seed);
 Tensor split_key(const Tensor& key, int64_t n = 2);
 /// A new key from a key and a number, as jax.random.fold_in.
 Tensor fold_in(const Tensor& key, uint32_t data);
+/// The cipher itself, element by element: u64 counters under u64 keys, which broadcast. Low halves
+/// are first words, of the result too, as tinygrad's.
+Tensor threefry(const Tensor& counter, const Tensor& key);
 /// Raw words, u8 to u64, as jax.random.bits.
 Tensor threefry_bits(const Tensor& key, const Shape& shape, DType dtype = DType::U32);
 /// `num` words, u32, as tinygrad's: the counter, u32 of shape (2,), is mixed into the key first.

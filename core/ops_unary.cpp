@@ -59,6 +59,13 @@ Tensor to(const Tensor& x, DType dtype) {
   return cast(x, dtype);
 }
 
+Tensor half(const Tensor& x) {
+  return cast(x, DType::F16);
+}
+Tensor bfloat16(const Tensor& x) {
+  return cast(x, DType::BF16);
+}
+
 Tensor detach(const Tensor& x) {
   return Tensor(detach(x.node()));
 }

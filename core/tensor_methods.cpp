@@ -38,6 +38,7 @@ using Ranges = const std::vector<std::pair<int64_t, int64_t>>&;
   R Tensor::NAME(A a, B b, C c, D d, E e) const { return lazuli::NAME(*this, a, b, c, d, e); }
 
 // ---- conversion and identity
+METHOD0(Tensor, half) METHOD0(Tensor, bfloat16)
 METHOD1(Tensor, to, DType) METHOD1(Tensor, cast, DType) METHOD1(Tensor, bitcast, DType)
 METHOD0(Tensor, detach) METHOD0(Tensor, contiguous) METHOD0(Tensor, contiguous_backward)
 METHOD0(Tensor, clone)

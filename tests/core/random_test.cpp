@@ -47,6 +47,16 @@ TEST_CASE("the keys of the global generator are the rows of a split seed") {
     CHECK(next_key().to_vector<uint32_t>() == rows[i].to_vector<uint32_t>());
 }
 
+TEST_CASE("the cipher gives the words of its authors' known answers") {
+  const ReferenceScope scope;
+  // Random123, kat_vectors: threefry2x32 of 20 rounds.
+  const std::vector<uint64_t> counters{0, ~uint64_t{0}, 0x85a308d3243f6a88};
+  const std::vector<uint64_t> keys{0, ~uint64_t{0}, 0x0370734413198a2e};
+  CHECK(threefry(Tensor::from(counters, {3}), Tensor::from(keys, {3})).to_vector<uint64_t>() ==
+        std::vector<uint64_t>{0x99ba4efe6b200159, 0xbb002be71cb996fc, 0x483df7a0c4923a9c});
+  CHECK(threefry(Tensor::from(counters, {3, 1}), Tensor::from(keys, {3})).shape() == Shape{3, 3});
+}
+
 TEST_CASE("the words of a counter are the key's under a key made of the counter") {
   const ReferenceScope scope;
   const Tensor key = random_key(42), counter = tensor({7, 1}, DType::U32);

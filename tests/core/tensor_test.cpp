@@ -128,6 +128,16 @@ TEST_CASE("methods are the operations with the tensor as first argument") {
   CHECK(x.is_floating_point());
 }
 
+TEST_CASE("sums and products of several tensors, and casts by name") {
+  const ReferenceScope scope;
+  const Tensor a = tensor({1, 2}), b = tensor({3.5, 4.0}), c = tensor({2});
+  CHECK(usum(a, b, c).to_vector() == std::vector<float>{6.5, 8});
+  CHECK(uprod(a, b, c).to_vector() == std::vector<float>{7, 16});
+  CHECK(usum(a).to_vector() == a.to_vector());
+  CHECK(b.half().dtype() == DType::F16);
+  CHECK(b.bfloat16().dtype() == DType::BF16);
+}
+
 TEST_CASE("a tensor prints into a stream as its text") {
   const ReferenceScope scope;
   std::ostringstream out;

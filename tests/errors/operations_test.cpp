@@ -371,6 +371,13 @@ TEST_CASE("sizes that are negative or too large are refused with the values") {
        },
        "repeat: 1 counts were given for shape (2, 2); each axis needs one"},
       {[] { arange(0, 10, 0); }, "arange: the step is 0"},
+      {[] { from_blob(nullptr, {2, 3}); },
+       "from_blob: no memory is given for shape (2, 3) of f32, which needs 24 bytes"},
+      {[] { from_blob(reinterpret_cast<void*>(uintptr_t{6}), {2, 3}); },
+       "from_blob: elements of f32 must lie at multiples of 4 bytes; copy them with "
+       "Tensor::from_bytes"},
+      {[] { threefry(f32({2}), f32({2})); },
+       "threefry: the counter is f32 and the key f32; both must be u64"},
       {[] { arange(0, 10, -1); },
        "arange: a step of -1 does not lead from 0 to 10; give the step the other sign"},
       {[] { arange(0.0, 1.0, 1e-30); }, "arange: from 0 to 1 by 1e-30 has more than 2^63 elements"},

@@ -10,22 +10,6 @@
 
 #if LAZULI_LLVM
 namespace lazuli {
-namespace {
-
-using Floats = std::vector<float>;
-
-// Memory of a user's own.
-class OwnStorage final : public Storage {
- public:
-  explicit OwnStorage(Floats values) : values_(std::move(values)) {}
-  void* data() override { return values_.data(); }
-  size_t bytes() const override { return values_.size() * sizeof(float); }
-
- private:
-  Floats values_;
-};
-
-}  // namespace
 
 TEST_SUITE_BEGIN("runtime");
 
@@ -83,11 +67,18 @@ TEST_CASE("a range of an array is right wherever it lies, and outlives the array
 TEST_CASE("what is written to a user's own memory does not show in values taken from it") {
   Runtime runtime{Config()};
   const Runtime::Use use(runtime);
-  const auto memory = make_ref<OwnStorage>(Floats{1, 2, 3, 4});
-  const Tensor x = Tensor::from_storage(memory, {2, 2}, DType::F32), row = x[1];
-  CHECK(sum(row).item() == 7);
-  static_cast<float*>(memory->data())[3] = 0;
-  CHECK(sum(x[1]).item() == 3);
+  std::vector<float> memory{0, 1, 2, 3, 4};
+  bool freed = false;
+  {
+    const Tensor x = from_blob(&memory[1], {2, 2}, DType::F32, [&](void*) { freed = true; });
+    const Tensor row = x[1];
+    CHECK(sum(row).item() == 7);
+    memory[4] = 0;
+    CHECK(sum(x[1]).item() == 3);
+    CHECK(x.data() == &memory[1]);
+    CHECK(!freed);
+  }
+  CHECK(freed);
 }
 
 TEST_SUITE_END();

@@ -316,6 +316,8 @@ const std::set<std::string> kUnreachable{
     "getitem",                                       // spelled x[...]
     "setitem",                                       // changes its tensor
     "manual_seed",                                   // --seed
+    "from_blob",                                     // takes a pointer
+    "usum", "uprod",                                 // spelled x + y + z and x * y * z
     "contract", "contract_wide",                     // take labels; einsum is their spelling
     "result_type", "float_result_type", "to_float",  // not operations
 };

@@ -19,6 +19,8 @@ std::vector<Function> conversions() {
   // clang-format off
   return {
       {"to(input, dtype)", wrap(&to)},
+      {"half(input)", wrap(&half)},
+      {"bfloat16(input)", wrap(&bfloat16)},
       {"type(input, dtype)", wrap(&to)},
       {"cast(input, dtype)", wrap<Tensor(T, DType)>(&cast)},
       {"bitcast(input, dtype)", wrap<Tensor(T, DType)>(&bitcast)},

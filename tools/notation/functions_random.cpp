@@ -27,6 +27,7 @@ std::vector<Function> random_functions() {
       {"random_key(seed)", wrap(&random_key)},
       {"split_key(key, n=2)", wrap(&split_key)},
       {"fold_in(key, data)", wrap(&fold_in)},
+      {"threefry(input, key)", wrap(&threefry)},
       {"threefry_bits(key, size, dtype=u32)", wrap(&threefry_bits)},
       {"random_bits(key, counter, num)", wrap(&random_bits)},
       {"rand(*size, dtype=f32, key=None)", wrap(&rand)},
