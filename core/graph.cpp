@@ -224,6 +224,15 @@ NodeRef argsort(const NodeRef& x, bool descending) {
                .src = {x}});
 }
 
+NodeRef sorted(const NodeRef& x, bool descending) {
+  check(x->rank() >= 1, "sort: rank");
+  return make({.op = Op::Sort,
+               .dtype = x->dtype,
+               .shape = x->shape,
+               .arg = static_cast<int64_t>(descending),
+               .src = {x}});
+}
+
 NodeRef fresh(const NodeRef& x) {
   return make(
       {.op = Op::Fresh, .dtype = x->dtype, .shape = x->shape, .arg = next_serial(), .src = {x}});

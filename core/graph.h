@@ -67,6 +67,8 @@ enum class ScanOp : int64_t { Add, Mul, Max, Min };
 NodeRef scan(const NodeRef& x, ScanOp op, int64_t axis, bool reverse = false);
 /// I64 permutation that sorts the last axis, stable; NaN is larger than everything. Arg {descending}.
 NodeRef argsort(const NodeRef& x, bool descending);
+/// The last axis of `x` in that order: what gathering by argsort(x, descending) gives. No gradient.
+NodeRef sorted(const NodeRef& x, bool descending);
 
 // ---- identities
 NodeRef fresh(const NodeRef& x);       // a new identity: never merged with an equal node; stripped before scheduling

@@ -31,6 +31,7 @@ enum class Op : uint8_t {
   Scatter,  // (base, index, value): flat positions of base combined with values; arg ScatterArg
   Scan,     // running reduction along one axis; arg ScanArg
   ArgSort,  // stable sorting permutation along the last axis; arg: 1 = descending
+  Sort,     // the last axis in that order; made by the simplifier
   // identities that mean something to the graph
   Fresh,       // a value with an identity of its own; arg: serial number
   Detach,      // no gradient passes
@@ -54,7 +55,7 @@ enum Trait : uint32_t {
   kElementwise = 1u << 1,
   kMovement = 1u << 2,
   kReduce = 1u << 3,
-  kIndexed = 1u << 4,        // Gather, Scatter, Scan, ArgSort
+  kIndexed = 1u << 4,        // Gather, Scatter, Scan, ArgSort, Sort
   kIdentity = 1u << 5,       // value of its first source
   kCommutative = 1u << 6,
   kAssociative = 1u << 7,    // exactly so for integers only
@@ -163,6 +164,7 @@ inline constexpr std::array<OpInfo, kOpCount> kOps{{
     {Op::Scatter, "scatter", 3, kIndexed, DTypeRule::First},
     {Op::Scan, "scan", 1, kIndexed, DTypeRule::First},
     {Op::ArgSort, "argsort", 1, kIndexed, DTypeRule::Index},
+    {Op::Sort, "sort", 1, kIndexed, DTypeRule::First},
     {Op::Fresh, "fresh", 1, kIdentity | kGraphOnly, DTypeRule::First},
     {Op::Detach, "detach", 1, kIdentity | kGraphOnly, DTypeRule::First},
     {Op::Contiguous, "contiguous", 1, kIdentity, DTypeRule::First},

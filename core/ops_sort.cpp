@@ -48,8 +48,8 @@ Tensor argsort(const Tensor& x, int64_t dim, bool descending, bool) {
 ValuesIndices sort(const Tensor& x, int64_t dim, bool descending, bool stable) {
   const int64_t axis = check_axis("sort", dim, x.dim());
   if (x.dim() == 0) return of_scalar(x);
-  const Tensor order = argsort(x, axis, descending, stable);
-  return {gather(x, axis, order), order};
+  const Tensor last = movedim(x, axis, -1), order = argsort(last, -1, descending, stable);
+  return {movedim(gather(last, -1, order), -1, axis), movedim(order, -1, axis)};
 }
 
 Tensor msort(const Tensor& x) {

@@ -28,8 +28,12 @@ class Counted {
 
  private:
   friend class AnyRef;
-  void share() const;
-  void release() const;
+  // By the compilers' builtins: <atomic> would cost a user's program more than this header does.
+  void share() const { __atomic_fetch_add(&count_, 1, __ATOMIC_RELAXED); }
+  void release() const {
+    // What every user did happens before the object is freed.
+    if (__atomic_fetch_sub(&count_, 1, __ATOMIC_ACQ_REL) == 1) free();
+  }
   virtual void free() const { delete this; }
 
   mutable uint32_t count_ = 0;

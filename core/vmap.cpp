@@ -138,6 +138,7 @@ class Batcher {
       case Op::Scan:
         return scan(of(n->src[0]), static_cast<ScanOp>(n->ints()[0]), n->ints()[1] + 1, n->ints()[2] != 0);
       case Op::ArgSort: return argsort(of(n->src[0]), n->integer() != 0);
+      case Op::Sort: return sorted(of(n->src[0]), n->integer() != 0);
       case Op::CustomVjp: return custom(n);
       default:
         return make({.op = n->op,

@@ -20,7 +20,7 @@ struct PlanSlot {
   NodeRef node;  // the node whose value it holds
 };
 
-/// One step. A kernel's argument i is slot arguments[i]. A library step runs the op of `node` (Scatter, Scan or ArgSort) with
+/// One step. A kernel's argument i is slot arguments[i]. A library step runs the op of `node` (Scatter, Scan, ArgSort or Sort) with
 /// its sources in arguments[0..n-1] and its result in the last.
 struct PlanStep {
   std::shared_ptr<Kernel> kernel;  // null: a library step

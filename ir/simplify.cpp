@@ -6,6 +6,7 @@
 
 #include "core/evaluate.h"
 #include "core/graph.h"
+#include "core/ops_creation.h"
 #include "core/topology.h"
 #include "ir/simplify_rules.h"
 
@@ -162,6 +163,18 @@ NodeRef number_of_condition(const NodeRef& n, Simplifier&) {
   return n->src[0]->src[0];
 }
 
+// The elements at the places of their own order, which nothing else reads.
+NodeRef gather_in_order(const NodeRef& n, Simplifier& s) {
+  if (n->op != Op::Gather || !is_op(n->src.back(), Op::ArgSort)) return {};
+  const NodeRef &x = n->src[0], &order = n->src.back();
+  if (order->src[0].get() != x.get()) return {};
+  for (int64_t a = 0; a + 1 < x->rank(); a++) {
+    const NodeRef& index = n->src[static_cast<size_t>(a) + 1];
+    if (index.get() != detail::coordinate(x->shape, a).get()) return {};
+  }
+  return s.read_once(order) ? s(sorted(x, order->integer() != 0)) : NodeRef();
+}
+
 constexpr Rule kAlgebra[] = {
     {"strip what only the graph needs", strip},
     {"an array without elements is a constant", empty_array},
@@ -176,6 +189,7 @@ constexpr Rule kAlgebra[] = {
     {"cast at once", cast_of_cast},
     {"bitcast at once", bitcast_of_bitcast},
     {"a condition as a number as a condition", number_of_condition},
+    {"sort where only the elements are read", gather_in_order},
 };
 
 }  // namespace

@@ -10,6 +10,8 @@ void run_library_step(const Node& node, std::span<void* const> arrays, ThreadPoo
       return run_scan(node, arrays, pool);
     case Op::ArgSort:
       return run_argsort(node, arrays, pool);
+    case Op::Sort:
+      return run_sort(node, arrays, pool);
     case Op::Scatter:
       return run_scatter(node, arrays, pool);
     default:

@@ -10,13 +10,14 @@
 
 namespace lazuli {
 
-/// Runs Scatter, Scan or ArgSort: `arrays` are the sources of `node` and then its result, dense and
+/// Runs Scatter, Scan, ArgSort or Sort: `arrays` are the sources of `node` and then its result, dense and
 /// row-major.
 void run_library_step(const Node& node, std::span<void* const> arrays, ThreadPool& pool);
 
 // ---- its ops, each for itself
 void run_scan(const Node& node, std::span<void* const> arrays, ThreadPool& pool);
 void run_argsort(const Node& node, std::span<void* const> arrays, ThreadPool& pool);
+void run_sort(const Node& node, std::span<void* const> arrays, ThreadPool& pool);
 void run_scatter(const Node& node, std::span<void* const> arrays, ThreadPool& pool);
 
 }  // namespace lazuli

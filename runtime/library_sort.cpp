@@ -1,9 +1,10 @@
-// The order of sorted lines. Elements become unsigned keys in the same order, each beside its
-// place: short lines are sorted by comparing the two as one number, long ones by radix, lowest
-// digit first, which keeps equals in order. The longest are cut into chunks that threads count and
-// scatter side by side.
+// Sorted lines, and their order. Elements become unsigned keys in the same order, for the order
+// each beside its place: short lines are sorted by comparing the two as one number, long ones by
+// radix, lowest digit first, which keeps equals in order. The longest are cut into chunks that
+// threads count and scatter side by side.
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <bit>
 #include <cstring>
 #include <utility>
@@ -16,11 +17,11 @@
 namespace lazuli {
 namespace {
 
-constexpr int64_t kShort = 192;      // lines that are sorted by comparing
-constexpr int64_t kGrain = 4096;     // elements that are worth a thread
-constexpr int64_t kChunk = 1 << 17;  // of a line that several threads sort
-constexpr int kDigit = 8;            // bits
-constexpr size_t kBuckets = size_t{1} << kDigit;
+constexpr int64_t kShort = 192;         // lines that are sorted by comparing
+constexpr int64_t kGrain = 4096;        // elements that are worth a thread
+constexpr int64_t kChunk = 1 << 17;     // of a line that several threads sort
+constexpr int64_t kLong = 4096;         // lines that are worth clearing tables of kWide bits
+constexpr int kNarrow = 8, kWide = 11;  // bits of a digit
 
 // Bits as an unsigned number of the same size, or of 32 bits for smaller ones.
 template <size_t kBytes>
@@ -42,18 +43,49 @@ Unsigned<sizeof(T)> key_of(T value) {
                               : std::is_same_v<T, float>  ? 23
                                                           : 52;
     const U magnitude = bits & (kSign - 1), infinity = kSign - (U{1} << kMantissa);
-    if (magnitude > infinity) return kAll;
-    if (magnitude == 0) return kSign;
-    return (bits & kSign) ? ~bits & kAll : bits | kSign;
+    // Without a branch on the sign, which cannot be foreseen: negatives are turned over.
+    const U turned = (bits ^ ((U{0} - (bits >> (kBits - 1))) | kSign)) & kAll;
+    const U number = magnitude == 0 ? kSign : turned;
+    return magnitude > infinity ? kAll : number;
   }
 }
 
+// The element of a key, and whether all elements of that key are the same bits: zeros are of either
+// sign, and NaNs differ in their mantissas.
+template <typename T>
+T value_of(Unsigned<sizeof(T)> key) {
+  using U = Unsigned<sizeof(T)>;
+  constexpr U kSign = U{1} << (8 * sizeof(T) - 1);
+  if constexpr (std::is_integral_v<T>) {
+    if (std::is_signed_v<T>) key ^= kSign;
+  } else {
+    key ^= ((key >> (8 * sizeof(T) - 1)) - 1) | kSign;
+  }
+  T value;
+  std::memcpy(&value, &key, sizeof(T));
+  return value;
+}
+template <typename T>
+bool is_unique(Unsigned<sizeof(T)> key, T value) {
+  const T back = value_of<T>(key);
+  return std::memcmp(&back, &value, sizeof(T)) == 0;
+}
+
+// A key alone.
+template <typename U>
+struct Bare {
+  U bits;
+  Bare() = default;
+  Bare(U key, int64_t) : bits(key) {}
+  U key() const { return bits; }
+  friend bool operator<(const Bare& a, const Bare& b) { return a.bits < b.bits; }
+};
 // A key of up to 32 bits above its place; a key of 64 bits, or a place that needs more than 32.
 struct Narrow {
   uint64_t both;
   Narrow() = default;
   Narrow(uint64_t key, int64_t place) : both(key << 32 | static_cast<uint64_t>(place)) {}
-  uint64_t key() const { return both >> 32; }
+  uint32_t key() const { return static_cast<uint32_t>(both >> 32); }
   int64_t place() const { return static_cast<int64_t>(both & 0xFFFFFFFFu); }
   friend bool operator<(const Narrow& a, const Narrow& b) { return a.both < b.both; }
 };
@@ -86,103 +118,198 @@ class Scratch {
   T* data_;
 };
 
+// Moves entries [first, last) to where tables say that those of each digit begin and end. From both
+// sides at once: an entry waits for the one before it of the same digit, but the two sides do not
+// wait for each other, and both keep equals in order.
+template <int kDigit, typename Entry, typename Place>
+void distribute(const Entry* from, Entry* to, int64_t first, int64_t last, int shift, Place* begin,
+                Place* end) {
+  const auto digit = [&](const Entry& e) { return e.key() >> shift & ((1u << kDigit) - 1); };
+  for (; last - first >= 2; first++) {
+    const Entry a = from[first], b = from[--last];
+    to[begin[digit(a)]++] = a;
+    to[--end[digit(b)]] = b;
+  }
+  if (first < last) to[begin[digit(from[first])]] = from[first];
+}
+
+// Sorts `n` entries by the low kBits of their keys, and returns which of the two arrays has them.
+template <int kDigit, int kBits, typename Entry>
+Entry* radix_sort(Entry* from, Entry* to, uint32_t n) {
+  constexpr size_t kBuckets = size_t{1} << kDigit, kDigits = (kBits + kDigit - 1) / kDigit;
+  const auto digit = [](const Entry& e, size_t d) {
+    return e.key() >> (kDigit * d) & (kBuckets - 1);
+  };
+  std::array<std::array<uint32_t, kBuckets>, kDigits> counts{};
+  for (uint32_t i = 0; i < n; i++) {
+#pragma GCC unroll 8
+    for (size_t d = 0; d < kDigits; d++) counts[d][digit(from[i], d)]++;
+  }
+  for (size_t d = 0; d < kDigits; d++) {
+    if (counts[d][digit(from[0], d)] == n) continue;  // all have the same
+    std::array<uint32_t, kBuckets> begin, end;
+    uint32_t place = 0;
+    for (size_t k = 0; k < kBuckets; k++) {
+      begin[k] = place;
+      end[k] = place += counts[d][k];
+    }
+    distribute<kDigit>(from, to, 0, n, kDigit * static_cast<int>(d), begin.data(), end.data());
+    std::swap(from, to);
+  }
+  return from;
+}
+
 // Sorts lines of `length` elements; keeps the memory for that.
 template <typename Entry>
 class Sorter {
  public:
+  /// On the threads of `pool`, or of less than 2^32 elements on one.
   Sorter(int64_t length, ThreadPool* pool)
       : length_(length),
         pool_(pool),
-        chunk_(pool ? kChunk : length),
         memory_{Scratch<Entry>(length), Scratch<Entry>(length)},
-        counts_(static_cast<size_t>((length + chunk_ - 1) / chunk_)) {}
+        chunks_(pool ? static_cast<size_t>((length + kChunk - 1) / kChunk) : 0) {}
 
-  template <typename T>
-  void sort(const T* x, int64_t* order, bool descending) {
+  /// done(i, entry) for the entries in order; of elements that are not unique, if those are
+  /// refused, nothing, and false.
+  template <typename T, typename Done>
+  bool sort(const T* x, bool descending, bool unique, Done&& done) {
     constexpr int kBits = 8 * sizeof(T);
     using U = Unsigned<sizeof(T)>;
     const U flip = descending ? static_cast<U>(~U{0} >> (8 * sizeof(U) - kBits)) : 0;
     Entry *from = memory_[0].data(), *to = memory_[1].data();
-    for_chunks([&](Counts&, int64_t begin, int64_t end) {
-      for (int64_t i = begin; i < end; i++) from[i] = Entry(key_of(x[i]) ^ flip, i);
+    std::atomic<bool> refused = false;
+    for_chunks([&](size_t, int64_t begin, int64_t end) {
+      bool all_unique = true;
+      for (int64_t i = begin; i < end; i++) {
+        const U key = key_of(x[i]);
+        from[i] = Entry(key ^ flip, i);
+        if (unique) all_unique &= is_unique(key, x[i]);
+      }
+      if (!all_unique) refused = true;
     });
+    if (refused) return false;
+    const auto n = static_cast<uint32_t>(length_);
     if (length_ <= kShort) {
       std::sort(from, from + length_);
+    } else if (!pool_) {
+      from = length_ < kLong ? radix_sort<kNarrow, kBits>(from, to, n)
+                             : radix_sort<kWide, kBits>(from, to, n);
     } else {
-      for (int shift = 0; shift < kBits; shift += kDigit) {
+      for (int shift = 0; shift < kBits; shift += kNarrow) {
         if (pass(from, to, shift)) std::swap(from, to);
       }
     }
-    for_chunks([&](Counts&, int64_t begin, int64_t end) {
-      for (int64_t i = begin; i < end; i++) order[i] = from[i].place();
+    for_chunks([&](size_t, int64_t begin, int64_t end) {
+      for (int64_t i = begin; i < end; i++) done(i, from[i]);
     });
+    return true;
   }
 
  private:
-  using Counts = std::array<int64_t, kBuckets>;
+  // Where a chunk's elements of each digit begin and end.
+  struct Chunk {
+    std::array<int64_t, size_t{1} << kNarrow> begin, end;
+  };
 
-  // fn(counts, begin, end) for each chunk, on the threads of the pool if there is one.
+  // fn(chunk, begin, end) for each chunk, on the threads of the pool; or for the whole.
   template <typename F>
   void for_chunks(F&& fn) {
-    const auto chunk = [&](int64_t c, int64_t, int) {
-      fn(counts_[static_cast<size_t>(c)], c * chunk_, std::min(length_, (c + 1) * chunk_));
-    };
-    pool_ ? pool_->parallel_for(0, static_cast<int64_t>(counts_.size()), 1, chunk) : chunk(0, 1, 0);
+    if (!pool_) return fn(0, 0, length_);
+    pool_->parallel_for(0, static_cast<int64_t>(chunks_.size()), 1, [&](int64_t c, int64_t, int) {
+      fn(static_cast<size_t>(c), c * kChunk, std::min(length_, (c + 1) * kChunk));
+    });
   }
-
-  static size_t digit(const Entry& e, int shift) { return e.key() >> shift & (kBuckets - 1); }
 
   // Moves the elements to `to`, by one digit; false if all have the same one and nothing is moved.
   bool pass(const Entry* from, Entry* to, int shift) {
-    for_chunks([&](Counts& counts, int64_t begin, int64_t end) {
+    constexpr size_t kBuckets = size_t{1} << kNarrow;
+    for_chunks([&](size_t c, int64_t begin, int64_t end) {
       // Neighbours often have the same digit, and an addition waits for the last one to its place.
       std::array<uint32_t, kBuckets> even{}, odd{};
-      int64_t i = begin;
-      for (; i + 2 <= end; i += 2) {
-        even[digit(from[i], shift)]++;
-        odd[digit(from[i + 1], shift)]++;
-      }
-      if (i < end) even[digit(from[i], shift)]++;
-      for (size_t k = 0; k < kBuckets; k++) counts[k] = int64_t{even[k]} + odd[k];
+      const auto digit = [&](int64_t i) { return from[i].key() >> shift & (kBuckets - 1); };
+      for (int64_t i = begin; i < end; i++) (i % 2 ? odd : even)[digit(i)]++;
+      for (size_t k = 0; k < kBuckets; k++) chunks_[c].end[k] = int64_t{even[k]} + odd[k];
     });
-    // Where each chunk's elements of a bucket begin: after those of smaller buckets, and of the
-    // same one in earlier chunks.
-    int64_t begin = 0;
-    for (size_t bucket = 0; bucket < kBuckets; bucket++) {
-      const int64_t before = begin;
-      for (Counts& counts : counts_) begin += std::exchange(counts[bucket], begin);
-      if (begin - before == length_) return false;
+    // After the elements of smaller digits, and of the same one in earlier chunks.
+    int64_t place = 0;
+    for (size_t k = 0; k < kBuckets; k++) {
+      const int64_t before = place;
+      for (Chunk& c : chunks_) {
+        c.begin[k] = place;
+        c.end[k] = place += c.end[k];
+      }
+      if (place - before == length_) return false;
     }
-    for_chunks([&](Counts& counts, int64_t first, int64_t end) {
-      Counts next = counts;
-      for (int64_t i = first; i < end; i++) to[next[digit(from[i], shift)]++] = from[i];
+    for_chunks([&](size_t c, int64_t begin, int64_t end) {
+      Chunk& places = chunks_[c];
+      distribute<kNarrow>(from, to, begin, end, shift, places.begin.data(), places.end.data());
     });
     return true;
   }
 
   int64_t length_;
   ThreadPool* pool_;
-  int64_t chunk_;
   Scratch<Entry> memory_[2];
-  std::vector<Counts> counts_;
+  std::vector<Chunk> chunks_;
 };
 
-template <typename Entry, typename T>
-void sort_lines(const T* x, int64_t* order, int64_t lines, int64_t length, bool descending,
-                ThreadPool& pool) {
-  constexpr int64_t kMostAlone = 1 << 30;  // chunks are counted in 32 bits
-  if ((lines < pool.size() && length > kChunk) || length > kMostAlone) {
+// sort_line(sorter, line) for each line.
+template <typename Entry, typename F>
+void for_lines(int64_t lines, int64_t length, ThreadPool& pool, F&& sort_line) {
+  if ((lines < pool.size() && length > kChunk) || length > int64_t{UINT32_MAX}) {
     Sorter<Entry> sorter(length, &pool);
-    for (int64_t i = 0; i < lines; i++) sorter.sort(x + i * length, order + i * length, descending);
+    for (int64_t i = 0; i < lines; i++) sort_line(sorter, i);
     return;
   }
   const int64_t grain = std::max<int64_t>(1, kGrain / length);
   pool.parallel_for(0, lines, grain, [&](int64_t from, int64_t to, int) {
     Sorter<Entry> sorter(length, nullptr);
-    for (int64_t i = from; i < to; i++) {
-      sorter.sort(x + i * length, order + i * length, descending);
-    }
+    for (int64_t i = from; i < to; i++) sort_line(sorter, i);
   });
+}
+
+// write(line, i, place) for the places of each line in order.
+template <typename T, typename Write>
+void order_lines(const T* x, int64_t lines, int64_t length, bool descending, ThreadPool& pool,
+                 Write&& write) {
+  const auto sort_line = [&](auto& sorter, int64_t line) {
+    sorter.sort(x + line * length, descending, false,
+                [&](int64_t i, const auto& entry) { write(line, i, entry.place()); });
+  };
+  if (sizeof(T) <= 4 && length <= int64_t{UINT32_MAX}) {
+    for_lines<Narrow>(lines, length, pool, sort_line);
+  } else {
+    for_lines<Wide>(lines, length, pool, sort_line);
+  }
+}
+
+// The sorted lines themselves. Keys alone are half as much to move, but do not tell equal elements
+// of different bits apart: a line that has such is sorted by its order.
+template <typename T>
+void sort_lines(const T* x, T* sorted, int64_t lines, int64_t length, bool descending,
+                ThreadPool& pool) {
+  using U = Unsigned<sizeof(T)>;
+  const U flip = descending ? static_cast<U>(~U{0} >> (8 * (sizeof(U) - sizeof(T)))) : 0;
+  std::vector<char> by_order(static_cast<size_t>(lines));
+  for_lines<Bare<U>>(lines, length, pool, [&](auto& sorter, int64_t line) {
+    T* const out = sorted + line * length;
+    by_order[static_cast<size_t>(line)] =
+        !sorter.sort(x + line * length, descending, true,
+                     [&](int64_t i, const Bare<U>& e) { out[i] = value_of<T>(e.key() ^ flip); });
+  });
+  for (int64_t line = 0; line < lines; line++) {
+    int64_t end = line;
+    while (end < lines && by_order[static_cast<size_t>(end)]) end++;
+    if (end == line) continue;
+    const T* const from = x + line * length;
+    T* const out = sorted + line * length;
+    order_lines(from, end - line, length, descending, pool,
+                [&](int64_t k, int64_t i, int64_t place) {
+                  out[k * length + i] = from[k * length + place];
+                });
+    line = end;
+  }
 }
 
 }  // namespace
@@ -190,15 +317,19 @@ void sort_lines(const T* x, int64_t* order, int64_t lines, int64_t length, bool 
 void run_argsort(const Node& n, std::span<void* const> arrays, ThreadPool& pool) {
   if (n.numel() == 0) return;
   const int64_t length = n.shape.back(), lines = n.numel() / length;
-  const bool descending = n.integer() != 0;
   with_type(n.src[0]->dtype, [&]<typename T>() {
-    const T* x = static_cast<const T*>(arrays[0]);
     auto* order = static_cast<int64_t*>(arrays[1]);
-    if (sizeof(T) <= 4 && length <= int64_t{UINT32_MAX}) {
-      sort_lines<Narrow>(x, order, lines, length, descending, pool);
-    } else {
-      sort_lines<Wide>(x, order, lines, length, descending, pool);
-    }
+    order_lines(static_cast<const T*>(arrays[0]), lines, length, n.integer() != 0, pool,
+                [&](int64_t line, int64_t i, int64_t place) { order[line * length + i] = place; });
+  });
+}
+
+void run_sort(const Node& n, std::span<void* const> arrays, ThreadPool& pool) {
+  if (n.numel() == 0) return;
+  const int64_t length = n.shape.back(), lines = n.numel() / length;
+  with_type(n.dtype, [&]<typename T>() {
+    sort_lines(static_cast<const T*>(arrays[0]), static_cast<T*>(arrays[1]), lines, length,
+               n.integer() != 0, pool);
   });
 }
 

@@ -340,7 +340,8 @@ Array eval_scan(const Node& n, const Arrays& src) {
   return out;
 }
 
-Array eval_argsort(const Node& n, const Arrays& src) {
+// ArgSort, and Sort, which has the elements in place of their places.
+Array eval_sort(const Node& n, const Arrays& src) {
   const bool descending = n.integer() != 0;
   Array out(n.dtype, n.shape);
   const DType t = src[0].dtype();
@@ -352,7 +353,9 @@ Array eval_argsort(const Node& n, const Arrays& src) {
       return descending ? sorts_before(y, x, t) : sorts_before(x, y, t);
     });
     for (int64_t k = 0; k < length; k++) {
-      out.set(start + k, static_cast<uint64_t>(order[static_cast<size_t>(k)]));
+      const int64_t place = order[static_cast<size_t>(k)];
+      out.set(start + k,
+              n.op == Op::Sort ? src[0].get(start + place) : static_cast<uint64_t>(place));
     }
   });
   return out;
@@ -380,7 +383,8 @@ Array eval(const Node& n, const Node& term, Arrays src) {
     case Op::Gather: return eval_gather(n, src);
     case Op::Scatter: return eval_scatter(n, src);
     case Op::Scan: return eval_scan(n, src);
-    case Op::ArgSort: return eval_argsort(n, src);
+    case Op::ArgSort:
+    case Op::Sort: return eval_sort(n, src);
     default: internal_error(fmt::format("reference: op {} has no value", name(n.op)));
   }
 }

@@ -6,6 +6,7 @@
 #include <unordered_map>
 
 #include "core/graph.h"
+#include "core/ops_sort.h"
 #include "tests/ir/run_plan.h"
 
 namespace lazuli::test {
@@ -219,7 +220,9 @@ class Maker {
     if (kind == 0 || smooth_) return contiguous(x);
     if (kind == 1 && x->rank() > 0)
       return scan(x, ScanOp::Add, below(static_cast<int>(x->rank())), below(2));
-    if (kind == 2 && x->rank() > 0) return argsort(x, below(2));
+    if (kind == 2 && x->rank() > 0) {
+      return below(2) ? argsort(x, below(2)) : sort(Tensor(x), -1, below(2)).values.node();
+    }
     if (kind == 3) {
       const NodeRef value = match(x->shape, x->dtype);
       const NodeRef at =

@@ -9,6 +9,7 @@
 
 #include "core/graph.h"
 #include "core/ops_creation.h"
+#include "core/ops_sort.h"
 #include "ir/simplify_rules.h"
 #include "runtime/reference/reference.h"
 #include "tests/ir/random_graph.h"
@@ -107,6 +108,7 @@ std::vector<Case> cases() {
       {"bitcast at once", bitcast(bitcast(x, DType::I32), DType::U32)},
       {"a condition as a number as a condition",
        ew(Op::Ne, {cast(condition, DType::I32), full(0, DType::I32, {4, 6})})},
+      {"sort where only the elements are read", sort(Tensor(x)).values.node()},
       {"a moved constant is a constant", flip(full(2, DType::F32, {3}), {0})},
       {"compose two of a kind", permute(permute(special({2, 3, 4}), {1, 2, 0}), {1, 2, 0})},
       {"compose two of a kind", flip(flip(x, {0}), {0, 1})},

@@ -225,6 +225,7 @@ std::vector<Row> structural_rows() {
   r.push_back(row(Op::Scan, [](const NodeRef& x) { return scan(x, ScanOp::Mul, 0, true); }, kNumbers, true, 8));
   r.push_back(row(Op::Scan, [](const NodeRef& x) { return scan(x, ScanOp::Max, 1); }, kNumbers, false));
   r.push_back(row(Op::ArgSort, [](const NodeRef& x) { return argsort(x, true); }, kAll, false));
+  r.push_back(row(Op::Sort, [](const NodeRef& x) { return sorted(x, false); }, kAll, false));
   r.push_back(row(Op::Fresh, [](const NodeRef& x) { return fresh(x); }));
   r.push_back(row(Op::Detach, [](const NodeRef& x) { return detach(x); }, kAll, false));
   r.push_back(row(Op::Contiguous, [](const NodeRef& x) { return contiguous(permute(x, {1, 0})); }));

@@ -77,12 +77,15 @@ std::vector<char> run(const NodeRef& n, const std::vector<const std::vector<char
 
 TEST_SUITE("runtime") {
   TEST_CASE("lines are sorted as the comparison says, equals in order, on any number of threads") {
-    const auto check = [](DType t, int64_t lines, int64_t length, int threads) {
-      const auto bits = elements(t, lines * length, static_cast<uint32_t>(length));
+    // Without special values, the sorted elements are found from their keys alone.
+    constexpr uint32_t kNever = 1u << 31;
+    const auto check = [](DType t, int64_t lines, int64_t length, int threads, uint32_t every = 8) {
+      const auto bits = elements(t, lines * length, static_cast<uint32_t>(length), every);
       const auto x = packed(bits, t);
       for (const bool descending : {false, true}) {
         const NodeRef n = argsort(buffer(t, {lines, length}), descending);
         const auto got = run(n, {&x}, threads);
+        const auto values = run(sorted(n->src[0], descending), {&x}, threads);
         std::vector<int64_t> order(static_cast<size_t>(length));
         int64_t wrong = 0;
         for (int64_t line = 0; line < lines; line++) {
@@ -94,6 +97,7 @@ TEST_SUITE("runtime") {
           for (int64_t i = 0; i < length; i++) {
             wrong += element(got, line * length + i, DType::I64) !=
                      static_cast<uint64_t>(order[static_cast<size_t>(i)]);
+            wrong += element(values, line * length + i, t) != at(order[static_cast<size_t>(i)]);
           }
         }
         CHECK_MESSAGE(wrong == 0, fmt::format("{} {}x{} descending {} on {}", name(t), lines,
@@ -101,12 +105,17 @@ TEST_SUITE("runtime") {
       }
     };
     for (const DType t : kTypes) {
-      for (const int64_t length : {1, 2, 191, 192, 193, 1000, 5000}) check(t, 3, length, 1);
+      for (const int64_t length : {1, 2, 191, 192, 193, 1000, 5000}) {
+        check(t, 3, length, 1);
+        check(t, 3, length, 1, kNever);
+        check(t, 5, length, 3, 2000);  // in some of the lines
+      }
     }
     for (const DType t : {DType::F32, DType::U8, DType::I64}) {
       check(t, 2, (1 << 17) + 3, 1);
       check(t, 2, (1 << 17) + 3, 3);
       check(t, 1, 3 << 17, 4);
+      check(t, 1, 3 << 17, 4, kNever);
     }
   }
 
