@@ -94,7 +94,7 @@ Stage* panel_stage(const ScheduleWriter& w, const StageGroup& g) {
   if (b->op != Op::Read) return nullptr;
   const auto [p, v] = w.kernel().find_value(static_cast<int>(b->integer()));
   if (!is_private_copy(w.kernel(), *p)) return nullptr;
-  const Tile tile = tile_of(w, *s, c, extent(c.r));
+  const Tile tile = tile_of(w, c, extent(c.r));
   if (rows_go_outside(w, *s, c, tile)) return nullptr;
   // What one panel reads of it.
   int64_t elements = 1;
@@ -147,7 +147,7 @@ bool schedule_contraction(ScheduleWriter& w, StageGroup& g) {
     });
   }
   const Contraction c = sums.back().c;
-  const Tile tile = tile_of(w, *s, c, extent(c.r));
+  const Tile tile = tile_of(w, c, extent(c.r));
   std::vector<Packer> packers;
   std::vector<bool> packed_b, packed_a;
   bool packs_b = false, packs_a = false;

@@ -314,7 +314,7 @@ int64_t depth_of(const Contraction& c) {
 }
 
 Tile choose_tile(const Target& target, int lanes, int64_t rows, int64_t images, int64_t columns,
-                 int64_t depth, bool exact) {
+                 int64_t depth) {
   // A k step of a tile: two FMAs a cycle, two loads a cycle, and a little over four cycles of
   // latency. Between two tiles the pipeline drains, for a loop has ended.
   constexpr double kBetweenTiles = 50;
@@ -333,7 +333,6 @@ Tile choose_tile(const Target& target, int lanes, int64_t rows, int64_t images, 
       for (int64_t mr = 1; mr <= (registers > 16 ? 14 : 8); mr++) {
         const int64_t accumulators = mr * ny * nv;
         if (accumulators > registers - 4 || accumulators + ny * nv + 1 > registers) continue;
-        if (exact && vectors % nv) continue;
         double total = 0;
         for (int ragged = 0; ragged < 8; ragged++) {
           const int64_t m = ragged & 1 ? rows % mr : mr, y = ragged & 2 ? images % ny : ny;

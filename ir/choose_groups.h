@@ -71,10 +71,9 @@ struct Tile {
   double cycles = 1e300;
 };
 /// Minimises the cycles of rows x images x columns with sums of `depth` terms, ragged tiles
-/// included. exact: the vectors of a tile must divide the columns, because the columns are bounded
-/// (a triangular axis is trimmed only if every step divides it).
+/// included.
 Tile choose_tile(const Target& target, int lanes, int64_t rows, int64_t images, int64_t columns,
-                 int64_t depth, bool exact);
+                 int64_t depth);
 /// Number of terms of each sum.
 int64_t depth_of(const Contraction& c);
 

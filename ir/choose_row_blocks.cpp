@@ -64,7 +64,7 @@ int64_t choose_block(const ScheduleWriter& w, const StageGroup& g,
     double cycles = 0;
     for (const RowContraction& r : list) {
       const bool rows = r.c.r.get() == block.get();
-      cycles += tile_of(w, *r.stage, r.c, rows ? q : extent(r.c.r)).cycles /
+      cycles += tile_of(w, r.c, rows ? q : extent(r.c.r)).cycles /
                 static_cast<double>(rows ? q : 1);
     }
     if (n % q) cycles *= 1.06;  // a ragged block is a second copy of the whole body
@@ -105,7 +105,7 @@ void schedule_tile(ScheduleWriter& w, const StageGroup& g, const RowContraction&
   Stage* root = g.root();
   const bool by_rows = r.c.r.get() == block.get();
   const int64_t n = by_rows ? std::min(rows, extent(r.c.r)) : extent(r.c.r);
-  const Tile tile = tile_of(w, *r.stage, r.c, n);
+  const Tile tile = tile_of(w, r.c, n);
   Packer packer(w, r.stage, r.c, tile);
   const bool packs_b = packer.packs_b();
   // Loops of the stage that are neither fixed nor of the tile.

@@ -7,10 +7,9 @@
 
 namespace lazuli {
 
-Tile tile_of(const ScheduleWriter& w, const Stage& s, const Contraction& c, int64_t rows) {
-  // A bounded axis is trimmed only where every step divides it.
+Tile tile_of(const ScheduleWriter& w, const Contraction& c, int64_t rows) {
   return choose_tile(w.target(), static_cast<int>(w.lanes()), rows, c.y ? extent(c.y) : 1,
-                     extent(c.v), depth_of(c), !s.limit.empty());
+                     extent(c.v), depth_of(c));
 }
 
 TileLoops split_tile(ScheduleWriter& w, Stage* s, const Contraction& c, const Tile& tile) {

@@ -9,8 +9,8 @@
 
 namespace lazuli {
 
-/// The register tile of contraction `c` of stage `s`, of which it walks `rows` rows at a time.
-Tile tile_of(const ScheduleWriter& w, const Stage& s, const Contraction& c, int64_t rows);
+/// The register tile of contraction `c`, of which `rows` rows are walked at a time.
+Tile tile_of(const ScheduleWriter& w, const Contraction& c, int64_t rows);
 
 /// The loops of a register tile: names of the loops that the splits left outside, and the text of
 // those inside.

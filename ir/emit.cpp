@@ -66,10 +66,7 @@ void Emitter::close_loop() {
     c.phi.next = push({.code = Code::Op, .op = Op::Add, .args = {c.phi.dst, index(c.step)}},
                       depth(), DType::I64, 1);
   }
-  Frame f = std::move(top());
-  frames_.pop_back();
-  for (const Key& k : f.keys) memo_.erase(k);
-  for (const Coordinates& r : f.registers) registers_.erase(r);
+  Frame f = leave();
   Instruction loop{.code = Code::Loop};
   loop.name = std::get<VarArg>(f.variable->arg).name;
   loop.dst = f.counter;
@@ -85,13 +82,42 @@ void Emitter::close_loop() {
   top().code.push_back(std::move(loop));
 }
 
+void Emitter::open_if(const Operand& condition) {
+  Frame f;
+  f.condition = condition;
+  f.is_if = true;
+  frames_.push_back(std::move(f));
+}
+
+void Emitter::close_if() {
+  Frame f = leave();
+  Instruction branch{.code = Code::If, .args = {f.condition}};
+  branch.phis = std::move(f.phis);
+  for (size_t i = 0; i < branch.phis.size(); i++) {
+    Phi& p = branch.phis[i];
+    p.next = f.cells[i]->current;
+    p.dst.level = depth();
+    f.cells[i]->current = p.dst;
+  }
+  branch.body = std::move(f.code);
+  top().code.push_back(std::move(branch));
+}
+
+Emitter::Frame Emitter::leave() {
+  Frame f = std::move(top());
+  frames_.pop_back();
+  for (const Key& k : f.keys) memo_.erase(k);
+  for (const Coordinates& r : f.registers) registers_.erase(r);
+  return f;
+}
+
 void Emitter::carry(Cell* cell, int frame) {
   for (size_t f = static_cast<size_t>(frame) + 1; f < frames_.size(); f++) {
     Frame& g = frames_[f];
     if (std::find(g.cells.begin(), g.cells.end(), cell) != g.cells.end()) continue;
     const Operand result = new_value_like(cell->current, static_cast<int>(f));
     g.phis.push_back({result, cell->current, {}});
-    cell->current = result;
+    if (!g.is_if) cell->current = result;
     g.cells.push_back(cell);
   }
 }

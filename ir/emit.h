@@ -40,13 +40,16 @@ class Emitter {
   /// Opens a loop of `variable` over [begin, end). Indices are carried in it if it is innermost.
   void open_loop(const NodeRef& variable, const Operand& begin, const Operand& end, bool innermost);
   void close_loop();
+  /// Opens what happens only if `condition`, a Bool scalar, holds.
+  void open_if(const Operand& condition);
+  void close_if();
   /// Where the next instruction of the loop now open goes.
   size_t position() const { return frames_.back().code.size(); }
   /// Copies of a body that begin at these positions run side by side (ir/interleave.h).
   void interleave_copies(const std::vector<size_t>& starts) {
     interleave(frames_.back().code, starts);
   }
-  /// Makes `cell` a phi of every loop opened since `frame`.
+  /// Makes `cell` a phi of every loop and If opened since `frame`.
   void carry(Cell* cell, int frame);
   void bind(const NodeRef& variable, const Operand& value);
   void barrier();
@@ -128,6 +131,8 @@ class Emitter {
     NodeRef variable;
     Operand counter, begin, end;
     bool innermost = false;
+    Operand condition = {};  // of an If, which has nothing of a loop
+    bool is_if = false;
   };
   /// One access to memory.
   struct Access {
@@ -142,6 +147,8 @@ class Emitter {
   static int level_of(const std::vector<Operand>& args);
   Operand new_value_like(Operand v, int level);
   Frame& top() { return frames_.back(); }
+  /// Takes the innermost frame away, and what was remembered in it.
+  Frame leave();
   Operand push(Instruction i, int level, DType dtype, int lanes);
   Operand op(Op op, DType dtype, std::vector<Operand> args);
   Operand remember(const Key& key, const NodeRef& node, const NodeRef& valid, const Operand& v);

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <numeric>
 
 #include "core/error.h"
 #include "ir/schedule.h"
@@ -314,6 +315,15 @@ void Nest::parallel_loops(const Stage* s, Environment& e) {
   parallel_variable_ = {};
 }
 
+namespace {
+NodeRef at_most(const NodeRef& x, int64_t most) {
+  return x->hi <= most ? x : scalar_op(Op::Min, DType::I64, {x, index_const(most)});
+}
+NodeRef at_least(const NodeRef& x, int64_t least) {
+  return x->lo >= least ? x : scalar_op(Op::Max, DType::I64, {x, index_const(least)});
+}
+}  // namespace
+
 void Nest::serial_loop(const Stage* s, size_t position, Environment& e) {
   const Loop& l = s->loops[position];
   const int64_t n = e.remaining[static_cast<size_t>(l.axis)];
@@ -324,23 +334,30 @@ void Nest::serial_loop(const Stage* s, size_t position, Environment& e) {
             "order outer parts first",
             kernel_.name, s->name, s->loops[q].name, l.name);
   }
-  NodeRef end;
-  if (s->limit.count(l.axis)) {
+  NodeRef steps;  // to the bound, a last shorter one counted too; null where there is none
+  if (s->limit.count(l.axis) && full > 0) {
     bool outermost = true;
     for (size_t q = 0; q < position; q++) outermost &= s->loops[q].axis != l.axis;
-    const bool whole = n == s->axes[static_cast<size_t>(l.axis)]->hi + 1 && tail == 0;
-    if (outermost && whole && trimmable()) end = trimmed_end(s, l.axis, l.stride, e);
+    const bool whole = n == s->axes[static_cast<size_t>(l.axis)]->hi + 1;
+    if (outermost && whole) steps = trimmed_steps(s, l.axis, l.stride, e);
   }
-  if (full == 1 && !end) {
+  const NodeRef blocks = steps ? at_most(steps, full) : index_const(full);
+  if (full == 1 && !steps) {
     body(s, position, e, index_const(0), l.stride);
   } else if (full > 0) {
     const NodeRef v = axis(l.name, full);
-    const Operand last = end ? emitter_.emit(end) : Emitter::index(full);
-    emitter_.open_loop(v, Emitter::index(0), last, innermost(s, position));
+    emitter_.open_loop(v, Emitter::index(0), emitter_.emit(blocks), innermost(s, position));
     body(s, position, e, v, l.stride);
     emitter_.close_loop();
   }
-  if (tail) body(s, position, e, index_const(full), tail);
+  if (!tail) return;
+  if (!steps) {
+    body(s, position, e, index_const(full), tail);
+  } else if (steps->hi > full) {
+    emitter_.open_if(emitter_.emit(scalar_op(Op::Lt, DType::Bool, {index_const(full), steps})));
+    body(s, position, e, index_const(full), tail);
+    emitter_.close_if();
+  }
 }
 
 // No loop is emitted inside this one.
@@ -355,20 +372,7 @@ bool Nest::innermost(const Stage* s, size_t position) const {
 
 // ---- triangular domains
 
-// All stages over bounded axes are trimmed or none is: an untrimmed reader would see what a trimmed
-// writer skipped.
-bool Nest::trimmable() const {
-  for (const auto& s : kernel_.stages) {
-    for (const auto& [a, bound] : s->limit) {
-      for (const Loop& l : s->loops) {
-        if (l.axis == a && (s->axes[static_cast<size_t>(a)]->hi + 1) % l.stride) return false;
-      }
-    }
-  }
-  return true;
-}
-
-NodeRef Nest::trimmed_end(const Stage* s, int a, int64_t stride, const Environment& e) const {
+NodeRef Nest::trimmed_steps(const Stage* s, int a, int64_t stride, const Environment& e) const {
   bool stores = false;
   for (const Value& v : s->values) stores |= s->keeps(v, a);
   // The bound at the largest indices: of the whole region where it is stored, else of the tile.
@@ -379,24 +383,22 @@ NodeRef Nest::trimmed_end(const Stage* s, int a, int64_t stride, const Environme
     const int64_t length = stores ? e.region->extent[b] : e.remaining[b];
     largest[s->axes[b]] = index_add(base, index_const(length - 1));
   }
-  const int64_t n = s->axes[static_cast<size_t>(a)]->hi + 1;
+  // What is stored goes as far as any reader rounds the bound up to: it must not see what was left
+  // out.
   int64_t unit = stride;
   if (stores) {
     for (const auto& reader : kernel_.stages) {
       for (const auto& [ra, bound] : reader->limit) {
         for (const Loop& l : reader->loops) {
-          if (l.axis == ra && n % l.stride == 0) unit = std::max(unit, l.stride);
+          if (l.axis == ra) unit = std::lcm(unit, l.stride);
         }
       }
     }
   }
-  const NodeRef bound = substitute(s->limit.at(a), largest);
+  const int64_t n = s->axes[static_cast<size_t>(a)]->hi + 1;
+  const NodeRef bound = at_least(substitute(s->limit.at(a), largest), 1);
   const NodeRef units = index_divmod(index_add(bound, index_const(unit - 1)), unit).first;
-  const NodeRef end = index_mul(units, unit / stride);
-  if (end->lo >= 1 && end->hi <= n / stride) return end;
-  // At least one iteration, and none beyond the axis.
-  const NodeRef low = scalar_op(Op::Max, DType::I64, {end, index_const(1)});
-  return scalar_op(Op::Min, DType::I64, {low, index_const(n / stride)});
+  return at_most(index_mul(units, unit / stride), (n + stride - 1) / stride);
 }
 
 }  // namespace lazuli

@@ -86,8 +86,7 @@ class Nest {
   void leaf(const Stage* s, Environment& e);
   void accumulate(const Value& v, const NodeRef& x, Cell& c, const Environment& e);
   void keep(const Value& v, const std::vector<NodeRef>& index, const Operand& r);
-  bool trimmable() const;
-  NodeRef trimmed_end(const Stage* s, int axis, int64_t stride, const Environment& e) const;
+  NodeRef trimmed_steps(const Stage* s, int axis, int64_t stride, const Environment& e) const;
 
   const Kernel& kernel_;
   const Target& target_;

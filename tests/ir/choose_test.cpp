@@ -3,6 +3,7 @@
 #include <doctest/doctest.h>
 
 #include <functional>
+#include <regex>
 
 #include "core/gradient.h"
 #include "core/ops.h"
@@ -116,6 +117,27 @@ TEST_SUITE("ir") {
         matmul(softmax(matmul(q, matrix_transpose(k)) * 0.125, -1), u) * array({2, 4, 128, 64});
     const std::vector<Tensor> g = grad(sum(a), std::vector<Tensor>{q, k, u});
     CHECK(tiled(reasons({g[0], g[1], g[2]})));
+  }
+
+  TEST_CASE("loops end at a mask whether steps divide its axis or not") {
+    const auto work = [](int64_t length) {
+      const Tensor q = contiguous(randn({2, length, 16}));
+      const Tensor y = scaled_dot_product_attention(q, q, q, std::nullopt, 0.0, true);
+      const NodeRef roots[] = {y.node()};
+      const Target target = named_target("x86-64-v3");
+      const Plan plan = make_plan(roots, target);
+      Kernel k = clone(*plan.steps.back().kernel);
+      choose_schedule(k, target);
+      CHECK(holds(reasons(k), "loops end at its mask"));
+      CHECK(test::difference(k, target) == "");
+      return print_program(lower(k, target));
+    };
+    const std::string even = work(96), odd = work(101);
+    CHECK(even.find("if ") == std::string::npos);
+    CHECK(odd.find("if ") != std::string::npos);
+    for (const std::string& text : {even, odd}) {
+      CHECK_MESSAGE(std::regex_search(text, std::regex("for %[0-9]+ [a-z]+\\.o in 0\\.\\.%")), text);
+    }
   }
 
   TEST_CASE("chosen schedules compute the algorithm on 4, 8 and 16 lanes") {
