@@ -21,10 +21,11 @@ Tensor zeros(const Shape& shape, DType dtype = DType::F32);
 Tensor ones(const Shape& shape, DType dtype = DType::F32);
 /// PyTorch leaves the values open; here they are zeros.
 Tensor empty(const Shape& shape, DType dtype = DType::F32);
-/// The caller's memory as an array, row-major, not a copy: `deleter` (or nothing) is called with it
-/// when the last tensor that reads it has let go, from any thread. It is read whenever something is
-/// computed from it and never written to. UserError for no memory where `shape` has elements, and for elements that are
-/// not aligned to their size.
+/// The caller's memory as an array, row-major, not a copy; it is never written to. What is computed
+/// from it reads it then, and values that are computed stay as they are. `deleter`, which must not
+/// throw, is called with it, on any thread, when the last tensor or captured function that reads it
+/// has let go. UserError, and no call of the deleter, for no memory where `shape` has elements, and
+/// for elements that are not aligned to their size.
 Tensor from_blob(void* data, const Shape& shape, DType dtype = DType::F32,
                  Function<void(void*)> deleter = {});
 /// A rank-0 tensor that holds the number; bool, i64 or f32 unless a dtype is given.

@@ -1,7 +1,7 @@
 // Emission of expressions into a nest of open loops.
 //
-// A stack of frames, one an open loop. A node is emitted once, in the outermost frame in which all
-// it uses is known, and remembered there until that loop closes (rule L3). Integer sums are emitted
+// A stack of frames, one an open loop or If. A node is emitted once, in the outermost frame in which all
+// it uses is known, and remembered there until that closes (rule L3). Integer sums are emitted
 // outer terms first, so that partial sums move out too. This does the work of loop-invariant code
 // motion, common subexpressions and reassociation of addresses: no optimisation pass runs behind
 // it. In an innermost loop an index that grows by a constant is carried instead of computed.
@@ -43,7 +43,7 @@ class Emitter {
   /// Opens what happens only if `condition`, a Bool scalar, holds.
   void open_if(const Operand& condition);
   void close_if();
-  /// Where the next instruction of the loop now open goes.
+  /// Where the next instruction of the frame now open goes.
   size_t position() const { return frames_.back().code.size(); }
   /// Copies of a body that begin at these positions run side by side (ir/interleave.h).
   void interleave_copies(const std::vector<size_t>& starts) {

@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <numeric>
 
 #include "core/error.h"
 #include "ir/schedule.h"
@@ -340,9 +339,10 @@ void Nest::serial_loop(const Stage* s, size_t position, Environment& e) {
     for (size_t q = 0; q < position; q++) outermost &= s->loops[q].axis != l.axis;
     const bool whole = n == s->axes[static_cast<size_t>(l.axis)]->hi + 1;
     if (outermost && whole) steps = trimmed_steps(s, l.axis, l.stride, e);
+    if (steps && steps->lo == full + (tail > 0)) steps = {};  // all the way at all times
   }
   const NodeRef blocks = steps ? at_most(steps, full) : index_const(full);
-  if (full == 1 && !steps) {
+  if (full == 1 || (steps && blocks->hi == 1)) {
     body(s, position, e, index_const(0), l.stride);
   } else if (full > 0) {
     const NodeRef v = axis(l.name, full);
@@ -372,33 +372,54 @@ bool Nest::innermost(const Stage* s, size_t position) const {
 
 // ---- triangular domains
 
+namespace {
+// How far a stage goes at a time along a bounded axis of n indices: all the way unless its outermost
+// loop along that is one that ends at the bound.
+int64_t bounded_step(const Stage& s, int axis, int64_t n) {
+  for (const Loop& l : s.loops) {
+    if (l.axis == axis) return l.kind == LoopKind::Serial ? std::min(l.stride, n) : n;
+  }
+  return n;
+}
+}  // namespace
+
 NodeRef Nest::trimmed_steps(const Stage* s, int a, int64_t stride, const Environment& e) const {
   bool stores = false;
   for (const Value& v : s->values) stores |= s->keeps(v, a);
-  // The bound at the largest indices: of the whole region where it is stored, else of the tile.
+  // The largest bound: of the whole region where it is stored, else of the tile.
+  const NodeRef& limit = s->limit.at(a);
+  const LinearForm form = linear_form(limit);
   Substitution largest;
   for (size_t b = 0; b < s->axes.size(); b++) {
     if (static_cast<int>(b) == a) continue;
     const NodeRef base = stores ? e.region->base[b] : e.current[b];
     const int64_t length = stores ? e.region->extent[b] : e.remaining[b];
-    largest[s->axes[b]] = index_add(base, index_const(length - 1));
+    const bool falls = form.coefficient(s->axes[b].get()) < 0;
+    largest[s->axes[b]] = falls ? base : index_add(base, index_const(length - 1));
   }
-  // What is stored goes as far as any reader rounds the bound up to: it must not see what was left
-  // out.
-  int64_t unit = stride;
+  // What is stored goes as far as those who come after it do, who round up to steps of their own:
+  // none may see what was left out.
+  const int64_t n = s->axes[static_cast<size_t>(a)]->hi + 1;
+  std::vector<int64_t> units{stride};  // outermost last
   if (stores) {
-    for (const auto& reader : kernel_.stages) {
-      for (const auto& [ra, bound] : reader->limit) {
-        for (const Loop& l : reader->loops) {
-          if (l.axis == ra) unit = std::lcm(unit, l.stride);
-        }
+    const auto self = std::find_if(kernel_.stages.begin(), kernel_.stages.end(),
+                                   [&](const auto& other) { return other.get() == s; });
+    for (auto reader = self + 1; reader != kernel_.stages.end(); ++reader) {
+      for (const auto& [ra, bound] : (*reader)->limit) {
+        const int64_t unit = bounded_step(**reader, ra, n);
+        if (units.back() % unit != 0) units.push_back(unit);
       }
     }
   }
-  const int64_t n = s->axes[static_cast<size_t>(a)]->hi + 1;
-  const NodeRef bound = at_least(substitute(s->limit.at(a), largest), 1);
-  const NodeRef units = index_divmod(index_add(bound, index_const(unit - 1)), unit).first;
-  return at_most(index_mul(units, unit / stride), (n + stride - 1) / stride);
+  NodeRef end = at_least(substitute(limit, largest), 1);
+  NodeRef steps;
+  while (!units.empty()) {
+    const int64_t unit = units.back();
+    steps = index_divmod(index_add(end, index_const(unit - 1)), unit).first;
+    end = index_mul(steps, unit);
+    units.pop_back();
+  }
+  return at_most(steps, (n + stride - 1) / stride);
 }
 
 }  // namespace lazuli

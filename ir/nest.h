@@ -5,7 +5,7 @@
 // and the region's base) and `remaining`
 //    (how many indices remain below this point). A leaf substitutes axis := current into the
 //    expressions.
-// L4 Edges are exact, never predicated. A loop of stride s over n indices runs n / s full
+// L4 Edges are exact, never predicated but at bounds (L10). A loop of stride s over n indices runs n / s full
 // iterations and then, if n % s, one more
 //    emitted copy with a constant variable and the remainder; inner loops take their counts from
 //    `remaining`. A vector over fewer indices than lanes uses a lane variable of that extent.
@@ -19,10 +19,9 @@
 // L9 Regions: ir/footprint.h. If a reader of a stage sits outside the loop the stage is attached
 // at, the storage belongs to the
 //    loop now opening, and the inner emission only fills it.
-// L10 Triangular domains. The outermost loop over a bounded axis gets a run-time end. A stage that
-// stores along the axis
-//    must cover its readers: the bound of its whole region, rounded up to the coarsest step of a
-//    reader.
+// L10 Triangular domains. The outermost loop over a bounded axis gets a run-time end, and its last
+// shorter step stands under an If. A stage that stores along the axis must cover its readers: the
+// largest bound of its whole region, rounded up to the step of each stage that comes after it.
 #pragma once
 
 #include <memory>

@@ -258,9 +258,14 @@ NodeRef sum_of_moved_product(const NodeRef& n, Simplifier& s) {
 bool is_shifted_exp(const NodeRef& e) {
   if (!is_op(e, Op::Exp) || !is_op(e->src[0], Op::Sub)) return false;
   const NodeRef& shifted = e->src[0];
+  const NodeRef& z = shifted->src[0];
   NodeRef most;
   chain_below(shifted->src[1], most);
-  return is_op(most, Op::ReduceMax) && most->src[0].get() == shifted->src[0].get();
+  if (!is_op(most, Op::ReduceMax) || most->src[0].get() != z.get()) return false;
+  // Each row's own.
+  Shape rows = z->shape;
+  for (int64_t a : most->ints()) rows[static_cast<size_t>(a)] = 1;
+  return expand(reshape(most, rows), z->shape).get() == shifted->src[1].get();
 }
 
 // sum{k} e[k] / sum(e) * x[k] = sum{k} e[k] * x[k] / sum(e) for the exponentials of a softmax, as in

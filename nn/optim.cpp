@@ -83,8 +83,9 @@ void Optimizer::count_updates() {
     if (rest == members.begin()) continue;
     require(
         rest == members.end() || !Capture::current(),
-        "optimizer: parameter {} has no gradient in a captured step, but was updated with "
-        "others until now; take one such step before it is captured, or leave the parameter out",
+        "optimizer: parameter {} has no gradient in a captured step, but shares its count of "
+        "updates "
+        "with some that have; take one such step before it is captured, or leave the parameter out",
         *rest);
     Group others{{rest, members.end()}, Tensor(groups_[k].updates.node())};
     groups_[k].updates.assign_(groups_[k].updates + 1.0);

@@ -71,6 +71,13 @@ bool is_unique(Unsigned<sizeof(T)> key, T value) {
   return std::memcmp(&back, &value, sizeof(T)) == 0;
 }
 
+// What keys are combined with by Xor so that they ascend.
+template <typename T>
+Unsigned<sizeof(T)> flip_of(bool descending) {
+  using U = Unsigned<sizeof(T)>;
+  return descending ? static_cast<U>(~U{0} >> (8 * (sizeof(U) - sizeof(T)))) : 0;
+}
+
 // A key alone.
 template <typename U>
 struct Bare {
@@ -176,7 +183,7 @@ class Sorter {
   bool sort(const T* x, bool descending, bool unique, Done&& done) {
     constexpr int kBits = 8 * sizeof(T);
     using U = Unsigned<sizeof(T)>;
-    const U flip = descending ? static_cast<U>(~U{0} >> (8 * sizeof(U) - kBits)) : 0;
+    const U flip = flip_of<T>(descending);
     Entry *from = memory_[0].data(), *to = memory_[1].data();
     std::atomic<bool> refused = false;
     for_chunks([&](size_t, int64_t begin, int64_t end) {
@@ -290,7 +297,7 @@ template <typename T>
 void sort_lines(const T* x, T* sorted, int64_t lines, int64_t length, bool descending,
                 ThreadPool& pool) {
   using U = Unsigned<sizeof(T)>;
-  const U flip = descending ? static_cast<U>(~U{0} >> (8 * (sizeof(U) - sizeof(T)))) : 0;
+  const U flip = flip_of<T>(descending);
   std::vector<char> by_order(static_cast<size_t>(lines));
   for_lines<Bare<U>>(lines, length, pool, [&](auto& sorter, int64_t line) {
     T* const out = sorted + line * length;

@@ -240,6 +240,23 @@ TEST_CASE("weights are divided first where their exponentials may be large") {
   for (uint64_t bits : got) CHECK(from_bits(bits, DType::F32).as_double() == 100);
 }
 
+TEST_CASE("a maximum taken off along another axis does not bound the exponentials") {
+  Elements places;
+  for (int64_t k = 0; k < 16; k++) {
+    places.push_back(to_bits(Scalar(9.6 * static_cast<double>(k)), DType::F32));
+  }
+  const NodeRef z = test::buffer_of(DType::F32, {4, 4}, places);
+  const NodeRef most = expand(reshape(reduce(Op::ReduceMax, z, {1}), {1, 4}), {4, 4});
+  const NodeRef powers = ew(Op::Exp, {ew(Op::Sub, {z, most})});
+  const NodeRef sums = expand(reshape(reduce(Op::ReduceAdd, powers, {1}), {4, 1}), {4, 4});
+  const NodeRef million = constant(1e6, DType::F32, {4, 4});
+  const NodeRef product = ew(Op::Mul, {ew(Op::Div, {powers, sums}), million});
+  const NodeRef root = reduce(Op::ReduceAdd, product, {1});
+  for (uint64_t bits : evaluate_graph(simplify({&root, 1})[0])) {
+    CHECK(from_bits(bits, DType::F32).as_double() == doctest::Approx(1e6));
+  }
+}
+
 TEST_CASE("the input gradient of a convolution is one sum of products") {
   const NodeRef product = ew(Op::Mul, {expand(numbers({1, 3, 4, 1}), {2, 3, 4, 2}),
                                        expand(numbers({2, 3, 1, 2}, 5), {2, 3, 4, 2})});

@@ -246,8 +246,8 @@ TEST_SUITE("runtime") {
     };
     auto f = jit(step);
     CHECK(text_of_error([&] { f(numbers({2})); }) ==
-          "optimizer: parameter 0 has no gradient in a captured step, but was updated with others "
-          "until now; take one such step before it is captured, or leave the parameter out");
+          "optimizer: parameter 0 has no gradient in a captured step, but shares its count of updates "
+          "with some that have; take one such step before it is captured, or leave the parameter out");
     CHECK(b.item() == 1);
     CHECK(sgd.steps() == 0);
     step(numbers({2}));
