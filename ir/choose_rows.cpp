@@ -56,16 +56,20 @@ void flatten_axes(ScheduleWriter& w, Stage* s) {
 }
 
 // Outputs too large for the last cache that nobody reads back bypass it.
-void stream_outputs(ScheduleWriter& w, Stage* s) {
+std::vector<std::string> streamed_values(const ScheduleWriter& w, const Stage& s) {
   std::vector<std::string> names;
-  for (const Value& v : s->values) {
+  for (const Value& v : s.values) {
     if (v.slot < 0 || v.reduces() || v.dims.empty()) continue;
     const KernelArgument& a = w.kernel().arguments[static_cast<size_t>(v.slot)];
     const bool large = a.size * size_of(a.dtype) > w.target().l3;
-    if (large && extent(v.dims.back()) % w.lanes() == 0 && readers_of(w.kernel(), *s).empty())
+    if (large && extent(v.dims.back()) % w.lanes() == 0 && readers_of(w.kernel(), s).empty())
       names.push_back(v.name);
   }
-  for (const std::string& n : names) w.step("stream {}", n);
+  return names;
+}
+
+void stream_outputs(ScheduleWriter& w, Stage* s) {
+  for (const std::string& n : streamed_values(w, *s)) w.step("stream {}", n);
 }
 
 }  // namespace
@@ -195,14 +199,27 @@ bool schedule_transpose(ScheduleWriter& w, Stage* s) {
   }
   const std::vector<NodeRef> others = ScheduleWriter::axes_without(*s, {along, lane});
   const std::string outside = w.loops(*s, others);
-  constexpr int64_t kBlock = 32;  // squares a parallel iteration walks along the columns
-  w.step("split {0} {1} {1}.o {1}.i {2}; split {0} {1}.o {1}.b {1}.o {3}", s->name, i, w.lanes(),
-         kBlock);
-  w.step("split {0} {1} {1}.o {1}.u {2}; split {0} {1}.u {1}.u {1}.v {3}", s->name, j,
-         2 * w.lanes(), w.lanes());
-  w.step(
-      "order {0}{1} {2}.b {3}.o {2}.o {2}.i {3}.u {3}.v; unroll {0} {2}.i {3}.u; vector {0} {3}.v",
-      s->name, outside, i, j);
+  const int64_t lanes = w.lanes();
+  std::string order;
+  if (streamed_values(w, *s).empty()) {
+    constexpr int64_t kSquares = 32;  // that a parallel iteration walks along a row of the source
+    w.step("split {0} {1} {1}.o {1}.i {2}; split {0} {1}.o {1}.b {1}.o {3}", s->name, i, lanes,
+           kSquares);
+    w.step("split {0} {1} {1}.o {1}.u {2}", s->name, j, 2 * lanes);
+    order = fmt::format("{}.b {}.o", i, j);
+  } else {
+    // In memory: whole cache lines of as many rows of the source as the machine follows, and
+    // stretches of the result.
+    constexpr int64_t kRows = 128;
+    w.step("split {0} {1} {1}.b {1}.o {2}; split {0} {1}.o {1}.o {1}.i {3}", s->name, i, 2 * lanes,
+           lanes);
+    w.step("split {0} {1} {1}.b {1}.o {2}; split {0} {1}.o {1}.o {1}.u {3}", s->name, j, kRows,
+           2 * lanes);
+    order = fmt::format("{1}.b {0}.b {1}.o", i, j);
+  }
+  w.step("split {0} {1}.u {1}.u {1}.v {2}", s->name, j, lanes);
+  w.step("order {0}{1} {2} {3}.o {3}.i {4}.u {4}.v; unroll {0} {3}.i {4}.u; vector {0} {4}.v",
+         s->name, outside, order, i, j);
   const std::string oi = w.loop(*square, own_along), oj = w.loop(*square, own_lane);
   w.step(
       "split {0} {1} {1}.u {1}.v {2}; order {0}{3} {4} {1}.u {1}.v; unroll {0} {4} {1}.u; vector "
