@@ -134,9 +134,10 @@ void forward_values(ScheduleWriter& w, const StageGroup& g) {
 
 namespace {
 
-// The load of `s` whose lanes would be scattered while another axis of the output walks it in
-// order: a transpose. -1: none.
-int find_transposed(const ScheduleWriter& w, const Stage& s, const NodeRef& lane, NodeRef& along) {
+// The load of `s` whose lanes would be scattered while one of `axes` walks it in order: a
+// transpose. -1: none.
+int find_transposed(const ScheduleWriter& w, const Stage& s, const NodeRef& lane,
+                    const std::vector<NodeRef>& axes, NodeRef& along) {
   std::vector<NodeRef> loads;
   for (const Value& v : s.values) {
     visit(v.expr, [&](const NodeRef& n) {
@@ -148,7 +149,7 @@ int find_transposed(const ScheduleWriter& w, const Stage& s, const NodeRef& lane
   for (size_t i = 0; i < loads.size(); i++) {
     const Strides st = strides_along(w.kernel(), loads[i], lane);
     if (st.other == 0 || loads[i]->src.size() > 1) continue;
-    for (const NodeRef& a : s.axes) {
+    for (const NodeRef& a : axes) {
       const Strides other = strides_along(w.kernel(), loads[i], a);
       if (a.get() == lane.get() || other.unit == 0 || extent(a) < w.lanes()) continue;
       if (linear_form(loads[i]->src[0]).coefficient(lane) == 0) continue;  // not linear
@@ -159,46 +160,62 @@ int find_transposed(const ScheduleWriter& w, const Stage& s, const NodeRef& lane
   return -1;
 }
 
-// A pointwise stage with a transposed operand: squares of lanes x lanes elements are loaded along
-// one axis and exchanged in registers.
-bool schedule_transpose(ScheduleWriter& w, Stage* s) {
-  if (w.lanes() < 4 || s->axes.size() < 2) return false;
-  NodeRef lane, along;
-  for (const Value& v : s->values) {
-    if (v.dims.empty()) return false;
-    lane = v.dims.back();
-  }
-  if (extent(lane) < w.lanes()) return false;
-  const int n = find_transposed(w, *s, lane, along);
-  if (n < 0) return false;
+}  // namespace
+
+Squares lift_squares(ScheduleWriter& w, Stage* s, const NodeRef& lane,
+                     const std::vector<NodeRef>& axes) {
+  Squares q;
+  if (w.lanes() < 4 || extent(lane) < w.lanes()) return q;
+  const int n = find_transposed(w, *s, lane, axes, q.along);
+  if (n < 0) return q;
   const std::string t = s->name + ".t";
   w.step("lift {} {} {}", s->name, n, t);
-  Stage* square = w.kernel().find_stage(t);
-  const std::string i = w.loop(*s, along), j = w.loop(*s, lane);
+  q.stage = w.kernel().find_stage(t);
   // The lifted stage's axes are copies, in the order of s's.
-  NodeRef own_along, own_lane;
-  std::string around;
   size_t next = 0;
   for (const NodeRef& a : s->axes) {
     bool used = false;
     for (const Value& v : s->values) {
       visit(v.expr, [&](const NodeRef& r) {
-        if (r->op != Op::Read || r->integer() != square->values[0].id) return;
+        if (r->op != Op::Read || r->integer() != q.stage->values[0].id) return;
         for (const NodeRef& c : r->src) used |= c.get() == a.get();
       });
     }
     if (!used) continue;
-    const NodeRef own = square->axes[next++];
-    if (a.get() == along.get()) {
-      own_along = own;
+    const std::string own = w.loop(*q.stage, q.stage->axes[next++]);
+    if (a.get() == q.along.get()) {
+      q.own_along = own;
     } else if (a.get() == lane.get()) {
-      own_lane = own;
+      q.own_lane = own;
     } else {
-      around += " " + w.loop(*square, own);
+      q.around += " " + own;
     }
   }
-  const std::vector<NodeRef> others = ScheduleWriter::axes_without(*s, {along, lane});
-  const std::string outside = w.loops(*s, others);
+  return q;
+}
+
+void place_squares(ScheduleWriter& w, const Squares& q, const Stage& s, const std::string& loop) {
+  w.step(
+      "split {0} {1} {1}.u {1}.v {2}; order {0}{3} {4} {1}.u {1}.v; unroll {0} {4} {1}.u; vector "
+      "{0} {1}.v",
+      q.stage->name, q.own_along, w.lanes(), q.around, q.own_lane);
+  w.step("at {} {} {}; scope {} reg", q.stage->name, s.name, loop, q.stage->values[0].name);
+}
+
+namespace {
+
+// A pointwise stage with a transposed operand.
+bool schedule_transpose(ScheduleWriter& w, Stage* s) {
+  if (s->axes.size() < 2) return false;
+  NodeRef lane;
+  for (const Value& v : s->values) {
+    if (v.dims.empty()) return false;
+    lane = v.dims.back();
+  }
+  const Squares q = lift_squares(w, s, lane, s->axes);
+  if (!q.stage) return false;
+  const std::string i = w.loop(*s, q.along), j = w.loop(*s, lane);
+  const std::string outside = w.loops(*s, ScheduleWriter::axes_without(*s, {q.along, lane}));
   const int64_t lanes = w.lanes();
   std::string order;
   if (streamed_values(w, *s).empty()) {
@@ -220,12 +237,7 @@ bool schedule_transpose(ScheduleWriter& w, Stage* s) {
   w.step("split {0} {1}.u {1}.u {1}.v {2}", s->name, j, lanes);
   w.step("order {0}{1} {2} {3}.o {3}.i {4}.u {4}.v; unroll {0} {3}.i {4}.u; vector {0} {4}.v",
          s->name, outside, order, i, j);
-  const std::string oi = w.loop(*square, own_along), oj = w.loop(*square, own_lane);
-  w.step(
-      "split {0} {1} {1}.u {1}.v {2}; order {0}{3} {4} {1}.u {1}.v; unroll {0} {4} {1}.u; vector "
-      "{0} {1}.v",
-      t, oi, w.lanes(), around, oj);
-  w.step("at {} {} {}.o; scope {} reg", t, s->name, i, square->values[0].name);
+  place_squares(w, q, *s, i + ".o");
   return true;
 }
 

@@ -66,6 +66,21 @@ void fuse_siblings(ScheduleWriter& w, StageGroup& g);
 /// Values that only their own stage reads, at the same point, are not stored at all.
 void forward_values(ScheduleWriter& w, const StageGroup& g);
 
+/// A load whose lanes would be scattered, in a stage of its own: squares of lanes x lanes elements
+/// are loaded along another axis of the stage that reads them, and exchanged in registers.
+struct Squares {
+  Stage* stage = nullptr;           // null: there is no such load
+  NodeRef along;                    // the axis of the reader that walks the load in order
+  std::string own_along, own_lane;  // loops of `stage`
+  std::string around;
+};
+/// Looks for a load of `s` that is scattered along `lane` and walked by one of `axes`, and lifts it
+/// out.
+Squares lift_squares(ScheduleWriter& w, Stage* s, const NodeRef& lane,
+                     const std::vector<NodeRef>& axes);
+/// Loads the squares in `loop` of the stage that reads them, which steps by one along q.along.
+void place_squares(ScheduleWriter& w, const Squares& q, const Stage& s, const std::string& loop);
+
 /// Values that a contraction reads along an axis which is not their last get another storage order.
 void order_dims(ScheduleWriter& w);
 

@@ -112,11 +112,30 @@ void Packer::pack_b(const PackPlace& place) {
   w_.step("pack {} {} {}", s_->name, c_.b, p);
   Stage* stage = w_.kernel().find_stage(p);
   const NodeRef v = twin(*stage, c_.v);
-  const std::string ks = depth(*stage), batch = rest(*stage, c_.v);
+  std::vector<NodeRef> summed;
+  for (const NodeRef& k : c_.reduced) {
+    if (const NodeRef t = twin(*stage, k)) summed.push_back(t);
+  }
+  const Squares squares = lift_squares(w_, stage, v, summed);
+  std::string ks, stored_ks;  // the loops over the sum, and their order in memory
+  for (const NodeRef& k : summed) {
+    const std::string n = w_.loop(*stage, k);
+    const bool walked = k.get() == squares.along.get();
+    if (!walked) ks += " " + n;
+    stored_ks += walked ? fmt::format(" {0}.o {0}.i", n) : " " + n;
+  }
+  std::string batch = rest(*stage, c_.v), unrolled;
   const ScheduleWriter::Split sp = w_.split_vectors(*stage, v, tile_.nv);
-  w_.step("order {0}{1} {2}{3}{4}; unroll {0} {5}; vector {0} {6}", p, batch, sp.blocks, ks,
-          sp.inner(), sp.unrolled, sp.lane);
-  w_.step("store {0}{1} {2}{3}{4}", p, batch, sp.blocks, ks, sp.inner());
+  if (squares.stage) {
+    const std::string n = w_.loop(*stage, squares.along);
+    w_.step("split {0} {1} {1}.o {1}.i {2}", p, n, w_.lanes());
+    ks += fmt::format(" {0}.o {0}.i", n);
+    unrolled = " " + n + ".i";
+  }
+  w_.step("order {0}{1} {2}{3}{4}; unroll {0}{7} {5}; vector {0} {6}", p, batch, sp.blocks, ks,
+          sp.inner(), sp.unrolled, sp.lane, unrolled);
+  w_.step("store {0}{1} {2}{3}{4}", p, batch, sp.blocks, stored_ks, sp.inner());
+  if (squares.stage) place_squares(w_, squares, *stage, unrolled.substr(1, unrolled.size() - 3) + ".o");
   finish(p, place.host, place.b_loop);
 }
 
