@@ -544,6 +544,15 @@ class Emitter {
          vector_of("i32", i.dst.lanes));
   }
 
+  void evens(const Instruction& i) {
+    const int n = i.dst.lanes;
+    std::string mask;
+    for (int q = 0; q < n; q++) {
+      mask += fmt::format("{}i32 {}", q ? ", " : "", 2 * q < n ? 2 * q : 2 * q + 1);
+    }
+    line("{} = shufflevector {}, {}, <{} x i32> <{}>", ref(i.dst), typed(i.args[0]), typed(i.args[1]), n, mask);
+  }
+
   void exchange(const Instruction& i) {
     const int n = i.dst.lanes, block = static_cast<int>(i.imm);
     std::string mask;
@@ -645,6 +654,7 @@ class Emitter {
         return;
       case Code::Extract: line("{} = extractelement {}, i32 {}", ref(i.dst), typed(i.args[0]), i.imm); return;
       case Code::Shuffle: return exchange(i);
+      case Code::Evens: return evens(i);
       case Code::Pointer: return pointer(i);
       case Code::Load: return load(i);
       case Code::Store: return store(i);

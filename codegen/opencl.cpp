@@ -1,5 +1,6 @@
 #include "codegen/opencl.h"
 
+#include <functional>
 #include <fmt/args.h>
 #include <fmt/format.h>
 
@@ -291,17 +292,26 @@ class Emitter {
     set(i.dst, v.dtype == DType::Bool ? fmt::format("{}[0] != 0", t) : fmt::format("{}[0]", t));
   }
 
+  // Lanes of two vectors, the second's after the first's.
+  void shuffle(const Instruction& i, const std::function<int64_t(int)>& from) {
+    const int n = i.dst.lanes;
+    std::string mask;
+    for (int q = 0; q < n; q++) mask += fmt::format("{}{}", q ? ", " : "", from(q));
+    const std::string_view m = size_of(i.dst.dtype) == 8 ? "ulong" : size_of(i.dst.dtype) == 4 ? "uint" : size_of(i.dst.dtype) == 2 ? "ushort" : "uchar";
+    set(i.dst, fmt::format("shuffle2({}, {}, ({}{})({}))", ref(i.args[0]), ref(i.args[1]), m, n, mask));
+  }
+
+  void evens(const Instruction& i) {
+    shuffle(i, [&](int q) { return 2 * q < i.dst.lanes ? 2 * q : 2 * q + 1; });
+  }
+
   void exchange(const Instruction& i) {
     const int n = i.dst.lanes;
     const int64_t block = i.imm;
-    std::string mask;
-    for (int q = 0; q < n; q++) {
+    shuffle(i, [&](int q) {
       const bool high = (q & block) != 0;
-      const int64_t from = i.flag ? (high ? n + q : q + block) : (high ? n + q - block : q);
-      mask += fmt::format("{}{}", q ? ", " : "", from);
-    }
-    const std::string_view m = size_of(i.dst.dtype) == 8 ? "ulong" : size_of(i.dst.dtype) == 4 ? "uint" : size_of(i.dst.dtype) == 2 ? "ushort" : "uchar";
-    set(i.dst, fmt::format("shuffle2({}, {}, ({}{})({}))", ref(i.args[0]), ref(i.args[1]), m, n, mask));
+      return i.flag ? (high ? n + q : q + block) : (high ? n + q - block : q);
+    });
   }
 
   void group_reduce(const Instruction& i) {
@@ -374,6 +384,7 @@ class Emitter {
       case Code::Extract:
         return set(i.dst, fmt::format("{}({}){}", i.dst.dtype == DType::Bool ? "-" : "", ref(i.args[0]), lane(i.imm)));
       case Code::Shuffle: return exchange(i);
+      case Code::Evens: return evens(i);
       case Code::Pointer: return pointer(i);
       case Code::Load: return load(i);
       case Code::Store: return store(i);

@@ -158,6 +158,7 @@ class Emitter {
   Operand load(const Access& a);
   Operand load_scalar(const Access& a);
   Operand load_vector(const Access& a, const NodeRef& lane, const LinearForm& scalar_part);
+  Operand load_strided(const Access& a, const NodeRef& first, int64_t step, int64_t live);
   Operand gather(const Access& a, const NodeRef& lane);
   void store(int memory, DType dtype, const NodeRef& index, const Operand& v, bool padded,
              bool stream);

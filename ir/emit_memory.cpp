@@ -34,8 +34,26 @@ Operand Emitter::load(const Access& a) {
   LinearForm form = linear_form(a.index);
   const int64_t step = form.coefficient(lane);
   const NodeRef rest = index_add(a.index, lane, -step);
-  if (step != 1 || lane_of(rest)) return gather(a, lane);
-  return load_vector(a, lane, linear_form(rest));
+  if (lane_of(rest)) return gather(a, lane);
+  if (step == 1) return load_vector(a, lane, linear_form(rest));
+  // Shuffles are cheaper than the loads of single elements.
+  constexpr int kManyLanes = 16;
+  const bool near = step == 2 || (step == 4 && lanes_ >= kManyLanes);
+  if (!near || lanes_ == 1 || (a.valid && lane_of(a.valid))) return gather(a, lane);
+  return load_strided(a, rest, step, live_lanes(lane));
+}
+
+// Elements `step` apart, a power of two: the even ones of those half as far apart, of which nothing
+// behind the last is touched.
+Operand Emitter::load_strided(const Access& a, const NodeRef& first, int64_t step, int64_t live) {
+  if (step == 1) return load_vector(a, lane_variable(live), linear_form(first));
+  const int64_t half = lanes_ / 2;
+  const Operand low = load_strided(a, first, step / 2, 2 * std::min(live, half) - 1);
+  if (live <= half) return push({.code = Code::Evens, .args = {low, low}}, low.level, a.dtype, lanes_);
+  const NodeRef second = index_add(first, index_const((lanes_ - 1) * step / 2));
+  const Operand high = load_strided(a, second, step / 2, 2 * (live - half));
+  return push({.code = Code::Evens, .args = {low, high}}, std::max(low.level, high.level), a.dtype,
+              lanes_);
 }
 
 Operand Emitter::load_scalar(const Access& a) {
