@@ -30,12 +30,12 @@ void schedule_deep(ScheduleWriter& w, Stage* s, const Contraction& c, const Tile
   const int64_t blocks = std::clamp<int64_t>(extent(c.r) / tile.mr / 16 + 1, 8, 64);
   w.step("split {0} {1} {1}.b {1} {2}; split {0} {3} {4}.b {3} {5}", s->name, k, kc, t.r, rows,
          blocks);
-  const std::string ks = sum_loops(w, *s, c);
-  w.step("order {0} {1}.b {2}.b {3} {4}{5}{6}", s->name, rows, k, t.v, t.r, ks, t.inner);
+  w.step("order {0} {1}.b {2}.b {3} {4} {2}{5}", s->name, rows, k, t.v, t.r, t.inner);
   w.parallel(s);
   Packer packer(w, s, c, tile);
   packer.pack_b({s, "", ""});
   if (packer.packs_a()) packer.pack_a({s, "", k + ".b"});
+  unroll_sum(w, s, c);
 }
 
 struct TiledSum {
@@ -192,13 +192,13 @@ bool schedule_contraction(ScheduleWriter& w, StageGroup& g) {
                                          : batch + images + " " + t.v + " " + t.r;
   const std::string innermost = inner_columns ? t.v : t.r;
   if (root == s) {
-    w.step("order {}{}{}{}", s->name, outer, sum_loops(w, *s, c), t.inner);
+    w.step("order {}{}{}{}", s->name, outer, w.loops(*s, c.reduced), t.inner);
   } else {
     w.step("order {}{}{}", root->name, outer, t.inner);
     for (const TiledSum& sum : sums) {
       const Stage& m = *sum.stage;
       const TileLoops u = split_tile(w, sum.stage, sum.c, tile);
-      w.step("order {}{}{}{}", m.name, outer, sum_loops(w, m, sum.c), u.inner);
+      w.step("order {}{}{}{}", m.name, outer, w.loops(m, sum.c.reduced), u.inner);
       w.step("at {} {} {}", m.name, root->name, innermost);
       const bool seen = m.values[0].slot >= 0 || m.values[0].scope == Scope::Shared;
       // The registers are those of one sum.
@@ -215,6 +215,7 @@ bool schedule_contraction(ScheduleWriter& w, StageGroup& g) {
   for (size_t i = 0; i < packers.size(); i++) {
     if (packed_a[i]) packers[i].pack_a({root, "", ""});
   }
+  for (const TiledSum& t : sums) unroll_sum(w, t.stage, t.c);
   w.parallel(root);
   for (size_t i = 0; i < sums.size(); i++) {
     w.reason(fmt::format("{}: tile of {} rows, {} images and {} vectors; {}{}", sums[i].stage->name,

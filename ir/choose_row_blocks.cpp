@@ -126,7 +126,7 @@ void schedule_tile(ScheduleWriter& w, const StageGroup& g, const RowContraction&
   const std::string images = t.y.empty() ? "" : t.y + " ";
   const std::string two = images + (packs_b ? t.v + " " + t.r : t.r + " " + t.v);
   const std::string innermost = packs_b ? t.r : t.v;
-  const std::string ks = sum_loops(w, *r.stage, r.c);
+  const std::string ks = w.loops(*r.stage, r.c.reduced);
   if (r.host == r.stage) {
     w.step("order {}{}{} {}{}{}", r.host->name, around, rest, two, ks, t.inner);
   } else {
@@ -146,6 +146,7 @@ void schedule_tile(ScheduleWriter& w, const StageGroup& g, const RowContraction&
   });
   if (packs_b) packer.pack_b({root, local ? block_loop : outer_loop, ""});
   if (packer.packs_a()) packer.pack_a({root, "", block_loop});
+  unroll_sum(w, r.stage, r.c);
 }
 
 // An element-wise value of a block takes the place of one that it reads at the same point and that

@@ -36,15 +36,54 @@ TileLoops split_tile(ScheduleWriter& w, Stage* s, const Contraction& c, const Ti
   return t;
 }
 
-std::string sum_loops(ScheduleWriter& w, const Stage& s, const Contraction& c) {
+namespace {
+
+// Whether every access of `expr` walks a and b, in this order, as one axis.
+bool walks_as_one(const Kernel& kernel, const NodeRef& expr, const NodeRef& a, const NodeRef& b) {
+  bool one = true;
+  visit(expr, [&](const NodeRef& n) {
+    if (n->op != Op::Load && n->op != Op::Read) return;
+    NodeRef place = n->src[0];
+    if (n->op == Op::Read) {
+      const Value& v = *kernel.find_value(static_cast<int>(n->integer())).second;
+      for (size_t d = 1; d < n->src.size(); d++) {
+        place = index_add(n->src[d], place, extent(v.dims[d]));
+      }
+    } else if (n->src.size() > 1) {
+      one &= !uses(n->src[1], a) && !uses(n->src[1], b);
+    }
+    const LinearForm form = linear_form(place);
+    one &= form.coefficient(a) == form.coefficient(b) * extent(b);
+    for (const auto& [atom, c] : form.terms) {
+      const bool itself = atom.get() == a.get() || atom.get() == b.get();
+      one &= itself || (!uses(atom, a) && !uses(atom, b));
+    }
+  });
+  return one;
+}
+
+}  // namespace
+
+void unroll_sum(ScheduleWriter& w, Stage* s, Contraction c) {
   constexpr int64_t kUnroll = 4, kLong = 64;
+  // What the operands walk as one becomes one loop, which ends once.
+  while (c.reduced.size() > 1) {
+    const NodeRef inner = c.reduced.back(), outer = c.reduced.end()[-2];
+    if (!s->limit.empty() || !walks_as_one(w.kernel(), s->values[0].expr, outer, inner)) break;
+    const std::string n = w.loop(*s, inner), flat = n + "f";
+    w.step("flatten {} {} {} {}", s->name, w.loop(*s, outer), n, flat);
+    const auto f = std::find_if(s->loops.begin(), s->loops.end(),
+                                [&](const Loop& l) { return l.name == flat; });
+    c.reduced.pop_back();
+    c.reduced.back() = s->axes[static_cast<size_t>(f->axis)];
+  }
   const NodeRef& last = c.reduced.back();
-  const std::string k = w.loop(s, last);
-  if (extent(last) <= kUnroll) w.step("unroll {} {}", s.name, k);
-  if (extent(last) <= kLong) return w.loops(s, c.reduced);
-  w.step("split {0} {1} {1}.o {1}.i {2}; unroll {0} {1}.i", s.name, k, kUnroll);
-  const std::vector<NodeRef> around(c.reduced.begin(), c.reduced.end() - 1);
-  return fmt::format("{0} {1}.o {1}.i", w.loops(s, around), k);
+  const std::string k = w.loop(*s, last);
+  if (extent(last) <= kUnroll) {
+    w.step("unroll {} {}", s->name, k);
+  } else if (extent(last) > kLong) {
+    w.step("split {0} {1} {1}.o {1}.i {2}; unroll {0} {1}.i", s->name, k, kUnroll);
+  }
 }
 
 namespace {
@@ -124,18 +163,20 @@ void Packer::pack_b(const PackPlace& place) {
     if (!walked) ks += " " + n;
     stored_ks += walked ? fmt::format(" {0}.o {0}.i", n) : " " + n;
   }
-  std::string batch = rest(*stage, c_.v), unrolled;
+  const std::string batch = rest(*stage, c_.v);
   const ScheduleWriter::Split sp = w_.split_vectors(*stage, v, tile_.nv);
-  if (squares.stage) {
+  if (squares.stage) {  // one vector of columns after the other: a square fills half of the registers
     const std::string n = w_.loop(*stage, squares.along);
     w_.step("split {0} {1} {1}.o {1}.i {2}", p, n, w_.lanes());
-    ks += fmt::format(" {0}.o {0}.i", n);
-    unrolled = " " + n + ".i";
+    w_.step("order {0}{1} {2} {3}{4} {5}.o {5}.i {6}; unroll {0} {5}.i", p, batch, sp.blocks,
+            sp.unrolled, ks, n, sp.lane);
+    place_squares(w_, squares, *stage, n + ".o");
+  } else {
+    w_.step("order {0}{1} {2}{3}{4}; unroll {0} {5}", p, batch, sp.blocks, ks, sp.inner(),
+            sp.unrolled);
   }
-  w_.step("order {0}{1} {2}{3}{4}; unroll {0}{7} {5}; vector {0} {6}", p, batch, sp.blocks, ks,
-          sp.inner(), sp.unrolled, sp.lane, unrolled);
-  w_.step("store {0}{1} {2}{3}{4}", p, batch, sp.blocks, stored_ks, sp.inner());
-  if (squares.stage) place_squares(w_, squares, *stage, unrolled.substr(1, unrolled.size() - 3) + ".o");
+  w_.step("vector {0} {5}; store {0}{1} {2}{3}{4}", p, batch, sp.blocks, stored_ks, sp.inner(),
+          sp.lane);
   finish(p, place.host, place.b_loop);
 }
 

@@ -23,10 +23,10 @@ struct TileLoops {
 /// epilogue runs in.
 TileLoops split_tile(ScheduleWriter& w, Stage* s, const Contraction& c, const Tile& tile);
 
-/// Names of the loops over the summed axes, with a space before each. The innermost is unrolled
-/// where it is short, or long enough for its operands to come from beyond L1: then more of the
-/// loads ahead fit into the window in which a core reorders.
-std::string sum_loops(ScheduleWriter& w, const Stage& s, const Contraction& c);
+/// The loops over the summed axes, once operands are packed: those that both operands walk as one
+/// become one. The innermost is unrolled where it is short, or long enough for its operands to come
+/// from beyond L1: then more of the loads ahead fit into the window in which a core reorders.
+void unroll_sum(ScheduleWriter& w, Stage* s, Contraction c);
 
 /// How one factor of a product is read.
 struct Factor {

@@ -103,20 +103,25 @@ NodeRef division_node(Op op, const NodeRef& a, int64_t d) {
   return make({.op = op, .dtype = DType::I64, .arg = d, .src = {a}, .lo = r.lo, .hi = r.hi});
 }
 
-// c*(x mod d) + c*d*(x div d) is c*x; x div d may stand as y div (g*d) where x is y div g.
+// c*(x mod d) + c*d*(x div d) is c*x; x div d may stand as y div (g*d) where x is y div g, and x
+// mod d as y mod d where x is y mod (g*d).
 bool join_division(LinearForm& form) {
   for (size_t m = 0; m < form.terms.size(); m++) {
     const auto [mod, c] = form.terms[m];
     if (mod->op != Op::FMod) continue;
     const int64_t d = mod->integer();
-    const NodeRef x = mod->src[0];
+    NodeRef x = mod->src[0];
     for (size_t q = 0; q < form.terms.size(); q++) {
       const auto& [div, e] = form.terms[q];
       if (div->op != Op::FDiv || e != c * d) continue;
       const bool same = div->src[0].get() == x.get() && div->integer() == d;
       const bool nested = x->op == Op::FDiv && div->src[0].get() == x->src[0].get() &&
                           div->integer() == d * x->integer();
-      if (!same && !nested) continue;
+      const NodeRef& y = div->src[0];
+      const bool within = y->op == Op::FMod && y->src[0].get() == x.get() &&
+                          y->integer() % d == 0 && div->integer() == d;
+      if (!same && !nested && !within) continue;
+      if (within) x = NodeRef(y);
       form.terms.erase(form.terms.begin() + static_cast<ptrdiff_t>(std::max(m, q)));
       form.terms.erase(form.terms.begin() + static_cast<ptrdiff_t>(std::min(m, q)));
       const LinearForm inner = linear_form(x);

@@ -64,6 +64,8 @@ const Case kCases[] = {
     {"a matrix product with an epilogue",
      [] { return gelu(matmul(wave({33, 40}, 0.21), wave({40, 52}, 0.43)) + wave({52}, 0.8)); }},
     {"a convolution", [] { return conv2d(wave({2, 3, 11, 13}, 0.17), wave({5, 3, 3, 3}, 0.71), std::nullopt, 1, 1); }},
+    {"a strided convolution",
+     [] { return conv2d(wave({1, 3, 11, 37}, 0.17), wave({5, 3, 3, 3}, 0.71), std::nullopt, 2, 1); }},
     {"causal attention",
      [] {
        return scaled_dot_product_attention(wave({2, 3, 24, 16}, 0.11), wave({2, 3, 24, 16}, 0.31),

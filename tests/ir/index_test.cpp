@@ -53,6 +53,17 @@ TEST_SUITE("ir") {
     CHECK(sum({{c, 512}, {d, 64}, {b, 1}}).get() == i.get());
   }
 
+  TEST_CASE("three axes of any sizes made of one are one again") {
+    const NodeRef f = axis("f", 3 * 7 * 5);
+    const auto [rows, c] = index_divmod(f, 5);
+    const auto [a, b] = index_divmod(rows, 7);
+    CHECK(sum({{a, 35}, {b, 5}, {c, 1}}).get() == f.get());
+    // Flattened in two steps.
+    const auto [outer, inner] = index_divmod(f, 35);
+    const auto [p, q] = index_divmod(inner, 5);
+    CHECK(sum({{outer, 70}, {p, 10}, {q, 2}}).get() == index_mul(f, 2).get());
+  }
+
   TEST_CASE("division and remainder are right for negative numerators") {
     std::mt19937 random(3);
     const NodeRef i = axis("i", 7), j = axis("j", 5);

@@ -235,6 +235,33 @@ TEST_SUITE("ir") {
     }
   }
 
+  TEST_CASE("elements two or four apart are loaded without touching what lies behind the last") {
+    for (int step : {2, 4}) {
+      for (int64_t n : {1, 3, 4, 5, 8, 9, 16, 21, 32, 47}) {
+        for (bool valid : {false, true}) {
+          Kernel k;
+          k.name = "strided";
+          const int x = k.add_argument("x", DType::F32, 4 * (step * (n - 1) + 1), false),
+                    out = k.add_argument("out", DType::F32, 4 * n, true);
+          const NodeRef row = axis("row", 4), i = axis("i", n);
+          const NodeRef at = index_add(index_mul(row, step * (n - 1) + 1), i, step);
+          const NodeRef known = valid ? index_less(row, index_const(3)) : NodeRef();
+          k.add_value(k.add_stage("out", {row, i}), "out", load(x, DType::F32, at, known),
+                      {row, i}, Op::Count_, out);
+          for (int lanes : {4, 8, 16}) {
+            Kernel trial = clone(k);
+            apply_schedule(trial, fmt::format("split out i io iv {}; vector out iv", lanes));
+            INFO(step, " ", n, " ", valid, " ", lanes);
+            CHECK(test::difference(trial, Target()) == "");
+            const std::string text = print_program(lower(trial, Target()));
+            const bool shuffles = text.find("evens") != std::string::npos;
+            if (n > 1) CHECK(shuffles == (step == 2 || lanes == 16));
+          }
+        }
+      }
+    }
+  }
+
   TEST_CASE("lanes are halved where elements have eight bytes") {
     Target t;
     CHECK(vector_lanes(test::chain(4, 4), t) == 8);
