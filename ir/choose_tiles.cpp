@@ -65,7 +65,7 @@ bool walks_as_one(const Kernel& kernel, const NodeRef& expr, const NodeRef& a, c
 }  // namespace
 
 void unroll_sum(ScheduleWriter& w, Stage* s, Contraction c) {
-  constexpr int64_t kUnroll = 4, kLong = 64;
+  constexpr int64_t kUnroll = 4, kLong = 32;
   // What the operands walk as one becomes one loop, which ends once.
   while (c.reduced.size() > 1) {
     const NodeRef inner = c.reduced.back(), outer = c.reduced.end()[-2];
