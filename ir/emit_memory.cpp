@@ -49,7 +49,8 @@ Operand Emitter::load_strided(const Access& a, const NodeRef& first, int64_t ste
   if (step == 1) return load_vector(a, lane_variable(live), linear_form(first));
   const int64_t half = lanes_ / 2;
   const Operand low = load_strided(a, first, step / 2, 2 * std::min(live, half) - 1);
-  if (live <= half) return push({.code = Code::Evens, .args = {low, low}}, low.level, a.dtype, lanes_);
+  if (live <= half)
+    return push({.code = Code::Evens, .args = {low, low}}, low.level, a.dtype, lanes_);
   const NodeRef second = index_add(first, index_const((lanes_ - 1) * step / 2));
   const Operand high = load_strided(a, second, step / 2, 2 * (live - half));
   return push({.code = Code::Evens, .args = {low, high}}, std::max(low.level, high.level), a.dtype,

@@ -82,7 +82,8 @@ std::string reasons(std::initializer_list<Tensor> roots) {
   return r;
 }
 
-// The schedule of the last kernel of a plan, whose rules were not given up and whose value is right.
+// The schedule of the last kernel of a plan, whose rules were not given up and whose value is
+// right.
 std::string checked_schedule(const Tensor& root, const Target& target) {
   const NodeRef roots[] = {root.node()};
   const Plan plan = make_plan(roots, target);
@@ -123,7 +124,8 @@ TEST_SUITE("ir") {
     // Keys up to the query's own, or fewer the later it is.
     const auto work = [](int64_t length, bool rises) {
       const Tensor q = contiguous(randn({2, length, 16}));
-      const Tensor at = arange(length), row = unsqueeze(at, 1), bound = rises ? row : length - 1 - row;
+      const Tensor at = arange(length), row = unsqueeze(at, 1),
+                   bound = rises ? row : length - 1 - row;
       const Tensor y = scaled_dot_product_attention(q, q, q, unsqueeze(at, 0) <= bound);
       const NodeRef roots[] = {y.node()};
       const Target target = named_target("x86-64-v3");
@@ -140,7 +142,8 @@ TEST_SUITE("ir") {
       // The last blocks of rows see all keys, or one of the first the shorter step.
       CHECK((odd.find("if ") == std::string::npos) == rises);
       for (const std::string& text : {even, odd}) {
-        CHECK_MESSAGE(std::regex_search(text, std::regex("for %[0-9]+ [a-z]+\\.o in 0\\.\\.%")), text);
+        CHECK_MESSAGE(std::regex_search(text, std::regex("for %[0-9]+ [a-z]+\\.o in 0\\.\\.%")),
+                      text);
       }
     }
   }
@@ -195,8 +198,7 @@ TEST_SUITE("ir") {
 
   TEST_CASE("a strided convolution packs its windows, and sums over them in one loop") {
     const auto array = [](Shape shape) { return contiguous(randn(shape)); };
-    const Tensor y =
-        conv2d(array({1, 3, 21, 37}), array({13, 3, 7, 7}), std::nullopt, 2, 3);
+    const Tensor y = conv2d(array({1, 3, 21, 37}), array({13, 3, 7, 7}), std::nullopt, 2, 3);
     const std::string s = checked_schedule(y, named_target("x86-64-v3"));
     CHECK(holds(s, "flatten sum m n nf\n"));
     CHECK(holds(s, "flatten sum l nf nff\n"));

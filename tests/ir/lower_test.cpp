@@ -141,11 +141,11 @@ TEST_SUITE("ir") {
     const NodeRef i = axis("i", 5), j = axis("j", 3), m = axis("m", 5);
     const int term = k.add_value(k.add_stage("term", {i, j}), "term",
                                  load(x, DType::F32, index_add(index_mul(i, 3), j)), {i, j});
-    const int sum = k.add_value(k.add_stage("sum", {i, j}), "sum",
-                                read(term, DType::F32, {i, j}), {i}, Op::ReduceAdd);
-    const NodeRef e = scalar_op(
-        Op::Sub, DType::F32,
-        {read(sum, DType::F32, {m}), read(term, DType::F32, {m, index_const(0)})});
+    const int sum = k.add_value(k.add_stage("sum", {i, j}), "sum", read(term, DType::F32, {i, j}),
+                                {i}, Op::ReduceAdd);
+    const NodeRef e =
+        scalar_op(Op::Sub, DType::F32,
+                  {read(sum, DType::F32, {m}), read(term, DType::F32, {m, index_const(0)})});
     k.add_value(k.add_stage("out", {m}), "out", e, {m}, Op::Count_, out);
     apply_schedule(k, "fuse term sum; at term out m");
     CHECK(test::difference(k, Target()) == "");
@@ -246,8 +246,8 @@ TEST_SUITE("ir") {
           const NodeRef row = axis("row", 4), i = axis("i", n);
           const NodeRef at = index_add(index_mul(row, step * (n - 1) + 1), i, step);
           const NodeRef known = valid ? index_less(row, index_const(3)) : NodeRef();
-          k.add_value(k.add_stage("out", {row, i}), "out", load(x, DType::F32, at, known),
-                      {row, i}, Op::Count_, out);
+          k.add_value(k.add_stage("out", {row, i}), "out", load(x, DType::F32, at, known), {row, i},
+                      Op::Count_, out);
           for (int lanes : {4, 8, 16}) {
             Kernel trial = clone(k);
             apply_schedule(trial, fmt::format("split out i io iv {}; vector out iv", lanes));

@@ -1,0 +1,130 @@
+// Denormals, infinities and NaN through kernels over rows, as the reference device has them.
+#include <doctest/doctest.h>
+
+#include <cmath>
+#include <limits>
+#include <string>
+#include <vector>
+
+#include "runtime/device.h"
+#include "runtime/runtime.h"
+#include "tests/ir/run_plan.h"
+#include "tools/notation/notation.h"
+
+namespace lazuli {
+namespace {
+
+#if LAZULI_LLVM
+
+constexpr float kInf = std::numeric_limits<float>::infinity();
+constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
+constexpr float kDenormal = 3e-41f, kLargest = std::numeric_limits<float>::max();
+
+// Ordinary numbers, but for what is put at the beginning, the end and between.
+std::vector<float> row(int64_t width, const std::vector<float>& special) {
+  std::vector<float> r(static_cast<size_t>(width));
+  for (size_t i = 0; i < r.size(); i++) r[i] = std::sin(0.7f * static_cast<float>(i)) * 3;
+  const size_t places[] = {0, r.size() - 1, r.size() / 2};
+  for (size_t k = 0; k < special.size(); k++) r[places[k]] = special[k];
+  return r;
+}
+
+const std::vector<std::vector<float>> kSpecial = {{kNan},
+                                                  {0, kNan},
+                                                  {0, 0, kNan},
+                                                  {kInf},
+                                                  {0, kInf, 0},
+                                                  {-kInf},
+                                                  {0, -kInf, -kInf},
+                                                  {kInf, -kInf},
+                                                  {kInf, kNan, -kInf},
+                                                  {kDenormal, -kDenormal, 1e-45f},
+                                                  {kLargest, 1, 2},
+                                                  {-kLargest, 0, -0.0f},
+                                                  {200, -200, 90},
+                                                  {-87.5f, -103, -110}};
+
+Tensor rows(int64_t width) {
+  std::vector<float> all;
+  for (const auto& s : kSpecial) {
+    const std::vector<float> r = row(width, s);
+    all.insert(all.end(), r.begin(), r.end());
+  }
+  for (const float value : {-kInf, kInf, kNan, kDenormal, 0.0f, -0.0f, 1e-20f}) {
+    all.insert(all.end(), static_cast<size_t>(width), value);
+  }
+  return Tensor::from(all, {static_cast<int64_t>(all.size()) / width, width});
+}
+
+bool same(double a, double b) {
+  if (std::isnan(a) || std::isnan(b)) return std::isnan(a) && std::isnan(b);
+  if (std::isinf(a) || std::isinf(b)) return a == b;
+  return std::fabs(a - b) <= 1e-5 * std::max(std::fabs(a), std::fabs(b)) + 1e-44;
+}
+
+TEST_SUITE_BEGIN("ops");
+
+TEST_CASE("kernels over rows keep denormals, infinities and NaN as the reference device does") {
+  const char* const expressions[] = {"softmax(x:f32[{}], -1)",
+                                     "log_softmax(x:f32[{}], -1)",
+                                     "logsumexp(x:f32[{}], -1)",
+                                     "softmin(x:f32[{}], -1)",
+                                     "amax(x:f32[{}], 1)",
+                                     "amin(x:f32[{}], 1)",
+                                     "argmax(x:f32[{}], 1)",
+                                     "argmin(x:f32[{}], 1)",
+                                     "max(x:f32[{}], 1)",
+                                     "min(x:f32[{}], 1)",
+                                     "cummax(x:f32[{}], 1)",
+                                     "cummin(x:f32[{}], 1)",
+                                     "any(x:f32[{}] > 0, 1)",
+                                     "all(x:f32[{}] == x, 1)",
+                                     "relu(x:f32[{}]) * 2",
+                                     "x:f32[{}] * 1.0",
+                                     "exp(x:f32[{}] - amax(x, 1, true))",
+                                     "sort(x:f32[{}], 1)",
+                                     "norm(x:f32[{}], inf, 1)",
+                                     "sum(x:f32[{}] * 1e-10, 1)"};
+  for (const int64_t width : {5, 8, 67, 1030}) {
+    const Tensor x = rows(width);
+    for (const char* form : expressions) {
+      std::string text = form;
+      text.replace(text.find("{}"), 2, std::to_string(x.shape()[0]) + "," + std::to_string(width));
+      INFO(text);
+      std::vector<std::vector<std::vector<double>>> values;
+      for (const char* device : {"reference", "cpu"}) {
+        std::vector<NodeRef> roots;
+        for (const Tensor& t :
+             notation::evaluate_program(notation::parse(text), {{"x", x}}, {}).tensors) {
+          roots.push_back(t.to(DType::F64).node());
+        }
+        Runtime::current().device(device).realize(roots);
+        auto& list = values.emplace_back();
+        for (const NodeRef& r : roots) {
+          const auto* const p = static_cast<const double*>(r->storage()->data());
+          list.emplace_back(p, p + r->numel());
+          r->set_storage(nullptr);
+        }
+      }
+      for (size_t k = 0; k < values[0].size(); k++) {
+        size_t wrong = 0;
+        std::string first;
+        for (size_t i = 0; i < values[0][k].size(); i++) {
+          if (same(values[0][k][i], values[1][k][i])) continue;
+          if (wrong++ == 0) {
+            first = std::to_string(i) + ": " + std::to_string(values[1][k][i]) + " for " +
+                    std::to_string(values[0][k][i]);
+          }
+        }
+        CHECK_MESSAGE(wrong == 0, wrong, " elements differ, the first ", first);
+      }
+    }
+  }
+}
+
+TEST_SUITE_END();
+
+#endif
+
+}  // namespace
+}  // namespace lazuli
