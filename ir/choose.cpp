@@ -110,7 +110,7 @@ void ScheduleWriter::vectorize(Stage* s, const std::vector<NodeRef>& outer,
 }
 
 void ScheduleWriter::parallel(Stage* s) {
-  constexpr int64_t kEnough = 64;
+  constexpr int64_t kEnough = 64, kFew = 16, kTiny = 64;
   std::string marked;
   int64_t count = 1;
   for (const Loop& l : s->loops) {
@@ -123,6 +123,10 @@ void ScheduleWriter::parallel(Stage* s) {
     });
     const bool exact = !outermost || covered == extent(s->axes[static_cast<size_t>(l.axis)]);
     if (!marked.empty() && !exact) break;
+    // An iteration of a further loop costs two divisions.
+    int64_t inside = 1;
+    for (const Loop* i = &l + 1; i != s->loops.data() + s->loops.size(); i++) inside *= i->extent;
+    if (count >= kFew && inside < kTiny) break;
     marked += " " + l.name;
     count *= l.extent;
     const bool attached =
