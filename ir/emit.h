@@ -157,6 +157,8 @@ class Emitter {
   Operand pointer_at(int memory, DType dtype, const Operand& index);
   Operand load(const Access& a);
   Operand load_scalar(const Access& a);
+  Operand guarded_pointer(const Access& a, LinearForm form, int64_t live, const Operand& valid,
+                          int64_t& offset);
   Operand load_vector(const Access& a, const NodeRef& lane, const LinearForm& scalar_part);
   Operand load_strided(const Access& a, const NodeRef& first, int64_t step, int64_t live);
   Operand gather(const Access& a, const NodeRef& lane);

@@ -66,13 +66,38 @@ Operand Emitter::load_scalar(const Access& a) {
     return push({.code = Code::Load, .args = {p}, .imm = offset, .memory = a.memory},
                 std::max(p.level, a.level), a.dtype, 1);
   }
-  // Element 0 is read in place of one that is not there.
   const Operand valid = emit(a.valid);
-  const Operand at = op(Op::Where, DType::I64, {valid, emit(a.index), index(0)});
-  const Operand p = pointer_at(a.memory, a.dtype, at);
-  const Operand x = push({.code = Code::Load, .args = {p}, .memory = a.memory},
-                         std::max(p.level, a.level), a.dtype, 1);
+  Instruction i{.code = Code::Load, .memory = a.memory};
+  const Operand p = guarded_pointer(a, std::move(form), 1, valid, i.imm);
+  i.args = {p};
+  const Operand x = push(std::move(i), std::max(p.level, a.level), a.dtype, 1);
   return op(Op::Where, a.dtype, {valid, x, constant(a.dtype, 0)});
+}
+
+// Where `live` elements from `form` on are, or others that exist if they are not `valid`. What
+// changes inside of the loops in which that is known is added afterwards, where it stays in the
+// array: the choice moves out. `offset` is the constant part of the address.
+Operand Emitter::guarded_pointer(const Access& a, LinearForm form, int64_t live,
+                                 const Operand& valid, int64_t& offset) {
+  LinearForm outer, inner;
+  for (const auto& term : form.terms) {
+    (emit(term.first).level > valid.level ? inner : outer).terms.push_back(term);
+  }
+  (form.constant > 0 ? inner : outer).constant = form.constant;
+  const NodeRef inside = from_linear(inner);
+  if (inner.terms.empty() || inside->lo < 0 || inside->hi > a.size - live) {
+    const Operand at = op(Op::Where, DType::I64, {valid, emit(from_linear(form)), index(0)});
+    return pointer_at(a.memory, a.dtype, at);
+  }
+  offset = inner.constant;
+  form.constant = outer.constant;
+  const NodeRef whole = from_linear(form);
+  const Key key{kPointer, a.memory, static_cast<int64_t>(a.dtype), whole.get(), a.valid.get()};
+  if (const Operand* known = find(key)) return *known;
+  inner.constant = 0;
+  const Operand first = op(Op::Where, DType::I64, {valid, emit(from_linear(outer)), index(0)});
+  const Operand at = op(Op::Add, DType::I64, {first, emit(from_linear(inner))});
+  return remember(key, whole, a.valid, pointer_at(a.memory, a.dtype, at));
 }
 
 Operand Emitter::load_vector(const Access& a, const NodeRef& lane, const LinearForm& scalar_part) {
@@ -83,8 +108,7 @@ Operand Emitter::load_vector(const Access& a, const NodeRef& lane, const LinearF
   const bool same_for_all = a.valid && !lane_of(a.valid);
   if (same_for_all && a.size >= live) {
     const Operand valid = emit(a.valid);
-    const Operand at = op(Op::Where, DType::I64, {valid, emit(from_linear(form)), index(0)});
-    const Operand p = pointer_at(a.memory, a.dtype, at);
+    const Operand p = guarded_pointer(a, std::move(form), live, valid, i.imm);
     i.args = {p};
     const Operand x = push(std::move(i), std::max(p.level, a.level), a.dtype, lanes_);
     return op(Op::Where, a.dtype, {valid, x, constant(a.dtype, 0)});
