@@ -332,7 +332,9 @@ Tile choose_tile(const Target& target, int lanes, int64_t rows, int64_t images, 
     for (int64_t ny = 1; ny <= (images > 1 ? 4 : 1); ny++) {
       for (int64_t mr = 1; mr <= (registers > 16 ? 14 : 8); mr++) {
         const int64_t accumulators = mr * ny * nv;
-        if (accumulators > registers - 4 || accumulators + ny * nv + 1 > registers) continue;
+        // The compiler loads ahead where it has many registers.
+        const int64_t usable = registers > 16 ? registers - 2 : registers;
+        if (accumulators > registers - 4 || accumulators + ny * nv + 1 > usable) continue;
         double total = 0;
         for (int ragged = 0; ragged < 8; ragged++) {
           const int64_t m = ragged & 1 ? rows % mr : mr, y = ragged & 2 ? images % ny : ny;

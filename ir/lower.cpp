@@ -47,6 +47,7 @@ Program lower(const Kernel& kernel, const Target& target) {
   Kernel legal = clone(kernel);
   legalize(legal);
   Program program = Nest(legal, target, lanes_of_schedule(legal)).run();
+  prefetch_rows(program, target);
   prefetch_epilogues(program, target);
   return program;
 }

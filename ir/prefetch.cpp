@@ -1,5 +1,7 @@
 #include "ir/prefetch.h"
 
+#include <algorithm>
+#include <optional>
 #include <set>
 #include <unordered_map>
 #include <utility>
@@ -110,12 +112,153 @@ void visit_block(Program& program, const Target& target, std::vector<Instruction
   }
 }
 
+// ---- rows found by an index
+
+// In the body of one loop: what a loop inside reads from where elements of another array say, which
+// the machine cannot foresee.
+class NextRow {
+ public:
+  NextRow(Program& program, const Target& target, const Instruction& loop)
+      : program_(program), target_(target), loop_(loop) {}
+
+  // The instructions to stand at the beginning of the outer loop's body, after those of the inner
+  // loops have been added.
+  std::vector<Instruction> take(std::vector<Instruction>& body) {
+    for (const Instruction& i : body) {
+      if (i.dst.kind == Operand::Kind::Value) definitions_.emplace(i.dst.id, &i);
+    }
+    std::vector<std::pair<Instruction*, std::vector<Instruction>>> added;
+    for (Instruction& i : body) {
+      if (i.code == Code::Loop) added.emplace_back(&i, inside(i));
+    }
+    std::vector<Instruction> made = std::move(made_);
+    for (auto& [inner, code] : added) {
+      inner->body.insert(inner->body.begin(), std::make_move_iterator(code.begin()),
+                         std::make_move_iterator(code.end()));
+    }
+    return made;
+  }
+
+ private:
+  std::vector<Instruction> inside(const Instruction& inner) {
+    std::vector<Instruction> code;
+    std::unordered_map<int, const Instruction*> own;
+    for (const Instruction& i : inner.body) {
+      if (!i.body.empty()) return {};
+      if (i.dst.kind == Operand::Kind::Value) own.emplace(i.dst.id, &i);
+    }
+    for (const Instruction& i : inner.body) {
+      if (i.code != Code::Pointer || i.memory < 0) continue;
+      const MemoryArgument& m = program_.arguments[static_cast<size_t>(i.memory)];
+      const auto sum = own.find(i.args[0].id);
+      if (m.size * size_of(m.dtype) <= target_.l3 || sum == own.end() ||
+          sum->second->op != Op::Add || !by_index(sum->second->args[0]))
+        continue;
+      std::set<int64_t> lines;
+      for (const Instruction& x : inner.body) {
+        if (x.code == Code::Load && x.args[0].id == i.dst.id)
+          lines.insert(x.imm * size_of(m.dtype) / kLine);
+      }
+      const std::optional<Operand> next = following(sum->second->args[0]);
+      if (!next || lines.empty()) continue;
+      Instruction add = *sum->second, address = i;
+      add.args[0] = *next;
+      add.dst.id = program_.values++;
+      address.args = {add.dst};
+      address.dst.id = program_.values++;
+      code.push_back(std::move(add));
+      code.push_back(address);
+      for (int64_t line : lines) {
+        Instruction ask{.code = Code::Prefetch, .imm = line * kLine / size_of(m.dtype)};
+        ask.memory = i.memory;
+        ask.args = {address.dst};
+        code.push_back(std::move(ask));
+      }
+    }
+    return code;
+  }
+
+  // Whether x is made from what the outer loop's body loads.
+  bool by_index(const Operand& x) const {
+    const auto it = definitions_.find(x.id);
+    if (x.kind != Operand::Kind::Value || it == definitions_.end()) return false;
+    if (it->second->code == Code::Load) return true;
+    return it->second->code == Code::Op &&
+           std::any_of(it->second->args.begin(), it->second->args.end(),
+                       [&](const Operand& a) { return by_index(a); });
+  }
+
+  // x as it is in the next iteration, or in the last.
+  std::optional<Operand> following(const Operand& x) {
+    if (x.kind != Operand::Kind::Value) return x;
+    if (const auto it = copies_.find(x.id); it != copies_.end()) return it->second;
+    Operand r = x;
+    if (x.id == loop_.dst.id) {
+      Operand one = x;
+      one.kind = Operand::Kind::Constant;
+      one.bits = 1;
+      const Operand next = make({.code = Code::Op, .op = Op::Add, .dst = x, .args = {x, one}});
+      const Operand more =
+          make({.code = Code::Op, .op = Op::Lt, .dst = as_bool(x), .args = {next, loop_.end}});
+      r = make({.code = Code::Op, .op = Op::Where, .dst = x, .args = {more, next, x}});
+    } else if (const auto it = definitions_.find(x.id); it != definitions_.end()) {
+      Instruction again = *it->second;
+      const bool known = again.code == Code::Op || again.code == Code::Pointer ||
+                         (again.code == Code::Load && again.args.size() == 1 && again.memory >= 0);
+      if (!known || again.dst.lanes > 1) return std::nullopt;
+      for (Operand& a : again.args) {
+        const std::optional<Operand> b = following(a);
+        if (!b) return std::nullopt;
+        a = *b;
+      }
+      r = make(std::move(again));
+    }
+    copies_[x.id] = r;
+    return r;
+  }
+
+  static Operand as_bool(Operand x) {
+    x.dtype = DType::Bool;
+    return x;
+  }
+
+  Operand make(Instruction i) {
+    i.dst.id = program_.values++;
+    made_.push_back(std::move(i));
+    return made_.back().dst;
+  }
+
+  Program& program_;
+  const Target& target_;
+  const Instruction& loop_;
+  std::unordered_map<int, const Instruction*> definitions_;
+  std::unordered_map<int, Operand> copies_;
+  std::vector<Instruction> made_;
+};
+
+void visit_rows(Program& program, const Target& target, std::vector<Instruction>& block) {
+  for (Instruction& i : block) {
+    visit_rows(program, target, i.body);
+    if (i.code != Code::Loop || !i.phis.empty()) continue;
+    std::vector<Instruction> made = NextRow(program, target, i).take(i.body);
+    i.body.insert(i.body.begin(), std::make_move_iterator(made.begin()),
+                  std::make_move_iterator(made.end()));
+  }
+}
+
 }  // namespace
 
 void prefetch_epilogues(Program& program, const Target& target) {
   for (Phase& phase : program.phases) {
     visit_block(program, target, phase.body);
     visit_block(program, target, phase.tail);
+  }
+}
+
+void prefetch_rows(Program& program, const Target& target) {
+  for (Phase& phase : program.phases) {
+    visit_rows(program, target, phase.body);
+    visit_rows(program, target, phase.tail);
   }
 }
 

@@ -13,4 +13,8 @@ namespace lazuli {
 /// what the loop reads itself.
 void prefetch_epilogues(Program& program, const Target& target);
 
+/// Rows that are found by an index, in an argument larger than the last cache: while one is read,
+/// the lines of the next iteration's are asked for.
+void prefetch_rows(Program& program, const Target& target);
+
 }  // namespace lazuli

@@ -53,8 +53,8 @@ void count(const std::vector<Instruction>& code, std::vector<int>& lines) {
   }
 }
 
-std::vector<int> prefetched(const Kernel& kernel) {
-  const Program program = lower(kernel, Target());
+std::vector<int> prefetched(const Kernel& kernel, const Target& target = {}) {
+  const Program program = lower(kernel, target);
   verify_program(program);
   std::vector<int> lines(program.arguments.size());
   count(program.phases[0].body, lines);
@@ -64,6 +64,33 @@ std::vector<int> prefetched(const Kernel& kernel) {
 }  // namespace
 
 TEST_SUITE("ir") {
+  TEST_CASE("the row that the next index names is asked for while one is read") {
+    const auto rows = [](int64_t count, int64_t width) {
+      Kernel k;
+      k.name = "rows";
+      const int ids = k.add_argument("ids", DType::I32, 50, false),
+                table = k.add_argument("table", DType::F32, count * width, false),
+                out = k.add_argument("out", DType::F32, 50 * width, true);
+      const NodeRef i = axis("i", 50), j = axis("j", width);
+      const NodeRef id = scalar_op(Op::Cast, DType::I64, {load(ids, DType::I32, i)});
+      const NodeRef valid =
+          logical_and(index_less(index_const(-1), id), index_less(id, index_const(count)));
+      k.add_value(k.add_stage("out", {i, j}), "out",
+                  load(table, DType::F32, index_add(j, id, width), valid), {i, j}, Op::Count_, out);
+      apply_schedule(k,
+                     "split out j jo ju 16; split out ju ju jv 8; vector out jv; unroll out ju; "
+                     "parallel out i");
+      return k;
+    };
+    Target small;
+    small.l3 = 16 << 10;
+    const std::vector<int> lines = prefetched(rows(1000, 64), small);
+    CHECK(lines == std::vector<int>{0, 1, 0});
+    CHECK(test::difference(rows(1000, 64), small) == "");
+    // A table that stays in cache.
+    CHECK(prefetched(rows(1000, 64), Target()) == std::vector<int>{0, 0, 0});
+  }
+
   TEST_CASE("what an epilogue loads from a large array is asked for before the sum") {
     // Two rows of a tile; the bias is in cache anyway, and the sum's own operands are no epilogue.
     CHECK(prefetched(residual(128, 128, 32)) == std::vector<int>{0, 0, 2, 0, 0});

@@ -60,12 +60,13 @@ TEST_CASE("innermost loops of contractions neither touch the stack nor call, on 
     const Target target = named_target(cpu);
     for (const int64_t m : {1, 2, 3, 4, 5, 6, 7, 8, 13, 24, 61, 128}) {
       for (const int64_t n : {1, 5, 8, 16, 23, 24, 31, 48, 64, 200}) {
-        for (const bool transposed : {false, true}) {
-          Kernel k = test::matmul(m, n, 40, false, transposed, false);
+        for (const int variant : {0, 1, 2, 3}) {
+          const bool transposed = variant & 1, unrolled = variant & 2;
+          Kernel k = test::matmul(m, n, unrolled ? 70 : 32, false, transposed, false);
           choose_schedule(k, target);
           const MachineCode code = read_assembly(
               assembly(emit_llvm(lower(k, target), target, "k"), options_for(target)));
-          INFO(std::string(cpu), " ", m, "x", n, " transposed ", transposed);
+          INFO(std::string(cpu), " ", m, "x", n, " transposed ", transposed, " ", unrolled);
           CHECK(code.inner_stack_accesses == 0);
           CHECK(code.inner_calls == 0);
           CHECK(code.vector_registers <= target.vector_registers);
