@@ -316,13 +316,13 @@ int64_t depth_of(const Contraction& c) {
 Tile choose_tile(const Target& target, int lanes, int64_t rows, int64_t images, int64_t columns,
                  int64_t depth) {
   // A k step of a tile: two FMAs a cycle, two loads a cycle, and a little over four cycles of
-  // latency. Between two tiles the pipeline drains, for a loop has ended.
-  constexpr double kBetweenTiles = 50;
+  // latency; some loads wait. Between two tiles the pipeline drains, for a loop has ended.
+  constexpr double kBetweenTiles = 50, kWait = 0.03;
   const auto cycles = [&](int64_t m, int64_t y, int64_t x) {
     if (m * y * x == 0) return 0.0;
     const auto tiles = static_cast<double>(m * y * x), loads = static_cast<double>(m + y * x);
-    return std::max({tiles / 2, loads / 2 * 1.02, 4.2}) * static_cast<double>(depth) +
-           kBetweenTiles;
+    const double step = std::max({tiles / 2, loads / 2 * 1.02, 4.2}) + kWait * loads;
+    return step * static_cast<double>(depth) + kBetweenTiles;
   };
   const int registers = target.vector_registers;
   const int64_t vectors = (columns + lanes - 1) / lanes;
