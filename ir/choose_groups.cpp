@@ -198,7 +198,7 @@ int expression_cost(const Stage& s) {
       if (!seen.insert(n.get()).second || !is_elementwise(n->op)) return;
       const bool simple = n->op == Op::Exp || n->op == Op::Exp2 || n->op == Op::Log ||
                           n->op == Op::Sigmoid || n->op == Op::Div;
-      // Two reductions of the angle: long code, and copies of a branch gain little.
+      // Two reductions of the angle, one of them long and rare: more copies take long to compile.
       const bool angle = n->op == Op::Sin || n->op == Op::Cos || n->op == Op::Tan;
       cost += angle ? 80 : simple ? 8 : is_math(n->op) ? 20 : has(n->op, kCostly) ? 8 : 1;
     });

@@ -63,8 +63,10 @@ void Emitter::bind(const NodeRef& variable, const Operand& value) {
 
 void Emitter::close_loop() {
   for (CarriedIndex& c : top().carried) {
-    c.phi.next = push({.code = Code::Op, .op = Op::Add, .args = {c.phi.dst, index(c.step)}},
-                      depth(), DType::I64, 1);
+    const Operand& x = c.phi.dst;
+    const Operand step = widen(constant(x.dtype, to_bits(Scalar(c.step), x.dtype)), x.lanes);
+    c.phi.next =
+        push({.code = Code::Op, .op = Op::Add, .args = {x, step}}, depth(), x.dtype, x.lanes);
   }
   Frame f = leave();
   Instruction loop{.code = Code::Loop};
@@ -320,28 +322,45 @@ Operand Emitter::emit_rare(const NodeRef& n) {
   return result;
 }
 
-// An index that grows by a constant with the innermost loop is a phi; its first value is computed
-// outside.
-Operand Emitter::carried_index(const NodeRef& n) {
-  if (frames_.size() < 2 || !top().innermost || lane_of(n)) return {};
-  LinearForm form = linear_form(n);
-  const int64_t step = form.coefficient(top().variable);
-  if (step == 0) return {};
-  const NodeRef rest = index_add(n, top().variable, -step);
-  const Operand base = emit(rest);
-  if (base.level >= depth()) return {};
-  Operand first = base;
-  if (top().begin.kind != Operand::Kind::Constant || top().begin.bits != 0) {
-    const Operand offset = op(Op::Mul, DType::I64, {top().begin, index(step)});
-    first = op(Op::Add, DType::I64, {base, offset});
-  }
+// How much n grows with each iteration of the innermost loop, if that is where the top frame is and
+// n can be carried in it; else 0.
+int64_t Emitter::carried_step(const NodeRef& n) const {
+  if (frames_.size() < 2 || !frames_.back().innermost) return 0;
+  return linear_form(n).coefficient(frames_.back().variable);
+}
+
+// A phi that begins at `first`, plus the steps that the loop leaves out.
+Operand Emitter::carry_by(int64_t step, const Operand& first) {
   CarriedIndex c;
   c.step = step;
   c.phi.init = first;
-  c.phi.dst = top().counter;
-  c.phi.dst.id = program_.values++;
+  if (top().begin.kind != Operand::Kind::Constant || top().begin.bits != 0) {
+    Operand offset = op(Op::Mul, DType::I64, {top().begin, index(step)});
+    if (first.dtype != DType::I64) offset = convert(offset, first.dtype);
+    c.phi.init = op(Op::Add, first.dtype, {first, offset});
+  }
+  c.phi.dst = new_value_like(first, top().counter.level);
   top().carried.push_back(c);
   return c.phi.dst;
+}
+
+// An index that grows by a constant with the innermost loop is a phi; its first value is computed
+// outside.
+Operand Emitter::carried_index(const NodeRef& n) {
+  const int64_t step = lane_of(n) ? 0 : carried_step(n);
+  if (step == 0) return {};
+  const Operand first = emit(index_add(n, top().variable, -step));
+  return first.level < depth() ? carry_by(step, first) : Operand();
+}
+
+// The same of a vector with 32-bit lanes.
+Operand Emitter::carried_narrow(const NodeRef& n) {
+  const int64_t step = carried_step(n);
+  if (step == 0 || std::abs(step) > INT32_MAX) return {};
+  const NodeRef rest = index_add(n, top().variable, -step);
+  if (!fits_i32(rest) || !lane_of(rest)) return {};
+  const Operand first = emit_narrow(rest);
+  return first.level < depth() ? carry_by(step, first) : Operand();
 }
 
 Operand Emitter::emit_sum(const NodeRef& n) {
@@ -409,29 +428,36 @@ Operand Emitter::emit_narrow(const NodeRef& n) {
   }
   if (!lane) return op(Op::Cast, DType::I32, {emit(n)});
   if (n.get() == lane.get()) return lane_numbers(DType::I32);
-  if (n->op == Op::Lin) {
-    LinearForm scalar = linear_form(n), vector;
-    bool small = true;
-    for (size_t i = scalar.terms.size(); i-- > 0;) {
-      if (!lane_of(scalar.terms[i].first)) continue;
-      small &= fits_i32(scalar.terms[i].first) && std::abs(scalar.terms[i].second) <= INT32_MAX;
-      vector.terms.push_back(scalar.terms[i]);
-      scalar.terms.erase(scalar.terms.begin() + static_cast<ptrdiff_t>(i));
-    }
-    const NodeRef rest = from_linear(scalar);
-    if (small && fits_i32(rest)) {
-      Operand r = emit_narrow(rest);
-      for (const auto& [atom, c] : vector.terms) {
-        Operand t = emit_narrow(atom);
-        if (c != 1)
-          t = op(Op::Mul, DType::I32, {t, constant(DType::I32, static_cast<uint32_t>(c))});
-        const bool zero = r.kind == Operand::Kind::Constant && r.bits == 0;
-        r = zero ? t : op(Op::Add, DType::I32, {r, t});
-      }
-      return r;
-    }
+  const Key key{kNarrow, 0, 0, n.get(), nullptr};
+  if (const Operand* known = find(key)) return *known;
+  Operand r = n->op == Op::Lin ? narrow_sum(n) : Operand();
+  if (r.kind == Operand::Kind::None) r = op(Op::Cast, DType::I32, {emit(n)});
+  return remember(key, n, {}, r);
+}
+
+// A sum with lanes whose terms fit 32 bits; nothing if they do not.
+Operand Emitter::narrow_sum(const NodeRef& n) {
+  if (const Operand carried = carried_narrow(n); carried.kind != Operand::Kind::None) {
+    return carried;
   }
-  return op(Op::Cast, DType::I32, {emit(n)});
+  LinearForm scalar = linear_form(n), vector;
+  for (size_t i = scalar.terms.size(); i-- > 0;) {
+    const auto& [atom, c] = scalar.terms[i];
+    if (!lane_of(atom)) continue;
+    if (!fits_i32(atom) || std::abs(c) > INT32_MAX) return {};
+    vector.terms.push_back(scalar.terms[i]);
+    scalar.terms.erase(scalar.terms.begin() + static_cast<ptrdiff_t>(i));
+  }
+  const NodeRef rest = from_linear(scalar);
+  if (!fits_i32(rest)) return {};
+  Operand r = emit_narrow(rest);
+  for (const auto& [atom, c] : vector.terms) {
+    Operand t = emit_narrow(atom);
+    if (c != 1) t = op(Op::Mul, DType::I32, {t, constant(DType::I32, static_cast<uint32_t>(c))});
+    const bool zero = r.kind == Operand::Kind::Constant && r.bits == 0;
+    r = zero ? t : op(Op::Add, DType::I32, {r, t});
+  }
+  return r;
 }
 
 Operand Emitter::emit_elementwise(const NodeRef& n) {

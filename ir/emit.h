@@ -1,10 +1,11 @@
 // Emission of expressions into a nest of open loops.
 //
-// A stack of frames, one an open loop or If. A node is emitted once, in the outermost frame in which all
-// it uses is known, and remembered there until that closes (rule L3). Integer sums are emitted
-// outer terms first, so that partial sums move out too. This does the work of loop-invariant code
-// motion, common subexpressions and reassociation of addresses: no optimisation pass runs behind
-// it. In an innermost loop an index that grows by a constant is carried instead of computed.
+// A stack of frames, one an open loop or If. A node is emitted once, in the outermost frame in
+// which all it uses is known, and remembered there until that closes (rule L3). Integer sums are
+// emitted outer terms first, so that partial sums move out too. This does the work of
+// loop-invariant code motion, common subexpressions and reassociation of addresses: no optimisation
+// pass runs behind it. In an innermost loop an index that grows by a constant is carried instead of
+// computed.
 //
 // `lane` is a variable with the interval of the vector's lanes: an expression is a vector exactly
 // if it contains it (rule L5).
@@ -93,7 +94,7 @@ class Emitter {
   void clear_forwarded() { forwarded_.clear(); }
 
  private:
-  enum Kind : int { kNode, kPointer, kPlaceLoad, kSplat };  // what a key remembers
+  enum Kind : int { kNode, kNarrow, kPointer, kPlaceLoad, kSplat };  // what a key remembers
   struct Key {
     int kind;
     int64_t a, b;
@@ -166,6 +167,10 @@ class Emitter {
              bool stream);
   Operand emit_sum(const NodeRef& n);
   Operand carried_index(const NodeRef& n);
+  Operand carried_narrow(const NodeRef& n);
+  int64_t carried_step(const NodeRef& n) const;
+  Operand carry_by(int64_t step, const Operand& first);
+  Operand narrow_sum(const NodeRef& n);
   Operand emit_division(const NodeRef& n);
   Operand emit_read(const NodeRef& n);
   Operand emit_elementwise(const NodeRef& n);

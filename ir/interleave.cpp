@@ -17,15 +17,26 @@ bool is_long(const std::vector<Instruction>& code, size_t begin, size_t end) {
                        }) >= kLong;
 }
 
-bool movable(Code code) {
-  return code != Code::Loop && code != Code::If && code != Code::Barrier &&
-         code != Code::GroupReduce;
+// An If moves as a whole if nothing in it touches memory.
+bool movable(const Instruction& i) {
+  switch (i.code) {
+    case Code::Loop:
+    case Code::Barrier:
+    case Code::GroupReduce:
+      return false;
+    case Code::If:
+      return std::all_of(i.body.begin(), i.body.end(), [](const Instruction& inner) {
+        return movable(inner) && inner.code != Code::Load && inner.code != Code::Store;
+      });
+    default:
+      return true;
+  }
 }
 
 bool may_move(const std::vector<Instruction>& code, size_t begin) {
   std::set<int> loaded, stored;
   for (size_t i = begin; i < code.size(); i++) {
-    if (!movable(code[i].code)) return false;
+    if (!movable(code[i])) return false;
     if (code[i].code == Code::Load) loaded.insert(code[i].memory);
     if (code[i].code == Code::Store) stored.insert(code[i].memory);
   }
@@ -39,7 +50,7 @@ class Placed {
       : stores_(bounds.size() - 1) {
     for (size_t copy = 0; copy + 1 < bounds.size(); copy++) {
       for (size_t i = bounds[copy]; i < bounds[copy + 1]; i++) {
-        waiting_[code[i].dst.id] = true;
+        set_waiting(code[i], true);
         stores_[copy] += code[i].code == Code::Store;
       }
     }
@@ -51,18 +62,35 @@ class Placed {
         if (stores_[c] > 0) return false;
       }
     }
-    return std::none_of(i.args.begin(), i.args.end(), [&](const Operand& a) {
-      const auto it = a.kind == Operand::Kind::Value ? waiting_.find(a.id) : waiting_.end();
-      return it != waiting_.end() && it->second;
-    });
+    return knows_sources(i);
   }
 
   void add(const Instruction& i, size_t copy) {
-    waiting_[i.dst.id] = false;
+    set_waiting(i, false);
     stores_[copy] -= i.code == Code::Store;
   }
 
  private:
+  void set_waiting(const Instruction& i, bool waits) {
+    if (i.dst.id >= 0) waiting_[i.dst.id] = waits;
+    for (const Phi& phi : i.phis) waiting_[phi.dst.id] = waits;
+  }
+
+  bool is_waiting(const Operand& x) const {
+    const auto it = x.kind == Operand::Kind::Value ? waiting_.find(x.id) : waiting_.end();
+    return it != waiting_.end() && it->second;
+  }
+
+  // What the body of an If makes itself waits for nothing.
+  bool knows_sources(const Instruction& i) const {
+    return std::none_of(i.args.begin(), i.args.end(),
+                        [&](const Operand& a) { return is_waiting(a); }) &&
+           std::none_of(i.phis.begin(), i.phis.end(),
+                        [&](const Phi& p) { return is_waiting(p.init) || is_waiting(p.next); }) &&
+           std::all_of(i.body.begin(), i.body.end(),
+                       [&](const Instruction& inner) { return knows_sources(inner); });
+  }
+
   std::unordered_map<int, bool> waiting_;
   std::vector<int> stores_;  // not placed yet, of each copy
 };

@@ -49,6 +49,7 @@ Program lower(const Kernel& kernel, const Target& target) {
   Program program = Nest(legal, target, lanes_of_schedule(legal)).run();
   prefetch_rows(program, target);
   prefetch_epilogues(program, target);
+  prefetch_walked_rows(program, target);
   return program;
 }
 

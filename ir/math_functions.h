@@ -238,8 +238,7 @@ LAZULI_MATH Mantissa<V, S> split_log(V<S> x) {
 /// log(1 + f) - f + c for 1 + f in [2/3, 4/3); c is small.
 template <template <typename> class V>
 V<float> log_tail(V<float> f, V<float> c) {
-  const V<float> square = f * f;
-  return fma(square * f, poly(f, Table<float>::kLog), fma(square, V<float>(-0.5), c));
+  return fma(f * f, fma(f, poly(f, Table<float>::kLog), V<float>(-0.5)), c);
 }
 template <template <typename> class V>
 V<double> log_tail(V<double> f, V<double> c) {  // by atanh(f / (2 + f)): a division, half the terms
@@ -248,9 +247,14 @@ V<double> log_tail(V<double> f, V<double> c) {  // by atanh(f / (2 + f)): a divi
 }
 
 /// e log 2 + log(1 + f).
-LAZULI_MATH V<S> join_log(V<S> e, V<S> f) {
-  const auto& ln2 = Table<S>::kLn2;
-  return fma(e, V<S>(ln2.high), f + log_tail(f, e * V<S>(ln2.low)));
+template <template <typename> class V>
+V<float> join_log(V<float> e, V<float> f) {  // log 2 as one float is wrong by 2^-28.4 of it
+  return fma(e, V<float>(Table<float>::kLn2.high), log_tail(f, f));
+}
+template <template <typename> class V>
+V<double> join_log(V<double> e, V<double> f) {
+  const auto& ln2 = Table<double>::kLn2;
+  return fma(e, V<double>(ln2.high), f + log_tail(f, e * V<double>(ln2.low)));
 }
 
 /// The same over log(base), of which `two` is log 2 / log(base) and `unit` 1 / log(base).
@@ -261,11 +265,20 @@ LAZULI_MATH V<S> join_log_of_base(V<S> e, V<S> f, Parts2 two, Parts2 unit) {
   return fma(e, V<S>(two.high), fma(f, V<S>(unit.high), y));
 }
 
+/// Is x negative? Of a zero or NaN either answer will do: its sign bit alone selects in f32.
+template <template <typename> class V>
+V<bool> below_zero(V<float> x) {
+  return bitcast<int32_t>(x) < V<int32_t>(0);
+}
+template <template <typename> class V>
+V<bool> below_zero(V<double> x) {
+  return x < V<double>(0);
+}
+
 /// y where 0 < x < inf; else what a logarithm is there.
 LAZULI_MATH V<S> log_edges(V<S> x, V<S> y) {
-  const V<bool> finite = x < V<S>(kInf);
-  const V<S> negative = where(finite, V<S>(kNaN), x);
-  return where((V<S>(0) < x) & finite, y, where(x == V<S>(0), V<S>(-kInf), negative));
+  y = where(below_zero(x), V<S>(kNaN), where(x < V<S>(kInf), y, x));
+  return where(x == V<S>(0), V<S>(-kInf), y);
 }
 
 LAZULI_MATH V<S> log(V<S> x) {

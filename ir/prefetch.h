@@ -1,4 +1,4 @@
-// Data that comes after a long loop, asked for before it.
+// Data asked for before it is needed.
 #pragma once
 
 #include "ir/program.h"
@@ -16,5 +16,10 @@ void prefetch_epilogues(Program& program, const Target& target);
 /// Rows that are found by an index, in an argument larger than the last cache: while one is read,
 /// the lines of the next iteration's are asked for.
 void prefetch_rows(Program& program, const Target& target);
+
+/// Where a loop walks each row of a large argument more than once, the first pass would wait for
+/// memory, and memory for the others: lines of the next row are asked for in the passes over this
+/// one, each in that which has most time to spare.
+void prefetch_walked_rows(Program& program, const Target& target);
 
 }  // namespace lazuli

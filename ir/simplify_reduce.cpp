@@ -1,6 +1,7 @@
 // Rules on reductions. Sums may be reassociated: the sum of sums is one sum, and the sum of a sum
 // of products is a sum for each product, because each of them alone is a contraction.
 #include <algorithm>
+#include <limits>
 
 #include "core/error.h"
 #include "core/graph.h"
@@ -268,8 +269,8 @@ bool is_shifted_exp(const NodeRef& e) {
   return expand(reshape(most, rows), z->shape).get() == shifted->src[1].get();
 }
 
-// sum{k} e[k] / sum(e) * x[k] = sum{k} e[k] * x[k] / sum(e) for the exponentials of a softmax, as in
-// attention: none is larger than 1, and fewer sums are divided than there are weights.
+// sum{k} e[k] / sum(e) * x[k] = sum{k} e[k] * x[k] / sum(e) for the exponentials of a softmax, as
+// in attention: none is larger than 1, and fewer sums are divided than there are weights.
 NodeRef divide_last(const NodeRef& n, Simplifier& s) {
   if (n->op != Op::ReduceAdd || !is_op(n->src[0], Op::Mul)) return {};
   const NodeRef& product = n->src[0];
@@ -360,6 +361,141 @@ NodeRef sum_of_selected(const NodeRef& n, Simplifier& s) {
   return {};
 }
 
+// ---- long rows
+
+// The shape of x with its last axis, if that is long, in chunks which stay in the cache of a core;
+// empty if it is not, or divides badly, or is not cheaply read again: pointwise on arrays and on
+// values of whole rows.
+Shape in_chunks(const NodeRef& x) {
+  constexpr int64_t kLong = 1 << 17, kFewest = 512, kMost = 8192, kChunks = 64, kUnit = 8;
+  constexpr size_t kNodes = 64;
+  if (x->shape.empty() || x->shape.back() < kLong) return {};
+  const int64_t n = x->shape.back();
+  int64_t best = 0;
+  for (int64_t d = kFewest; d <= std::min(kMost, n / kChunks); d++) {
+    if (n % d == 0 && (d % kUnit == 0 || best % kUnit != 0)) best = d;
+  }
+  if (best == 0) return {};
+  std::vector<const Node*> open{x};
+  for (size_t seen = 0; seen < open.size(); seen++) {
+    const Node* y = open[seen];
+    if (y->realised() || is_leaf(y->op) || y->op == Op::Contiguous) continue;
+    if (is_reduce(y->op) && y->numel() <= x->numel() / n) continue;
+    if (!(is_elementwise(y->op) || is_movement(y->op)) || open.size() > kNodes) return {};
+    for (const NodeRef& source : y->src) open.push_back(source);
+  }
+  Shape shape = x->shape;
+  shape.back() = n / best;
+  shape.push_back(best);
+  return shape;
+}
+
+bool reduces_last(const NodeRef& n) {
+  return n->ints().size() == 1 && n->ints()[0] == n->src[0]->rank() - 1;
+}
+
+// The greatest of a long row is that of its chunks, which are shared out.
+NodeRef extreme_of_chunks(const NodeRef& n, Simplifier& s) {
+  if ((n->op != Op::ReduceMax && n->op != Op::ReduceMin) || !reduces_last(n)) return {};
+  const NodeRef& x = n->src[0];
+  const Shape shape = in_chunks(x);
+  if (shape.empty()) return {};
+  const NodeRef parts = s(reduce(n->op, s(reshape(x, shape)), {x->rank()}));
+  return reduce(n->op, s(contiguous(parts)), {x->rank() - 1});
+}
+
+// The array of the extremes of `chunks` that `of` is computed from; null if it is not.
+NodeRef extremes_below(const NodeRef& of, Op op, const NodeRef& chunks) {
+  constexpr size_t kNodes = 32;
+  std::vector<NodeRef> open{of};
+  for (size_t seen = 0; seen < open.size() && open.size() < kNodes; seen++) {
+    const NodeRef y = open[seen];
+    if (is_op(y, Op::Contiguous)) {
+      const NodeRef& m = y->src[0];
+      if (is_op(m, op) && m->src[0].get() == chunks.get()) return y;
+    } else if (!y->realised()) {
+      open.insert(open.end(), y->src.begin(), y->src.end());
+    }
+  }
+  return {};
+}
+
+// sum{k} exp(z[k] - t) = sum{c} exp(m[c] - t) sum{k in chunk c} exp(z[k] - m[c]): with the maximum
+// m of its own chunk each exponential is known as soon as the chunk is, and memory is read once.
+NodeRef exponentials_of_chunks(const NodeRef& n, Simplifier& s) {
+  if (n->op != Op::ReduceAdd || !reduces_last(n) || !is_op(n->src[0], Op::Exp)) return {};
+  const NodeRef& difference = n->src[0]->src[0];
+  if (!is_op(difference, Op::Sub) || (n->dtype != DType::F32 && n->dtype != DType::F64)) return {};
+  const NodeRef &z = difference->src[0], &shift = difference->src[1];
+  const size_t last = z->shape.size() - 1;
+  const Shape shape = in_chunks(z);
+  if (shape.empty() || !repeats(shift, last)) return {};
+  const NodeRef chunks = s(reshape(z, shape));
+  const NodeRef stored = extremes_below(shift, Op::ReduceMax, chunks);
+  if (!stored) return {};
+  // Of nothing but -inf the exponentials are 0 all the same.
+  const auto finite = [&](const NodeRef& m) {
+    const double most = n->dtype == DType::F32 ? std::numeric_limits<float>::max()
+                                               : std::numeric_limits<double>::max();
+    const NodeRef lower = constant(Scalar(-most), n->dtype, m->shape);
+    const NodeRef upper = constant(Scalar(most), n->dtype, m->shape);
+    return s(elementwise(Op::Min, {s(elementwise(Op::Max, {m, lower})), upper}));
+  };
+  Shape column = stored->shape;
+  column.push_back(1);
+  const NodeRef own = s(expand(s(reshape(finite(stored->src[0]), column)), shape));
+  const NodeRef e = s(elementwise(Op::Exp, {s(elementwise(Op::Sub, {chunks, own}))}));
+  const NodeRef sums = s(contiguous(s(reduce(Op::ReduceAdd, e, {z->rank()}))));
+  const NodeRef t = s(expand(s(shrink_axis(shift, last, 0, 1)), stored->shape));
+  const NodeRef weight = s(elementwise(Op::Exp, {s(elementwise(Op::Sub, {finite(stored), t}))}));
+  return reduce(Op::ReduceAdd, s(elementwise(Op::Mul, {sums, weight})), n->ints());
+}
+
+// Where the extreme of a long row is, as argmax asks: in the first chunk that has it.
+NodeRef place_in_chunk(const NodeRef& n, Simplifier& s) {
+  if (n->op != Op::ReduceMin || !reduces_last(n) || !is_op(n->src[0], Op::Where)) return {};
+  const NodeRef& where = n->src[0];
+  const auto last = static_cast<int64_t>(where->shape.size()) - 1;
+  const NodeRef &hit = where->src[0], &counts = where->src[1];
+  if (counts->dtype != DType::I64 || counted_axis(*counts) != last) return {};
+  const bool with_nan = is_op(hit, Op::Or) && is_op(hit->src[1], Op::Ne);
+  const NodeRef& equal = with_nan ? hit->src[0] : hit;
+  if (!is_op(equal, Op::Eq) || is_float(equal->src[0]->dtype) != with_nan) return {};
+  const NodeRef &x = equal->src[0], &extreme = equal->src[1];
+  if (with_nan && (hit->src[1]->src[0].get() != x.get() || hit->src[1]->src[1].get() != x.get()))
+    return {};
+  const Shape shape = in_chunks(x);
+  NodeRef found;
+  chain_below(extreme, found);
+  if (shape.empty() || !is_reduce(found->op) || found->shape != n->shape) return {};
+  const NodeRef chunks = s(reshape(x, shape)), stored = extremes_below(found, found->op, chunks);
+  const auto along = [&](const NodeRef& rows, int64_t length) {
+    Shape column = rows->shape, whole = rows->shape;
+    column.push_back(1);
+    whole.push_back(length);
+    return s(expand(s(reshape(rows, column)), whole));
+  };
+  if (!stored || along(found, x->shape.back()).get() != extreme.get()) return {};
+  const auto first = [&](const NodeRef& y, const NodeRef& count) {
+    NodeRef here = s(elementwise(Op::Eq, {y, along(found, y->shape.back())}));
+    if (with_nan) here = s(elementwise(Op::Or, {here, s(elementwise(Op::Ne, {y, y}))}));
+    const NodeRef none = constant(Scalar(x->shape.back()), DType::I64, y->shape);
+    return reduce(Op::ReduceMin, s(elementwise(Op::Where, {here, count, none})), n->ints());
+  };
+  const int64_t length = shape.back();
+  const NodeRef chunk = s(first(stored, s(detail::coordinate(stored->shape, last))));
+  Shape part = n->shape;
+  part.push_back(length);
+  std::vector<NodeRef> index;
+  for (int64_t a = 0; a <= last + 1; a++) {
+    index.push_back(a == last ? along(chunk, length)
+                              : s(detail::coordinate(part, a > last ? last : a)));
+  }
+  const NodeRef begin = s(elementwise(
+      Op::Mul, {index[static_cast<size_t>(last)], constant(Scalar(length), DType::I64, part)}));
+  return first(s(gather(chunks, index)), s(elementwise(Op::Add, {begin, index.back()})));
+}
+
 constexpr Rule kReductions[] = {
     {"read what one index selects", sum_of_selected},
     {"do not reduce one element", without_unit_axes},
@@ -372,6 +508,9 @@ constexpr Rule kReductions[] = {
     {"sum once", sum_of_moved_sum},
     {"move the factors", sum_of_moved_product},
     {"reduce once", reduce_of_reduce},
+    {"find the chunk first", place_in_chunk},
+    {"extremes of chunks", extreme_of_chunks},
+    {"exponentials of chunks", exponentials_of_chunks},
 };
 
 }  // namespace

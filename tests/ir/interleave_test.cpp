@@ -2,6 +2,8 @@
 
 #include <doctest/doctest.h>
 
+#include <algorithm>
+
 namespace lazuli {
 namespace {
 
@@ -45,19 +47,46 @@ TEST_SUITE("ir") {
   TEST_CASE("long copies of a body take turns, and what a copy needs of another comes first") {
     Copies two(2, 12, 1);
     interleave(two.code, two.starts);
-    CHECK(two.order() == std::vector<int>{0,  13, 1,  14, 2,  15, 3,  16, 4,  17, 5,  18, 6,  19,
-                                          7,  20, 8,  21, 9,  22, 10, 23, 11, 24, 12, 25, -1, -1});
+    CHECK(two.order() == std::vector<int>{0, 13, 1, 14, 2, 15, 3,  16, 4,  17, 5,  18, 6,  19,
+                                          7, 20, 8, 21, 9, 22, 10, 23, 11, 24, 12, 25, -1, -1});
     Copies chain(2, 12, 1);
     chain.code[chain.starts[1] + 1].args[1] = value(12);  // the last result of the first copy
     interleave(chain.code, chain.starts);
-    CHECK(chain.order() == std::vector<int>{0,  13, 1,  2,  3,  4,  5,  6,  7,  8,  9,  10, 11, 12,
-                                            14, -1, 15, 16, 17, 18, 19, 20, 21, 22, 23, 24, 25, -1});
+    CHECK(chain.order() == std::vector<int>{0,  13, 1,  2,  3,  4,  5,  6,  7,  8,
+                                            9,  10, 11, 12, 14, -1, 15, 16, 17, 18,
+                                            19, 20, 21, 22, 23, 24, 25, -1});
   }
 
-  TEST_CASE("copies stay apart that are short, hold a block or read what one of them writes") {
+  TEST_CASE("a branch that leaves memory alone moves as a whole") {
+    const auto branch = [](Copies& copies, size_t at, Code inside) {
+      Instruction& i = copies.code[at];
+      Instruction inner = i;
+      inner.code = inside;
+      inner.dst.id = 100 + i.dst.id;
+      i = {.code = Code::If, .args = i.args, .phis = {{i.dst, i.args[0], inner.dst}}};
+      i.body.push_back(inner);
+    };
+    for (const Code inside : {Code::Op, Code::Load}) {
+      Copies two(2, 14, 1);
+      const std::vector<int> before = two.order();
+      for (const size_t start : two.starts) branch(two, start + 5, inside);
+      interleave(two.code, two.starts);
+      std::vector<int> after;
+      for (const Instruction& i : two.code) {
+        after.push_back(i.phis.empty() ? i.dst.id : i.phis[0].dst.id);
+      }
+      CHECK((after == before) == (inside == Code::Load));
+      // What reads the result of a branch comes behind it.
+      const auto place = [&](int id) { return std::find(after.begin(), after.end(), id); };
+      CHECK(place(5) < place(6));
+      CHECK(place(20) < place(21));
+    }
+  }
+
+  TEST_CASE("copies stay apart that are short, hold a loop or read what one of them writes") {
     for (const bool block : {false, true}) {
       Copies same(2, 12, block ? 1 : 0), brief(2, 11, 1);
-      if (block) same.code[3].code = Code::If;
+      if (block) same.code[3].code = Code::Loop;
       const std::vector<int> before = same.order(), brief_before = brief.order();
       interleave(same.code, same.starts);
       interleave(brief.code, brief.starts);

@@ -4,6 +4,7 @@
 
 #include <vector>
 
+#include "ir/choose.h"
 #include "ir/index.h"
 #include "ir/lower.h"
 #include "ir/schedule.h"
@@ -100,6 +101,25 @@ TEST_SUITE("ir") {
     CHECK(prefetched(residual(16, 16, 32)) == std::vector<int>{0, 0, 0, 0, 0});
     CHECK(prefetched(residual(128, 128, 8)) == std::vector<int>{0, 0, 0, 0, 0});
     CHECK(test::difference(residual(96, 120, 20), Target()) == "");
+  }
+
+  TEST_CASE("passes over a row that stays in cache ask for the next row") {
+    const auto chosen = [](Kernel k) {
+      choose_schedule(k, Target());
+      return prefetched(k);
+    };
+    // A pass over four vectors of a row reads two lines: each is asked for once, in the two passes
+    // before the one that is busy storing past the caches, or in the one with the exponentials.
+    CHECK(chosen(test::softmax(256, 4096)) == std::vector<int>{2, 0});
+    CHECK(chosen(test::layer_norm(4096, 4096))[0] == 2);
+    // Arrays that stay in cache, short rows.
+    CHECK(chosen(test::softmax(16, 4096)) == std::vector<int>{0, 0});
+    CHECK(chosen(test::softmax(4096, 256)) == std::vector<int>{0, 0});
+    // One pass.
+    CHECK(chosen(test::total_sum(1 << 20)) == std::vector<int>{0, 0});
+    Kernel ragged = test::softmax(70, 2050);
+    choose_schedule(ragged, Target());
+    CHECK(test::difference(ragged, Target()) == "");
   }
 }
 

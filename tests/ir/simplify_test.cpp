@@ -2,6 +2,8 @@
 
 #include <doctest/doctest.h>
 
+#include <algorithm>
+#include <cmath>
 #include <limits>
 #include <set>
 #include <string>
@@ -9,6 +11,8 @@
 
 #include "core/graph.h"
 #include "core/ops_creation.h"
+#include "core/ops_reduce.h"
+#include "core/ops_softmax.h"
 #include "core/ops_sort.h"
 #include "ir/simplify_rules.h"
 #include "runtime/reference/reference.h"
@@ -52,6 +56,18 @@ NodeRef ew(Op op, Sources src) {
   return elementwise(op, std::move(src));
 }
 
+// Rows that are taken in chunks.
+constexpr int64_t kLongRow = 1 << 17;
+
+NodeRef along_long_row(const NodeRef& rows) {
+  return expand(reshape(rows, {rows->shape[0], 1}), {rows->shape[0], kLongRow});
+}
+// sum exp(z - max z), as a softmax has it.
+NodeRef sum_of_powers(const NodeRef& z) {
+  const NodeRef most = along_long_row(reduce(Op::ReduceMax, z, {1}));
+  return reduce(Op::ReduceAdd, ew(Op::Exp, {ew(Op::Sub, {z, most})}), {1});
+}
+
 struct Case {
   const char* rule;
   NodeRef root;
@@ -84,11 +100,27 @@ std::vector<Case> cases() {
   const auto along_rows = [](const NodeRef& x) { return expand(reshape(x, {4, 1}), {4, 4}); };
   const NodeRef most = along_rows(reduce(Op::ReduceMax, logits, {1}));
   const NodeRef powers = ew(Op::Exp, {ew(Op::Sub, {logits, most})});
-  const NodeRef weights =
-      ew(Op::Div, {powers, along_rows(reduce(Op::ReduceAdd, powers, {1}))});
+  const NodeRef weights = ew(Op::Div, {powers, along_rows(reduce(Op::ReduceAdd, powers, {1}))});
   const NodeRef weighted = ew(Op::Mul, {expand(reshape(weights, {4, 1, 4}), {4, 3, 4}),
                                         expand(numbers({1, 3, 4}), {4, 3, 4})});
+  // Long rows: 0 or -inf; with a NaN; the largest late and more than once.
+  Elements steps, late;
+  for (int64_t k = 0; k < 2 * kLongRow; k++) {
+    const double e = k % 3 < 2 ? 0 : -std::numeric_limits<double>::infinity();
+    steps.push_back(to_bits(Scalar(e), DType::F32));
+    late.push_back(to_bits(Scalar(k % 70001 == 65000 ? 9 : k % 7), DType::F32));
+  }
+  const NodeRef long_steps = test::buffer_of(DType::F32, {2, kLongRow}, steps);
+  const NodeRef long_late = test::buffer_of(DType::F32, {2, kLongRow}, late);
+  const NodeRef long_whole = whole({2, kLongRow}, DType::I32);
+  const NodeRef long_special = special({2, kLongRow});
   return {
+      {"extremes of chunks", reduce(Op::ReduceMax, long_special, {1})},
+      {"extremes of chunks", reduce(Op::ReduceMin, long_whole, {1})},
+      {"exponentials of chunks", sum_of_powers(long_steps)},
+      {"find the chunk first", argmax(Tensor(long_late), 1).node()},
+      {"find the chunk first", argmin(Tensor(long_whole), 1).node()},
+      {"find the chunk first", argmax(Tensor(long_special), 1).node()},
       {"strip what only the graph needs", ew(Op::Neg, {fresh(detach(x))})},
       {"an array without elements is a constant", ew(Op::Exp, {empty})},
       {"what reads no element is a constant", reduce(Op::ReduceMax, empty, {0})},
@@ -255,6 +287,61 @@ TEST_CASE("a maximum taken off along another axis does not bound the exponential
   for (uint64_t bits : evaluate_graph(simplify({&root, 1})[0])) {
     CHECK(from_bits(bits, DType::F32).as_double() == doctest::Approx(1e6));
   }
+}
+
+TEST_CASE("exponentials of chunks meet every kind of row") {
+  constexpr double kInfinity = std::numeric_limits<double>::infinity();
+  // Far below zero with a chunk of nothing; nothing at all; an infinity; a NaN; plain numbers.
+  const auto element = [](int64_t row, int64_t k) -> double {
+    const bool first = k < 2048, one = k == 70000;
+    switch (row) {
+      case 0:
+        return first ? -kInfinity : -300 - static_cast<double>(k % 5);
+      case 1:
+        return -kInfinity;
+      case 2:
+        return one ? kInfinity : 1;
+      case 3:
+        return one ? std::numeric_limits<double>::quiet_NaN() : 1;
+      default:
+        return static_cast<double>(k % 1000) * 0.01;
+    }
+  };
+  Elements values;
+  for (int64_t k = 0; k < 5 * kLongRow; k++) {
+    values.push_back(to_bits(Scalar(element(k / kLongRow, k % kLongRow)), DType::F32));
+  }
+  const NodeRef z = test::buffer_of(DType::F32, {5, kLongRow}, values);
+  for (const NodeRef& root : {sum_of_powers(z), logsumexp(Tensor(z), {1}).node()}) {
+    std::vector<std::string> trace;
+    const NodeRef simple = simplify({&root, 1}, &trace)[0];
+    CHECK(std::any_of(trace.begin(), trace.end(), [](const std::string& t) {
+      return t.starts_with("exponentials of chunks:");
+    }));
+    const Elements got = evaluate_graph(simple), want = evaluate_graph(root);
+    for (size_t row = 0; row < 5; row++) {
+      CAPTURE(row);
+      const double g = from_bits(got[row], DType::F32).as_double();
+      const double w = from_bits(want[row], DType::F32).as_double();
+      CHECK(((std::isnan(g) && std::isnan(w)) || g == w || g == doctest::Approx(w)));
+    }
+  }
+}
+
+TEST_CASE("rows that are short, divide badly or are costly to read twice stay whole") {
+  const auto holds_chunks = [](const NodeRef& root) {
+    std::vector<std::string> trace;
+    simplify({&root, 1}, &trace);
+    return std::any_of(trace.begin(), trace.end(),
+                       [](const std::string& t) { return t.find("chunk") != std::string::npos; });
+  };
+  CHECK(holds_chunks(reduce(Op::ReduceMax, numbers({2, kLongRow}), {1})));
+  CHECK(!holds_chunks(reduce(Op::ReduceMax, numbers({2, kLongRow / 2}), {1})));
+  CHECK(!holds_chunks(reduce(Op::ReduceMax, numbers({2, 131101}), {1})));  // a prime
+  CHECK(!holds_chunks(reduce(Op::ReduceMax, numbers({kLongRow, 2}), {0})));
+  const NodeRef product = ew(Op::Mul, {expand(numbers({1, kLongRow, 2}), {2, kLongRow, 2}),
+                                       expand(numbers({2, 1, 2}), {2, kLongRow, 2})});
+  CHECK(!holds_chunks(reduce(Op::ReduceMax, reduce(Op::ReduceAdd, product, {2}), {1})));
 }
 
 TEST_CASE("the input gradient of a convolution is one sum of products") {

@@ -153,6 +153,25 @@ TEST_CASE("two runtimes in one process, on several threads each, give the same b
   for (const Bits& b : got) CHECK(b == got[0]);
 }
 
+TEST_CASE("few long rows give the same bits on any number of threads") {
+  const auto all = [](int threads) {
+    Runtime runtime(with_threads(threads));
+    const Runtime::Use use(runtime);
+    Bits bits;
+    for (const int64_t rows : {1, 3}) {
+      const Tensor x = number(5, {rows, 1 << 17});
+      for (const Tensor& y : {softmax(x, -1), log_softmax(x, -1), logsumexp(x, {-1}),
+                              to(argmax(x, 1), DType::F32), layer_norm(x, {1 << 17})}) {
+        const Bits b = bits_of(y);
+        bits.insert(bits.end(), b.begin(), b.end());
+      }
+    }
+    return bits;
+  };
+  const Bits one = all(1);
+  for (const int threads : {2, 3, 7}) CHECK(all(threads) == one);
+}
+
 TEST_CASE("what one runtime has computed another reads, and it outlives the first") {
   Tensor x, y;
   {

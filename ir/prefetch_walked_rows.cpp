@@ -1,0 +1,188 @@
+// The next row, asked for while this one is worked on.
+#include <algorithm>
+#include <map>
+#include <optional>
+#include <set>
+#include <unordered_map>
+#include <utility>
+
+#include "ir/prefetch.h"
+
+namespace lazuli {
+namespace {
+
+constexpr int64_t kLine = 64;          // bytes
+constexpr int64_t kShortest = 2048;    // bytes of a row that is worth it
+constexpr double kCyclesPerLine = 10;  // that memory takes to bring one
+constexpr double kCyclesPerOp = 0.4;   // on a vector
+
+// How far scalars and pointers move on from one iteration of a loop to the next.
+class Steps {
+ public:
+  explicit Steps(const Instruction& loop) {
+    steps_[loop.dst.id] = 1;
+    for (const Phi& phi : loop.phis) steps_[phi.dst.id] = carried(loop.body, phi);
+    note(loop.body);
+  }
+
+  /// Nothing if it is not known, or not always the same.
+  std::optional<int64_t> of(const Operand& x) const {
+    const auto it = x.kind == Operand::Kind::Value ? steps_.find(x.id) : steps_.end();
+    return it == steps_.end() ? 0 : it->second;  // what is not noted is made outside
+  }
+
+ private:
+  static bool is_integer(const Instruction& i, Op op) {
+    return i.code == Code::Op && i.op == op && i.dst.lanes == 1 && i.dst.dtype == DType::I64;
+  }
+
+  static std::optional<int64_t> carried(const std::vector<Instruction>& body, const Phi& phi) {
+    for (const Instruction& i : body) {
+      const bool adds = i.dst.id == phi.next.id && is_integer(i, Op::Add) &&
+                        i.args[0].id == phi.dst.id && i.args[1].kind == Operand::Kind::Constant;
+      if (adds) return static_cast<int64_t>(i.args[1].bits);
+    }
+    return {};
+  }
+
+  void note(const std::vector<Instruction>& block) {
+    for (const Instruction& i : block) {
+      // Loops inside begin anew each time.
+      const bool loop = i.code == Code::Loop;
+      for (const Phi& phi : i.phis) steps_[phi.dst.id] = loop ? of(phi.init) : std::nullopt;
+      note(i.body);
+      if (i.dst.kind == Operand::Kind::Value) steps_[i.dst.id] = loop ? 0 : step(i);
+    }
+  }
+
+  std::optional<int64_t> step(const Instruction& i) const {
+    if (i.code == Code::Pointer) return of(i.args[0]);
+    const bool sum = is_integer(i, Op::Add);
+    if (!sum && !is_integer(i, Op::Mul)) return {};
+    const auto a = of(i.args[0]), b = of(i.args[1]);
+    if (!a || !b) return {};
+    if (sum) return *a + *b;
+    if (i.args[1].kind == Operand::Kind::Constant) {
+      return *a * static_cast<int64_t>(i.args[1].bits);
+    }
+    return *a == 0 && *b == 0 ? std::optional<int64_t>(0) : std::nullopt;
+  }
+
+  std::unordered_map<int, std::optional<int64_t>> steps_;
+};
+
+// A loop over one row.
+struct Pass {
+  Instruction* loop;
+  int64_t row;     // elements from one row to the next
+  int64_t step;    // elements of an iteration
+  double waiting;  // cycles of an iteration in which memory has nothing to do
+};
+
+double waiting_cycles(const Instruction& loop) {
+  double cycles = 0;
+  for (const Instruction& i : loop.body) {
+    if (i.code == Code::Store && i.flag) {
+      const int64_t bytes = i.args[1].lanes * size_of(i.args[1].dtype);
+      cycles -= kCyclesPerLine * static_cast<double>(bytes) / kLine;
+    } else if (i.code == Code::Op && i.dst.lanes > 1) {
+      const bool with_nan = (i.op == Op::Max || i.op == Op::Min) && is_float(i.dst.dtype);
+      cycles += kCyclesPerOp * (with_nan ? 3 : 1);
+    }
+  }
+  return cycles;
+}
+
+// The rows that the loops inside one loop walk, each time it goes round.
+class Rows {
+ public:
+  Rows(const Program& program, const Target& target, Instruction& outer)
+      : program_(program), target_(target), outer_(outer) {
+    for (Instruction& i : outer.body) {
+      if (i.code == Code::Loop) note(i);
+    }
+  }
+
+  void prefetch() {
+    for (auto& [memory, passes] : passes_) {
+      const bool alike = std::all_of(passes.begin(), passes.end(),
+                                     [&](const Pass& p) { return p.step == passes[0].step; });
+      if (passes.size() > 1 && alike) share_out(memory, passes);
+    }
+  }
+
+ private:
+  void note(Instruction& loop) {
+    const bool counted =
+        loop.begin.kind == Operand::Kind::Constant && loop.end.kind == Operand::Kind::Constant;
+    const bool inmost = std::all_of(loop.body.begin(), loop.body.end(),
+                                    [](const Instruction& i) { return i.body.empty(); });
+    if (!counted || !inmost) return;
+    const auto count = static_cast<int64_t>(loop.end.bits - loop.begin.bits);
+    const Steps along(loop);
+    std::set<int> seen;
+    for (const Instruction& i : loop.body) {
+      if (i.code != Code::Load || i.memory < 0 || i.dst.lanes == 1) continue;
+      const MemoryArgument& m = program_.arguments[static_cast<size_t>(i.memory)];
+      const int64_t unit = size_of(m.dtype);
+      if (m.output || m.size * unit <= target_.l2 || seen.count(i.memory)) continue;
+      const int64_t row = outer_.of(i.args[0]).value_or(0);
+      const int64_t step = along.of(i.args[0]).value_or(0), walked = step * count;
+      if (row * unit < kShortest || row * unit > target_.l2 / 2) continue;
+      if (walked > row || 4 * walked < 3 * row) continue;
+      seen.insert(i.memory);
+      passes_[i.memory].push_back({&loop, row, step, waiting_cycles(loop)});
+    }
+  }
+
+  // Each line is asked for by the pass that leaves memory idle longest.
+  void share_out(int memory, std::vector<Pass>& passes) {
+    const int64_t unit = size_of(program_.arguments[static_cast<size_t>(memory)].dtype);
+    std::map<int64_t, const Pass*> pass_of;  // by line of an iteration
+    for (const Instruction& i : passes[0].loop->body) {
+      if (i.code != Code::Load || i.memory != memory) continue;
+      const auto [it, fresh] = pass_of.emplace(i.imm * unit / kLine, nullptr);
+      if (!fresh) continue;
+      Pass& most =
+          *std::max_element(passes.begin(), passes.end(),
+                            [](const Pass& a, const Pass& b) { return a.waiting <= b.waiting; });
+      most.waiting -= kCyclesPerLine;
+      it->second = &most;
+    }
+    for (const Pass& p : passes) {
+      std::vector<Instruction>& body = p.loop->body;
+      for (size_t i = 0; i < body.size(); i++) {
+        if (body[i].code != Code::Load || body[i].memory != memory) continue;
+        const auto it = pass_of.find(body[i].imm * unit / kLine);
+        if (it == pass_of.end() || it->second != &p) continue;
+        it->second = nullptr;
+        Instruction ask{.code = Code::Prefetch, .imm = body[i].imm + p.row, .memory = memory};
+        ask.args = {body[i].args[0]};
+        body.insert(body.begin() + static_cast<std::ptrdiff_t>(++i), std::move(ask));
+      }
+    }
+  }
+
+  const Program& program_;
+  const Target& target_;
+  const Steps outer_;
+  std::map<int, std::vector<Pass>> passes_;  // by memory
+};
+
+void visit_block(const Program& program, const Target& target, std::vector<Instruction>& block) {
+  for (Instruction& i : block) {
+    if (i.code == Code::Loop) Rows(program, target, i).prefetch();
+    visit_block(program, target, i.body);
+  }
+}
+
+}  // namespace
+
+void prefetch_walked_rows(Program& program, const Target& target) {
+  for (Phase& phase : program.phases) {
+    visit_block(program, target, phase.body);
+    visit_block(program, target, phase.tail);
+  }
+}
+
+}  // namespace lazuli
