@@ -93,7 +93,8 @@ TEST_SUITE("ops") {
     const Tensor a = array(i8, {3, 20, 37}, 1).to(i32), b = array(i8, {3, 37, 40}, 2).to(i32);
     CHECK(difference(matmul(a, b)) == 0);
     CHECK(difference(matmul(a, narrow(b, 0, 1, 1)) + 3) == 0);
-    // A quantised layer.
+    // A quantised layer, with zero points.
+    CHECK(difference(matmul(a - 3, b + 128)) == 0);
     const Tensor scale = array(DType::F32, {40}, 3);
     CHECK(difference(relu(matmul(a, b).to(DType::F32) * scale)) < 1e-6);
     CHECK(difference(clamp(matmul(a, b) / 1000, -128, 127).to(i8)) == 0);
