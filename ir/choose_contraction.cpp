@@ -137,7 +137,7 @@ bool schedule_contraction(ScheduleWriter& w, StageGroup& g) {
     epilogue.erase(epilogue.begin() + 1);
   }
   for (TiledSum& t : sums) {
-    if (!g.panel && pack_words(w, t.stage)) t.c = contraction_of(*t.stage, {});
+    if (pack_words(w, t.stage)) t.c = contraction_of(*t.stage, {});
   }
   Stage* s = sums.back().stage;
   Stage* root = epilogue.empty() ? s : epilogue[0];

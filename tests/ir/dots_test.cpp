@@ -7,10 +7,13 @@
 #include <string>
 
 #include "core/error.h"
+#include "core/ops.h"
 #include "ir/choose.h"
 #include "ir/index.h"
 #include "ir/lower.h"
+#include "ir/plan.h"
 #include "ir/schedule.h"
+#include "runtime/reference/reference.h"
 #include "tests/ir/algorithms.h"
 
 namespace lazuli {
@@ -120,6 +123,41 @@ TEST_SUITE("ir") {
       CHECK(chosen_dot({115, 151, 181, DType::I8, DType::I8, DType::I32, true, true}, target) ==
             "dot.u8i8");
       CHECK(chosen_dot({115, 151, 181, DType::I8, DType::I8, DType::I8}, target) == "dot.u8i8");
+    }
+  }
+
+  TEST_CASE("windows and batches are packed along the axis that wastes least") {
+    const auto array = [](Shape shape, DType t) {
+      const Tensor x = (randn(shape) * 60).to(t);
+      realize_reference(std::vector{x.node()});
+      return x;
+    };
+    const DType i8 = DType::I8, i32 = DType::I32, bf16 = DType::BF16;
+    const Tensor x = array({2, 12, 9, 40}, i8), w = array({8, 12, 3, 3}, i8);
+    const Tensor y = array({2, 12, 9, 40}, bf16), v = array({8, 12, 3, 3}, bf16);
+    struct Row {
+      Tensor root;
+      const char* step;
+    };
+    const Row rows[] = {
+        {conv2d(x.to(i32), w.to(i32)), "dot sum m dot.u8i8 sum.b sum.a\n"},
+        {conv2d(x, w, std::nullopt, 1, 1), "dot sum m dot.u8i8 sum.b sum.a\n"},
+        {conv2d(y, v, std::nullopt, 1, 1), "dot sum m dot.bf16 sum.b sum.a\n"},
+        {matmul(array({3, 9, 21}, i8).to(i32), array({3, 21, 40}, i8).to(i32)),
+         "dot sum l dot.u8i8 sum.a sum.b\n"},
+    };
+    for (const Row& r : rows) {
+      for (const char* name : {"x86-64-v3", "x86-64-v4"}) {
+        const Target target = with_dots(name);
+        const NodeRef root = r.root.node();
+        const Plan plan = make_plan({&root, 1}, target);
+        const Kernel& algorithm = *plan.steps.back().kernel;
+        Kernel k = clone(algorithm);
+        choose_schedule(k, target);
+        CHECK_MESSAGE(k.schedule.find(r.step) != std::string::npos, k.schedule);
+        const std::string d = test::difference(k, target, algorithm);
+        CHECK_MESSAGE(d.empty(), d.substr(0, 300));
+      }
     }
   }
 

@@ -101,6 +101,7 @@ TEST_SUITE("ops") {
     const Tensor x = array(i8, {2, 12, 18, 20}, 4).to(i32),
                  w = array(i8, {24, 12, 3, 3}, 5).to(i32);
     CHECK(difference(conv2d(x, w)) == 0);
+    CHECK(difference(conv2d(x.to(i8), w.to(i8), std::nullopt, 1, 1)) == 0);
     CHECK(difference(conv2d(x, w, std::nullopt, 1, 1)) == 0);
     CHECK(difference(conv2d(x, w, std::nullopt, 2, 1)) == 0);
   }
