@@ -221,8 +221,40 @@ class Emitter {
     }
   }
 
+  // Two products of i16 are added in one instruction, and the sum in another; where there is one for
+  // both, LLVM finds it.
+  void dot(const Elementwise& e) {
+    const std::string words = type_of(DType::I32, e.lanes), sum = type_of(e.in, e.lanes);
+    if (e.op == OpKind::DotU8I8) {
+      const std::string fn = fmt::format("@llvm.x86.avx512.vpdpbusd.{}", 32 * e.lanes);
+      declare(fmt::format("{0} {1}({0}, {0}, {0})", words, fn));
+      line("{0} = call {1} {2}({1} {3}, {1} {4}, {1} {5})", e.dst, words, fn, e.args[2], e.args[0],
+           e.args[1]);
+      return;
+    }
+    const bool floats = e.op == OpKind::DotBF16;
+    const std::string halves = vector_of(floats ? "bfloat" : "i16", 2 * e.lanes);
+    const std::string a = temporary(), b = temporary();
+    line("{} = bitcast {} {} to {}", a, words, e.args[0], halves);
+    line("{} = bitcast {} {} to {}", b, words, e.args[1], halves);
+    if (floats) {
+      const std::string fn = fmt::format("@llvm.x86.avx512bf16.dpbf16ps.{}", 32 * e.lanes);
+      declare(fmt::format("{0} {1}({0}, {2}, {2})", sum, fn, halves));
+      line("{0} = call {1} {2}({1} {3}, {4} {5}, {4} {6})", e.dst, sum, fn, e.args[2], halves, a, b);
+      return;
+    }
+    const std::string_view fn = e.lanes == 4   ? "@llvm.x86.sse2.pmadd.wd"
+                                : e.lanes == 8 ? "@llvm.x86.avx2.pmadd.wd"
+                                               : "@llvm.x86.avx512.pmaddw.d.512";
+    const std::string products = temporary();
+    declare(fmt::format("{0} {1}({2}, {2})", sum, fn, halves));
+    line("{} = call {} {}({} {}, {} {})", products, sum, fn, halves, a, halves, b);
+    line("{} = add {} {}, {}", e.dst, sum, e.args[2], products);
+  }
+
   void elementwise(const Elementwise& e) {
     if (e.op == OpKind::Cast) return cast(e);
+    if (is_dot(e.op)) return dot(e);
     if (e.op == OpKind::Bitcast) {
       line("{} = bitcast {} {} to {}", e.dst, type_of(e.in, e.lanes), e.args[0], type_of(e.out, e.lanes));
       return;

@@ -49,6 +49,15 @@ constexpr Spelling kSpelling[] = {
     {OpKind::Eq, "{0} == {1}", "{0} == {1}"},
     {OpKind::Ne, "{0} != {1}", "{0} != {1}"},
     {OpKind::Fma, "", "fma({0}, {1}, {2})"},
+    {OpKind::DotU8I8,
+     "{2} + ({0} & 255) * ({1} << 24 >> 24) + ({0} >> 8 & 255) * ({1} << 16 >> 24) + "
+     "({0} >> 16 & 255) * ({1} << 8 >> 24) + ({0} >> 24 & 255) * ({1} >> 24)",
+     ""},
+    {OpKind::DotI16,
+     "{2} + ({0} << 16 >> 16) * ({1} << 16 >> 16) + ({0} >> 16) * ({1} >> 16)", ""},
+    {OpKind::DotBF16, "",
+     "fma(as_float{3}({0} >> 16 << 16), as_float{3}({1} >> 16 << 16), "
+     "fma(as_float{3}({0} << 16), as_float{3}({1} << 16), {2}))"},
 };
 
 const Spelling* spelling(OpKind op) {
@@ -159,6 +168,7 @@ class Emitter {
     }
     fmt::dynamic_format_arg_store<fmt::format_context> args;
     for (const std::string& s : a) args.push_back(s);
+    args.push_back(width(lanes));
     std::string r = fmt::vformat(text, args);
     // Vectors of 64-bit or narrow elements compare to masks of that width.
     if (has(op, kComparison) && lanes > 1 && size_of(in) != 4) r = fmt::format("convert_int{}({})", lanes, r);

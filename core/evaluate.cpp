@@ -311,9 +311,36 @@ uint64_t evaluate_float(Op op, DType dtype, std::span<const uint64_t> bits) {
                     dtype);
 }
 
+// Element `place` of a packed word, whose elements have this dtype.
+uint64_t element(uint64_t word, int place, DType dtype) {
+  const int width = 8 * size_of(dtype);
+  return word >> (width * place) & ((uint64_t{1} << width) - 1);
+}
+
+uint64_t evaluate_dot(Op op, DType dtype, std::span<const uint64_t> bits, DType src) {
+  if (op == Op::DotBF16) {
+    auto sum = static_cast<float>(float_from(bits[2], src));
+    for (const int place : {0, 1}) {
+      const auto of = [&](size_t k) {
+        return static_cast<float>(float_from(element(bits[k], place, DType::BF16), DType::BF16));
+      };
+      sum = std::fma(of(0), of(1), sum);
+    }
+    return float_bits(sum, dtype);
+  }
+  const bool bytes = op == Op::DotU8I8;
+  const DType a = bytes ? DType::U8 : DType::I16, b = bytes ? DType::I8 : DType::I16;
+  int64_t sum = int_from(bits[2], src);
+  for (int place = 0; place < (bytes ? 4 : 2); place++) {
+    sum += int_from(element(bits[0], place, a), a) * int_from(element(bits[1], place, b), b);
+  }
+  return int_bits(sum, dtype);
+}
+
 }  // namespace
 
 uint64_t evaluate(Op op, DType dtype, std::span<const uint64_t> bits, DType src) {
+  if (is_dot(op)) return evaluate_dot(op, dtype, bits, src);
   if (op == Op::Cast) return convert(bits[0], src, dtype);
   if (op == Op::Bitcast) return bits[0];
   if (op == Op::Where) return bits[0] != 0 ? bits[1] : bits[2];

@@ -19,7 +19,9 @@ namespace lazuli {
 /// - arithmetic on Bool is done on 0 and 1, and the result is `!= 0`;
 /// - Sign of either zero is +0; Max and Min of two zeros give one of them, of either sign (here the
 /// second);
-/// - casts between integers or f64 and the 16-bit floats go through f32.
+/// - casts between integers or f64 and the 16-bit floats go through f32;
+/// - `src` of a dot is the dtype of what it adds to; the sum of integers wraps, the products of bf16
+/// are added one by one with a single rounding each.
 uint64_t evaluate(Op op, DType dtype, std::span<const uint64_t> bits, DType src);
 
 /// The elementwise op that a reduction repeats: Add for ReduceAdd, and so on.

@@ -45,6 +45,10 @@ enum class Op : uint8_t {
   FMod,  // the remainder of that
   Load,  // (flat index[, valid]): an element of a kernel argument; arg buffer slot
   Read,  // (index per kept axis...): a value of another stage; arg value id
+  // kernel level, elementwise: (a, b, c), c plus the products of the elements that lie packed in the i32 words a and b
+  DotU8I8,  // four u8 in a, four i8 in b, summed in i32
+  DotI16,   // two i16 in each, summed in i32
+  DotBF16,  // two bf16 in each, summed in f32; a machine's instruction takes denormals for zero
   Count_
 };
 inline constexpr int kOpCount = static_cast<int>(Op::Count_);
@@ -176,6 +180,9 @@ inline constexpr std::array<OpInfo, kOpCount> kOps{{
     {Op::FMod, "fmod", 1, kKernelOnly, DTypeRule::Index},
     {Op::Load, "load", -1, kKernelOnly, DTypeRule::Given},
     {Op::Read, "read", -1, kKernelOnly, DTypeRule::Given},
+    {Op::DotU8I8, "dot.u8i8", 3, kEw | kKernelOnly, DTypeRule::Given},
+    {Op::DotI16, "dot.i16", 3, kEw | kKernelOnly, DTypeRule::Given},
+    {Op::DotBF16, "dot.bf16", 3, kEw | kKernelOnly, DTypeRule::Given},
 }};
 // clang-format on
 
@@ -194,5 +201,9 @@ constexpr bool is_elementwise(Op op) { return has(op, kElementwise); }
 constexpr bool is_movement(Op op) { return has(op, kMovement); }
 constexpr bool is_reduce(Op op) { return has(op, kReduce); }
 constexpr bool is_leaf(Op op) { return has(op, kLeaf); }
+/// Sums products of packed elements.
+constexpr bool is_dot(Op op) {
+  return op == Op::DotU8I8 || op == Op::DotI16 || op == Op::DotBF16;
+}
 
 }  // namespace lazuli

@@ -4,6 +4,7 @@
 
 #include "core/error.h"
 #include "core/evaluate.h"
+#include "ir/dots.h"
 #include "ir/nest.h"
 
 namespace lazuli {
@@ -16,9 +17,10 @@ Op combining_op(Op reduce, DType dtype) {
 
 namespace {
 
-// Reductions of 16-bit floats are accumulated in f32 and rounded when they are stored; the least or
-// greatest of indices that fit is found in 32 bits.
+// Dots say what they are summed in. Reductions of 16-bit floats are accumulated in f32 and rounded
+// when they are stored; the least or greatest of indices that fit is found in 32 bits.
 DType accumulator_of(const Value& v) {
+  if (is_dot(v.expr->op)) return v.expr->src[2]->dtype;
   return is_narrow_index(v) ? DType::I32 : accumulator(v.expr->dtype);
 }
 
@@ -70,8 +72,8 @@ Operand Nest::stored_partial(const Value& v, const Accumulators& g,
   return emitter_.op_in_frame(g.frame, Op::Where, {emitter_.emit(g.first), initial, stored});
 }
 
-Cell& Nest::accumulator(const Stage* s, const Value& v, const std::vector<NodeRef>& index,
-                        const Environment& e, bool across) {
+Cell& Nest::accumulator(const Stage* s, const Value& v, const NodeRef& term,
+                        const std::vector<NodeRef>& index, const Environment& e, bool across) {
   Accumulators& g = accumulators_.at(v.id);
   std::vector<std::pair<int, int64_t>> ilp;  // of loops over what v sums
   for (const auto& [axis, q] : e.ilp) {
@@ -91,6 +93,13 @@ Cell& Nest::accumulator(const Stage* s, const Value& v, const std::vector<NodeRe
   const DType dtype = accumulator_of(v);
   cell->current = Emitter::constant(dtype, reduce_identity(v.reduce, dtype));
   cell->current.lanes = vector ? emitter_.lanes() : 1;
+  if (const NodeRef start = is_dot(term->op) ? dot_start(term) : NodeRef()) {
+    require(!across && ilp.empty(),
+            "lower {}: the sum {} begins with a correction, and has several accumulators of an "
+            "element; keep its summed loops serial or unrolled",
+            kernel_.name, v.name);
+    cell->current = emitter_.widen(emitter_.emit(start), cell->current.lanes);
+  }
   g.split |= across || !ilp.empty();
   if (g.first && !g.split) cell->current = stored_partial(v, g, index, cell->current);
   g.entries.push_back({index, std::move(ilp), std::move(cell)});
@@ -116,28 +125,31 @@ void Nest::leaf(const Stage* s, Environment& e) {
       keep(v, index, r);
       continue;
     }
-    accumulate(v, x, accumulator(s, v, index, e, e.lane && !lane_kept), e);
+    accumulate(v, x, accumulator(s, v, x, index, e, e.lane && !lane_kept), e);
   }
 }
 
-void Nest::accumulate(const Value& v, const NodeRef& x, Cell& c, const Environment& e) {
+void Nest::accumulate(const Value& v, const NodeRef& term, Cell& c, const Environment& e) {
   const DType dtype = accumulator_of(v);
+  const bool dot = is_dot(term->op) && has_dot(target_, term->op, c.current.lanes);
+  const NodeRef x = is_dot(term->op) && !dot ? plain_products(term) : term;
   const bool product = v.reduce == Op::ReduceAdd && x->op == Op::Mul && x->dtype == dtype &&
                        is_float(dtype) && target_.has_fma;
   std::vector<Operand> args;
-  if (product) {
+  if (product || dot) {
     args = {emitter_.emit(x->src[0]), emitter_.emit(x->src[1])};
   } else {
     args = {is_narrow_index(v) ? emitter_.emit_narrow(x) : emitter_.emit(x)};
     if (args[0].dtype != dtype) args[0] = emitter_.convert(args[0], dtype);
   }
   if (c.across_lanes) {
-    Operand neutral = Emitter::constant(dtype, product ? 0 : reduce_identity(v.reduce, dtype));
+    Operand neutral = product || dot ? Emitter::constant(args[0].dtype, 0)
+                                     : Emitter::constant(dtype, reduce_identity(v.reduce, dtype));
     for (Operand& a : args) a = emitter_.only_live(e.lane, a, neutral);
   }
   for (Operand& a : args) a = emitter_.widen(a, c.current.lanes);
-  if (product) {
-    c.current = emitter_.op_here(Op::Fma, {args[0], args[1], c.current});
+  if (product || dot) {
+    c.current = emitter_.op_here(dot ? x->op : Op::Fma, {args[0], args[1], c.current});
   } else {
     c.current = emitter_.op_here(combining_op(v.reduce, dtype), {c.current, args[0]});
   }

@@ -22,8 +22,7 @@ std::string batch_loops(const ScheduleWriter& w, const Stage& s, const Stage& co
 // keep A in the last cache.
 void schedule_deep(ScheduleWriter& w, Stage* s, const Contraction& c, const Tile& tile,
                    const TileLoops& t) {
-  const int64_t most =
-      w.target().l2 / 8 / (tile.nv * w.lanes() * size_of(s->values[0].expr->dtype));
+  const int64_t most = w.target().l2 / 8 / (tile.nv * w.lanes() * factor_size(*s));
   const int64_t kc = std::min(most, (extent(c.reduced[0]) + 1) / 2);
   const std::string k = w.loop(*s, c.reduced[0]), r = w.loop(*s, c.r);
   const std::string rows = r.substr(0, r.size() - 2);
@@ -137,6 +136,9 @@ bool schedule_contraction(ScheduleWriter& w, StageGroup& g) {
     w.step("fuse {} {}", epilogue[0]->name, epilogue[1]->name);
     epilogue.erase(epilogue.begin() + 1);
   }
+  for (TiledSum& t : sums) {
+    if (pack_words(w, t.stage)) t.c = contraction_of(*t.stage, {});
+  }
   Stage* s = sums.back().stage;
   Stage* root = epilogue.empty() ? s : epilogue[0];
   // Summed axes in the order of b's memory, so that consecutive steps find neighbouring lines.
@@ -156,7 +158,7 @@ bool schedule_contraction(ScheduleWriter& w, StageGroup& g) {
     packers.emplace_back(w, t.stage, t.c, tile);
     packs_b |= packed_b.emplace_back(packers.back().packs_b());
     packs_a |= packed_a.emplace_back(packers.back().packs_a());
-    depth += depth_of(t.c) * size_of(t.stage->values[0].expr->dtype);
+    depth += depth_of(t.c) * factor_size(*t.stage);
   }
   const std::string batch = batch_loops(w, *root, *s, c);
   const bool rows_first = rows_go_outside(w, *s, c, tile);

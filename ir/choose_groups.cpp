@@ -278,9 +278,9 @@ NodeRef vector_axis(const Kernel& kernel, const Stage& s, const std::vector<Node
 
 Contraction contraction_of(const Stage& s, const std::vector<NodeRef>& fixed) {
   Contraction c;
-  if (s.values.size() != 1 || s.values[0].reduce != Op::ReduceAdd ||
-      s.values[0].expr->op != Op::Mul)
-    return c;
+  if (s.values.size() != 1 || s.values[0].reduce != Op::ReduceAdd) return c;
+  c.op = s.values[0].expr->op;
+  if (c.op != Op::Mul && !is_dot(c.op)) return c;
   const Value& v = s.values[0];
   const NodeRef f[2] = {v.expr->src[0], v.expr->src[1]};
   std::vector<NodeRef> free;
@@ -314,7 +314,7 @@ int64_t depth_of(const Contraction& c) {
 }
 
 Tile choose_tile(const Target& target, int lanes, int64_t rows, int64_t images, int64_t columns,
-                 int64_t depth) {
+                 int64_t depth, Op op) {
   // A k step of a tile: two FMAs a cycle, two loads a cycle, and a little over four cycles of
   // latency; some loads wait. Between two tiles the pipeline drains, for a loop has ended.
   constexpr double kBetweenTiles = 50, kWait = 0.03;
@@ -325,6 +325,8 @@ Tile choose_tile(const Target& target, int lanes, int64_t rows, int64_t images, 
     return step * static_cast<double>(depth) + kBetweenTiles;
   };
   const int registers = target.vector_registers;
+  // An element of a, and products of i16 that another instruction adds.
+  const int others = op == Op::DotI16 && !target.has_u8_dot ? 3 : 1;
   const int64_t vectors = (columns + lanes - 1) / lanes;
   Tile best;
   double best_cycles = 1e300;
@@ -334,7 +336,7 @@ Tile choose_tile(const Target& target, int lanes, int64_t rows, int64_t images, 
         const int64_t accumulators = mr * ny * nv;
         // The compiler loads ahead where it has many registers.
         const int64_t usable = registers > 16 ? registers - 2 : registers;
-        if (accumulators > registers - 4 || accumulators + ny * nv + 1 > usable) continue;
+        if (accumulators > registers - 4 || accumulators + ny * nv + others > usable) continue;
         double total = 0;
         for (int ragged = 0; ragged < 8; ragged++) {
           const int64_t m = ragged & 1 ? rows % mr : mr, y = ragged & 2 ? images % ny : ny;

@@ -57,6 +57,7 @@ NodeRef vector_axis(const Kernel& kernel, const Stage& s, const std::vector<Node
 /// factor a alone, and y, if any, another axis in b alone.
 struct Contraction {
   bool is = false;
+  Op op = Op::Mul;  // or a dot
   int a = 0, b = 1;
   NodeRef v, r, y;
   std::vector<NodeRef> reduced;
@@ -70,10 +71,10 @@ struct Tile {
   int64_t mr = 1, ny = 1, nv = 1;
   double cycles = 1e300;
 };
-/// Minimises the cycles of rows x images x columns with sums of `depth` terms, ragged tiles
+/// Minimises the cycles of rows x images x columns with sums of `depth` terms of `op`, ragged tiles
 /// included.
 Tile choose_tile(const Target& target, int lanes, int64_t rows, int64_t images, int64_t columns,
-                 int64_t depth);
+                 int64_t depth, Op op = Op::Mul);
 /// Number of terms of each sum.
 int64_t depth_of(const Contraction& c);
 

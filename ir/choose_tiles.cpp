@@ -3,13 +3,14 @@
 #include <algorithm>
 #include <numeric>
 
+#include "ir/dots.h"
 #include "ir/index.h"
 
 namespace lazuli {
 
 Tile tile_of(const ScheduleWriter& w, const Contraction& c, int64_t rows) {
   return choose_tile(w.target(), static_cast<int>(w.lanes()), rows, c.y ? extent(c.y) : 1,
-                     extent(c.v), depth_of(c));
+                     extent(c.v), depth_of(c), c.op);
 }
 
 TileLoops split_tile(ScheduleWriter& w, Stage* s, const Contraction& c, const Tile& tile) {
@@ -116,17 +117,28 @@ int64_t Packer::column_tiles() const {
   return extent(c_.v) / (tile_.nv * w_.lanes()) * (c_.y ? extent(c_.y) / tile_.ny : 1);
 }
 
+// A factor of words has its stage already.
+bool Packer::has_words() const {
+  return is_dot(s_->values[0].expr->op);
+}
+
+int64_t factor_size(const Stage& s) {
+  return size_of(s.values[0].expr->src[0]->dtype);
+}
+
 // A panel is worth its copy if the lanes are not neighbours, or its rows lie far apart and many
 // tiles read it again.
 bool Packer::packs_b() const {
+  if (has_words()) return true;
   const bool scattered = b_.along_v.other > 0;
-  const int64_t step = b_.along_k.largest * size_of(s_->values[0].expr->dtype);
+  const int64_t step = b_.along_k.largest * factor_size(*s_);
   if (b_.stored && !scattered) return false;
   if (!b_.plain) return row_tiles() >= 2;
   return scattered || (step >= 1024 && row_tiles() >= 8);
 }
 
 bool Packer::packs_a() const {
+  if (has_words()) return true;
   if (a_.stored) return false;
   if (!a_.plain) return column_tiles() >= 2;
   if (depth_ <= 64 || column_tiles() < 4) return false;
@@ -141,14 +153,14 @@ bool Packer::reads_rows_well(int64_t row_stride) const {
   // Rows at such a distance share lines of L1, and push each other out if they are more than it has
   // ways.
   const int64_t way = w_.target().l1 / kWays;
-  const int64_t lines = way / std::gcd(way, row_stride * size_of(s_->values[0].expr->dtype));
+  const int64_t lines = way / std::gcd(way, row_stride * factor_size(*s_));
   const bool collide = (tile_.mr + lines - 1) / lines > kWays - 2;
   return together && !collide && column_tiles() * tile_.nv * tile_.ny < kManyVectors;
 }
 
 void Packer::pack_b(const PackPlace& place) {
   const std::string p = s_->name + ".b";
-  w_.step("pack {} {} {}", s_->name, c_.b, p);
+  if (!has_words()) w_.step("pack {} {} {}", s_->name, c_.b, p);
   Stage* stage = w_.kernel().find_stage(p);
   const NodeRef v = twin(*stage, c_.v);
   std::vector<NodeRef> summed;
@@ -179,15 +191,39 @@ void Packer::pack_b(const PackPlace& place) {
   w_.step("vector {0} {5}; store {0}{1} {2}{3}{4}", p, batch, sp.blocks, stored_ks, sp.inner(),
           sp.lane);
   finish(p, place.host, place.b_loop);
+  make_start(place);
+}
+
+void Packer::make_start(const PackPlace& place) {
+  const NodeRef& product = s_->values[0].expr;
+  const NodeRef start = is_dot(product->op) ? dot_start(product) : NodeRef();
+  if (!start) return;
+  const NodeRef& sums = start->src[0];  // negated
+  const auto [stage, value] = w_.kernel().find_value(static_cast<int>(sums->integer()));
+  NodeRef v;
+  std::vector<NodeRef> around;
+  for (size_t d = 0; d < sums->src.size(); d++) {
+    if (sums->src[d].get() == c_.v.get()) {
+      v = value->dims[d];
+    } else {
+      around.push_back(value->dims[d]);
+    }
+  }
+  const std::string ks = w_.loops(*stage, w_.axes_without(*stage, value->dims));
+  const std::string outer = w_.loops(*stage, around);
+  const ScheduleWriter::Split sp = w_.split_vectors(*stage, v, tile_.nv);
+  w_.step("order {0}{1} {2}{3}{4}; unroll {0} {5}; vector {0} {6}", stage->name, outer, sp.blocks,
+          ks, sp.inner(), sp.unrolled, sp.lane);
+  finish(stage->name, place.host, place.b_loop);
 }
 
 void Packer::pack_a(const PackPlace& place) {
   const std::string p = s_->name + ".a";
-  w_.step("pack {} {} {}", s_->name, c_.a, p);
+  if (!has_words()) w_.step("pack {} {} {}", s_->name, c_.a, p);
   Stage* stage = w_.kernel().find_stage(p);
   const NodeRef r = twin(*stage, c_.r);
   const std::string batch = rest(*stage, c_.r), n = w_.loop(*stage, r);
-  if (reads_rows_well(depth_)) {
+  if (!has_words() && reads_rows_well(depth_)) {
     // Computed once for all columns, along the rows.
     const std::string k = w_.loop(*stage, twin(*stage, c_.reduced.back()));
     std::string ks = depth(*stage);
@@ -198,7 +234,18 @@ void Packer::pack_a(const PackPlace& place) {
   } else {
     const std::string ks = depth(*stage);
     w_.step("split {0} {1} {1}.o {1}.i {2}", p, n, tile_.mr);
-    w_.step("order {0}{1} {2}.o{3} {2}.i; unroll {0} {2}.i", p, batch, n, ks);
+    if (has_words()) {
+      // The elements of several words are too many for registers; they come in the order of memory.
+      const NodeRef& word = stage->values[0].expr;
+      const auto stride = [&](const NodeRef& x) {
+        return strides_along(w_.kernel(), word, x).largest;
+      };
+      const bool by_row = stride(r) > stride(twin(*stage, c_.reduced.back()));
+      const std::string rows = " " + n + ".i";
+      w_.step("order {}{} {}.o{}", p, batch, n, by_row ? rows + ks : ks + rows);
+    } else {
+      w_.step("order {0}{1} {2}.o{3} {2}.i; unroll {0} {2}.i", p, batch, n, ks);
+    }
     w_.step("store {0}{1} {2}.o{3} {2}.i", p, batch, n, ks);
   }
   finish(p, place.host, place.a_loop);
@@ -242,6 +289,35 @@ void Packer::finish(const std::string& p, const Stage* host, const std::string& 
   } else {
     w_.step("at {} {} {}", p, host->name, loop_name);
   }
+}
+
+bool pack_words(ScheduleWriter& w, Stage* s) {
+  constexpr int64_t kFewRows = 4, kFewVectors = 2;
+  const Contraction c = contraction_of(*s, {});
+  if (extent(c.r) < kFewRows || extent(c.v) < kFewVectors * w.lanes()) return false;
+  for (const Op op : {Op::DotU8I8, Op::DotI16, Op::DotBF16}) {
+    if (!has_dot(w.target(), op, static_cast<int>(w.lanes())) || !dot_factors(s->values[0], op))
+      continue;
+    // The axis that wastes least in its last word.
+    const auto waste = [&](const NodeRef& k) {
+      const int64_t n = dot_terms(op), words = (extent(k) + n - 1) / n;
+      return static_cast<double>(words * n) / static_cast<double>(extent(k));
+    };
+    const NodeRef along =
+        *std::min_element(c.reduced.begin(), c.reduced.end(),
+                          [&](const NodeRef& x, const NodeRef& y) { return waste(x) < waste(y); });
+    constexpr double kMostWaste = 1.4;
+    if (waste(along) > kMostWaste) continue;
+    const char* names[2];
+    names[c.a] = "a";
+    names[c.b] = "b";
+    w.step("dot {0} {1} {2} {0}.{3} {0}.{4}", s->name, w.loop(*s, along), name(op), names[0],
+           names[1]);
+    w.reason(fmt::format("{}: {} elements of each factor in a word, for {}", s->name, dot_terms(op),
+                         name(op)));
+    return true;
+  }
+  return false;
 }
 
 // Stages over the contraction's kept axes, reading it at the same point, become its one epilogue.

@@ -35,6 +35,13 @@ struct Factor {
   Strides along_v, along_k;
 };
 
+/// Bytes of an element of the factors that contraction `s` multiplies.
+int64_t factor_size(const Stage& s);
+
+/// Packs the factors of contraction `s` into words along a summed axis where the target has a dot
+/// for them (ir/dots.h) and the panels are read often enough; says whether it did.
+bool pack_words(ScheduleWriter& w, Stage* s);
+
 /// Where the panels of a contraction are made.
 struct PackPlace {
   Stage* host = nullptr;
@@ -59,6 +66,9 @@ class Packer {
  private:
   /// Whether rows at this stride, in elements, are read well in the order in which they lie.
   bool reads_rows_well(int64_t row_stride) const;
+  bool has_words() const;
+  /// Schedules what the sums of a dot begin with beside the panels of b.
+  void make_start(const PackPlace& place);
   NodeRef twin(const Stage& stage, const NodeRef& axis) const;
   std::string depth(const Stage& stage) const;
   std::string rest(const Stage& stage, const NodeRef& tiled) const;

@@ -65,6 +65,12 @@ Interval interval_of(Op op, DType dtype, const Sources& src) {
     case Op::Where:
       r = {std::min(of(1).lo, of(2).lo), std::max(of(1).hi, of(2).hi)};
       break;
+    case Op::Add:
+      if (size_of(dtype) < 8) r = {of(0).lo + of(1).lo, of(0).hi + of(1).hi};
+      break;
+    case Op::Sub:
+      if (size_of(dtype) < 8) r = {of(0).lo - of(1).hi, of(0).hi - of(1).lo};
+      break;
     case Op::Max:
       r = {std::max(of(0).lo, of(1).lo), std::max(of(0).hi, of(1).hi)};
       break;
@@ -74,7 +80,7 @@ Interval interval_of(Op op, DType dtype, const Sources& src) {
     default:
       break;
   }
-  // A cast that may wrap says nothing.
+  // What may wrap says nothing.
   return r.lo >= all.lo && r.hi <= all.hi ? r : all;
 }
 

@@ -79,11 +79,11 @@ class Nest {
   void open_accumulators(const Stage* s, const Value& v, size_t position, const Environment& e);
   Operand stored_partial(const Value& v, const Accumulators& g, const std::vector<NodeRef>& index,
                          const Operand& initial);
-  Cell& accumulator(const Stage* s, const Value& v, const std::vector<NodeRef>& index,
-                    const Environment& e, bool across);
+  Cell& accumulator(const Stage* s, const Value& v, const NodeRef& term,
+                    const std::vector<NodeRef>& index, const Environment& e, bool across);
   void finish(const Value& v);
   void leaf(const Stage* s, Environment& e);
-  void accumulate(const Value& v, const NodeRef& x, Cell& c, const Environment& e);
+  void accumulate(const Value& v, const NodeRef& term, Cell& c, const Environment& e);
   void keep(const Value& v, const std::vector<NodeRef>& index, const Operand& r);
   NodeRef trimmed_steps(const Stage* s, int axis, int64_t stride, const Environment& e) const;
 

@@ -227,12 +227,17 @@ class Verifier {
     const OpInfo& row = info(i.op);
     check(row.traits & kElementwise, i, "an Op instruction holds an elementwise op");
     check(static_cast<size_t>(row.arity) == i.args.size(), i, "the number of operands is the op's arity");
-    const size_t first = i.op == lazuli::Op::Where ? 1 : 0;
+    const size_t first = i.op == lazuli::Op::Where ? 1 : is_dot(i.op) ? 2 : 0;
     for (size_t k = 0; k < i.args.size(); k++) {
       check(i.args[k].lanes == i.dst.lanes, i, "operands and result have the same lanes");
       if (k >= first) check(i.args[k].dtype == i.args[first].dtype, i, "operands have one dtype");
     }
     if (first == 1) check(i.args[0].dtype == DType::Bool, i, "a condition is bool");
+    if (is_dot(i.op)) {
+      check(i.args[0].dtype == DType::I32 && i.args[1].dtype == DType::I32, i,
+            "packed elements are words of i32");
+      check(i.dst.dtype == i.args[2].dtype, i, "a dot has the dtype of what it adds to");
+    }
     if (row.rule == DTypeRule::Bool) check(i.dst.dtype == DType::Bool, i, "a comparison gives bool");
     if (row.rule == DTypeRule::First || row.rule == DTypeRule::Branch) {
       check(i.dst.dtype == i.args[first].dtype, i, "the result has the operands' dtype");

@@ -5,10 +5,12 @@
 #include <algorithm>
 #include <charconv>
 #include <functional>
+#include <optional>
 #include <set>
 #include <sstream>
 
 #include "core/error.h"
+#include "ir/dots.h"
 #include "ir/index.h"
 #include "ir/limits.h"
 
@@ -230,6 +232,13 @@ void replace_reads(Kernel& k, const std::function<NodeRef(const NodeRef&)>& f) {
   }
 }
 
+// The stage made last comes to stand before `s`.
+void place_before(Kernel& k, const Stage* s) {
+  auto stage = std::move(k.stages.back());
+  k.stages.pop_back();
+  k.stages.insert(k.stages.begin() + static_cast<ptrdiff_t>(stage_index(k, s)), std::move(stage));
+}
+
 // A new stage for `expr` over fresh axes, standing before `s`; returns what `s` reads in its place.
 NodeRef stage_out(Kernel& k, Stage* s, const NodeRef& expr, const std::string& stage_name) {
   std::vector<NodeRef> used, fresh;
@@ -251,9 +260,7 @@ NodeRef stage_out(Kernel& k, Stage* s, const NodeRef& expr, const std::string& s
     }
   }
   const int id = k.add_value(p, stage_name, substitute(expr, map), fresh);
-  auto stage = std::move(k.stages.back());
-  k.stages.pop_back();
-  k.stages.insert(k.stages.begin() + static_cast<ptrdiff_t>(stage_index(k, s)), std::move(stage));
+  place_before(k, s);
   return read(id, expr->dtype, used);
 }
 
@@ -273,6 +280,71 @@ void pack(Kernel& k, const Step& step) {
     return;
   }
   complain(step, "{} has no value that sums a product", s->name);
+}
+
+// A stage before `s` for the sums, over all that s sums, of 128 times `factor`, a read of words;
+// returns what s begins its sums with to make up for another factor that was raised by 128.
+NodeRef correction(Kernel& k, Stage* s, const Value& v, const NodeRef& factor,
+                   const std::string& stage_name) {
+  std::vector<NodeRef> fresh, kept, at;
+  Substitution map;
+  NodeRef first;
+  for (size_t i = 0; i < s->axes.size(); i++) {
+    const NodeRef& a = s->axes[i];
+    const bool keeps = s->keeps(v, static_cast<int>(i));
+    if (!keeps) {
+      const NodeRef zero = index_equal(a, index_const(0));
+      first = first ? logical_and(first, zero) : zero;
+    }
+    if (!uses(factor, a)) continue;
+    const auto& arg = std::get<VarArg>(a->arg);
+    fresh.push_back(axis(arg.name, arg.extent));
+    map[a] = fresh.back();
+    if (!keeps) continue;
+    kept.push_back(fresh.back());
+    at.push_back(a);
+  }
+  const NodeRef zero = scalar_const(Scalar(0), DType::I32);
+  Stage* c = k.add_stage(stage_name, fresh);
+  const NodeRef term =
+      scalar_op(Op::DotU8I8, DType::I32, {word_of_128(), substitute(factor, map), zero});
+  const int id = k.add_value(c, stage_name, term, kept, Op::ReduceAdd);
+  place_before(k, s);
+  const NodeRef start = scalar_op(Op::Neg, DType::I32, {read(id, DType::I32, at)});
+  return scalar_op(Op::Where, DType::I32, {first, start, zero});
+}
+
+// The axis of l counts words from then on.
+void dot(Kernel& k, const Step& step) {
+  Stage* s = k.find_stage(step.args[0]);
+  Loop& loop = s->loops[find_loop(step, *s, step.args[1])];
+  const std::optional<Op> op = find_dot(step.args[2]);
+  check(step, op.has_value(), "there is no dot '{}'; dots are dot.u8i8, dot.i16 and dot.bf16",
+        step.args[2]);
+  const std::string corrections = s->name + ".start";
+  for (const std::string& n : {step.args[3], step.args[4], corrections})
+    check_new_stage(k, step, n);
+  check(step, step.args[3] != step.args[4], "both factors would be stage {}", step.args[3]);
+  NodeRef& a = s->axes[static_cast<size_t>(loop.axis)];
+  check(step, loop.stride == 1 && loop.extent == a->hi + 1, "{} is split already", loop.name);
+  check(step, s->values.size() == 1 && s->limit.empty() && !s->keeps(s->values[0], loop.axis),
+        "{} is not one sum along {}", s->name, loop.name);
+  const Value& v = s->values[0];
+  const std::optional<DotFactors> factors = dot_factors(v, *op);
+  check(step, factors.has_value(), "{} is not a sum of products whose factors {} can hold", v.name,
+        step.args[2]);
+  const NodeRef along = a, product = v.expr;
+  loop.extent = (loop.extent + dot_terms(*op) - 1) / dot_terms(*op);
+  a = axis(std::get<VarArg>(along->arg).name, loop.extent);
+  Sources src;
+  for (const size_t i : {factors->first, 1 - factors->first}) {
+    const bool raised = factors->raised && i == factors->first;
+    const NodeRef word = packed_word(*op, product->src[i], along, a, raised);
+    src.push_back(stage_out(k, s, word, step.args[3 + i]));
+  }
+  src.push_back(factors->raised ? correction(k, s, v, src[1], corrections)
+                                : scalar_const(Scalar(0), dot_sum(*op)));
+  s->values[0].expr = scalar_op(*op, product->dtype, std::move(src));
 }
 
 void lift(Kernel& k, const Step& step) {
@@ -405,6 +477,7 @@ constexpr StepKind kSteps[] = {
     {"stream", 1, 1, set_stream, "stream V"},
     {"fuse", 2, 2, fuse, "fuse A B"},
     {"pack", 3, 3, pack, "pack S i P"},
+    {"dot", 5, 5, dot, "dot S l D P Q"},
     {"dims", 2, kMany, set_dims, "dims V n..."},
     {"limit", 1, 1, limit, "limit V"},
     {"lift", 3, 3, lift, "lift S n P"},

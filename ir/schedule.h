@@ -9,6 +9,9 @@
 //   stream V                     non-temporal stores
 //   fuse A B                     B's values join the loops of A (equal axes)
 //   pack S i P                   factor i (0, 1) of the product that S sums becomes stage P
+//   dot S l D P Q                products that S sums along l are taken a word of D (dot.u8i8,
+//   dot.i16, dot.bf16) at a time: factors 0 and 1, packed, become stages P and Q (ir/dots.h); where
+//   a factor had to be raised to lose its sign, stage S.start makes up for it
 //   dims V n...                  V's dimensions in another order (their present places): another row-major storage
 //   lift S n P                   the n-th load of S (as printed, from 0) becomes stage P
 //   limit V                      loops end at the mask of V = where(k < bound, x, -inf or 0)

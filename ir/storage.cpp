@@ -55,8 +55,10 @@ void lay_out(Place& place, const Stage& stage, const Value& v, const Region& reg
     ensure(loop != stage.loops.end(), "a storage order names a loop that is gone");
     const auto d =
         static_cast<size_t>(std::find(axes.begin(), axes.end(), loop->axis) - axes.begin());
+    // Of two loops with one stride, the inner one has one iteration.
     const bool outermost = std::none_of(stage.loops.begin(), stage.loops.end(), [&](const Loop& l) {
-      return l.axis == loop->axis && l.stride > loop->stride;
+      return l.axis == loop->axis &&
+             (l.stride > loop->stride || (l.stride == loop->stride && &l < &*loop));
     });
     const int64_t length = region.extent[static_cast<size_t>(loop->axis)];
     const int64_t n = outermost ? (length + loop->stride - 1) / loop->stride : loop->extent;

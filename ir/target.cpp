@@ -12,18 +12,25 @@ struct NamedTarget {
   const char* cpu;
   const char* triple;
   int lanes, registers;
-  bool fma;
+  bool fma, i16_dot;
 };
 
 constexpr const char* kLinux = "x86_64-unknown-linux-gnu";
 constexpr std::array<NamedTarget, 4> kTargets{{
-    {"x86-64-v2", "x86-64-v2", kLinux, 4, 16, false},
-    {"x86-64-v3", "x86-64-v3", kLinux, 8, 16, true},
-    {"x86-64-v4", "x86-64-v4", kLinux, 16, 32, true},
-    {"aarch64", "generic", "aarch64-unknown-linux-gnu", 4, 32, true},
+    {"x86-64-v2", "x86-64-v2", kLinux, 4, 16, false, true},
+    {"x86-64-v3", "x86-64-v3", kLinux, 8, 16, true, true},
+    {"x86-64-v4", "x86-64-v4", kLinux, 16, 32, true, true},
+    {"aarch64", "generic", "aarch64-unknown-linux-gnu", 4, 32, true, false},
 }};
 
 }  // namespace
+
+bool has_dot(const Target& target, Op op, int lanes) {
+  if (lanes < 4 || lanes > target.lanes) return false;
+  return op == Op::DotU8I8  ? target.has_u8_dot
+         : op == Op::DotI16 ? target.has_i16_dot
+                            : op == Op::DotBF16 && target.has_bf16_dot;
+}
 
 Target named_target(const std::string& name) {
   std::string known;
@@ -35,6 +42,7 @@ Target named_target(const std::string& name) {
       r.lanes = t.lanes;
       r.vector_registers = t.registers;
       r.has_fma = t.fma;
+      r.has_i16_dot = t.i16_dot;
       return r;
     }
     known += std::string(known.empty() ? "" : ", ") + t.name;

@@ -5,6 +5,8 @@
 #include <cstdint>
 #include <string>
 
+#include "core/op.h"
+
 namespace lazuli {
 
 struct Target {
@@ -14,11 +16,16 @@ struct Target {
   int lanes = 8;                        // f32 elements of a vector register
   int vector_registers = 16;
   bool has_fma = true;
+  // Dots (core/op.h) that are one or two instructions.
+  bool has_u8_dot = false, has_i16_dot = false, has_bf16_dot = false;
   int64_t l1 = 32 << 10, l2 = 512 << 10, l3 = 32 << 20;  // bytes; l1 and l2 of one core
   int cores = 2;                        // for predicted times and parallel grain alone, never for what changes bits
   double fma_per_second = 50e9;         // vector lanes times FMAs per second of one core, for predicted times
   double bandwidth = 20e9;              // bytes per second of one core from memory
 };
+
+/// Whether dots of this op, on vectors of so many lanes, have instructions.
+bool has_dot(const Target& target, Op op, int lanes);
 
 /// The fixed target of goldens: the same text on every machine. Known: x86-64-v2, x86-64-v3, x86-64-v4, aarch64 ("generic").
 Target named_target(const std::string& name);

@@ -19,6 +19,7 @@ struct VectorLevel {
   int lanes;
   int registers;
   bool has_fma;
+  bool has_i16_dot;
 };
 
 #if defined(__x86_64__)
@@ -29,22 +30,35 @@ constexpr VectorLevel kLevels[] = {
               __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl") &&
               __builtin_cpu_supports("avx512cd");
      },
-     16, 32, true},
+     16, 32, true, true},
     {"x86-64-v3", [] { return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma"); }, 8,
-     16, true},
-    {"x86-64-v2", [] { return bool(__builtin_cpu_supports("sse4.2")); }, 4, 16, false},
-    {"x86-64", [] { return true; }, 4, 16, false},
+     16, true, true},
+    {"x86-64-v2", [] { return bool(__builtin_cpu_supports("sse4.2")); }, 4, 16, false, true},
+    {"x86-64", [] { return true; }, 4, 16, false, true},
 };
 #elif defined(__aarch64__)
-constexpr VectorLevel kLevels[] = {{"generic", [] { return true; }, 4, 32, true}};
+constexpr VectorLevel kLevels[] = {{"generic", [] { return true; }, 4, 32, true, false}};
 #else
-constexpr VectorLevel kLevels[] = {{"generic", [] { return true; }, 1, 16, false}};
+constexpr VectorLevel kLevels[] = {{"generic", [] { return true; }, 1, 16, false, false}};
 #endif
 
 const VectorLevel& vector_level() {
   return *std::find_if(std::begin(kLevels), std::end(kLevels) - 1,
                        [](const VectorLevel& level) { return level.is_here(); });
 }
+
+#if defined(__x86_64__)
+bool has_u8_dot() {
+  return vector_level().lanes == 16 ? __builtin_cpu_supports("avx512vnni")
+                                    : __builtin_cpu_supports("avxvnni");
+}
+bool has_bf16_dot() {
+  return vector_level().lanes == 16 && __builtin_cpu_supports("avx512bf16");
+}
+#else
+bool has_u8_dot() { return false; }
+bool has_bf16_dot() { return false; }
+#endif
 
 std::string cpu_name() {
   std::ifstream file("/proc/cpuinfo");
@@ -102,6 +116,9 @@ const Host& host() {
                 .lanes = level.lanes,
                 .vector_registers = level.registers,
                 .has_fma = level.has_fma,
+                .has_u8_dot = has_u8_dot(),
+                .has_i16_dot = level.has_i16_dot,
+                .has_bf16_dot = has_bf16_dot(),
                 .l1 = cache_size(1),
                 .l2 = cache_size(2),
                 .l3 = cache_size(3),

@@ -24,6 +24,9 @@ Target host_target() {
   target.lanes = here.lanes;
   target.vector_registers = here.vector_registers;
   target.has_fma = here.has_fma;
+  target.has_u8_dot = here.has_u8_dot;
+  target.has_i16_dot = here.has_i16_dot;
+  target.has_bf16_dot = here.has_bf16_dot;
   if (here.l1 > 0) target.l1 = here.l1;
   if (here.l2 > 0) target.l2 = here.l2;
   if (here.l3 > 0) target.l3 = here.l3;

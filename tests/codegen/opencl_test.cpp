@@ -77,7 +77,31 @@ const Case kCases[] = {
        return (h * 2 + 1).to(DType::F32) + exp(b) + (h > 0.5).to(DType::F32) +
               (h * 0.0).to(DType::Bool).to(DType::F32);
      }},
+    {"products of bytes",
+     [] {
+       const Tensor a = (wave({13, 37}, 0.37) * 127).to(DType::I8).to(DType::I32);
+       return (matmul(a, (wave({37, 35}, 0.59) * 127).to(DType::I8).to(DType::I32)) / 1e5)
+           .to(DType::F32);
+     }},
+    {"products of 16-bit integers",
+     [] {
+       const Tensor a = (wave({13, 37}, 0.37) * 3e4).to(DType::I16).to(DType::I32);
+       return (matmul(a, (wave({37, 35}, 0.59) * 50).to(DType::I16).to(DType::I32)) / 1e7)
+           .to(DType::F32);
+     }},
+    {"products of bf16",
+     [] {
+       const Tensor a = wave({13, 37}, 0.37).to(DType::BF16), b = wave({37, 35}, 0.59).to(DType::BF16);
+       return matmul(a.to(DType::F32), b.to(DType::F32));
+     }},
 };
+
+// A machine of this level with the instructions for packed products.
+Target with_dots(const char* level) {
+  Target target = named_target(level);
+  target.has_u8_dot = target.has_i16_dot = target.has_bf16_dot = true;
+  return target;
+}
 
 }  // namespace
 
@@ -86,7 +110,7 @@ TEST_SUITE("codegen") {
     std::string why;
     const std::string device = first_opencl_device(&why);
     REQUIRE_MESSAGE(!device.empty(), "no OpenCL device to test with: ", why);
-    for (const Target& target : {named_target("x86-64-v3"), named_target("x86-64-v4")}) {
+    for (const Target& target : {with_dots("x86-64-v3"), with_dots("x86-64-v4")}) {
       for (const Case& c : kCases) {
         CAPTURE(c.name);
         CAPTURE(target.cpu);

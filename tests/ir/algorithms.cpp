@@ -163,6 +163,23 @@ Kernel matmul(int64_t m, int64_t n, int64_t depth, bool ta, bool tb, bool epilog
   return k;
 }
 
+Kernel wide_product(const Product& p) {
+  Kernel k;
+  k.name = "product";
+  const int a = k.add_argument("a", p.a, p.m * p.k, false);
+  const int b = k.add_argument("b", p.b, p.k * p.n, false);
+  const int out = k.add_argument("out", p.sum, p.m * p.n, true);
+  const NodeRef i = axis("m", p.m), j = axis("n", p.n), q = axis("k", p.k);
+  const auto factor = [&](int slot, DType t, const NodeRef& row, const NodeRef& column) {
+    const NodeRef at = sum({{row, column->hi + 1}, {column, 1}});
+    return scalar_op(Op::Cast, p.sum, {input(slot, at, t)});
+  };
+  const NodeRef x = p.a_transposed ? factor(a, p.a, q, i) : factor(a, p.a, i, q);
+  const NodeRef y = p.b_transposed ? factor(b, p.b, j, q) : factor(b, p.b, q, j);
+  k.add_value(k.add_stage("C", {i, j, q}), "C", x * y, {i, j}, Op::ReduceAdd, out);
+  return k;
+}
+
 Kernel conv3x3(int64_t in, int64_t out, int64_t height, int64_t width) {
   Kernel k;
   k.name = "conv3x3";
@@ -297,7 +314,12 @@ std::vector<Bytes> make_arguments(const Kernel& k) {
     const auto size = static_cast<size_t>(size_of(a.dtype));
     Bytes bytes(static_cast<size_t>(a.size) * size, a.output ? '\x5a' : '\0');
     for (int64_t i = 0; !a.output && i < a.size; i++) {
-      const auto v = static_cast<int64_t>(random() % 17) - 8;
+      auto v = static_cast<int64_t>(random() % 17) - 8;
+      // Sums of products of the largest numbers show where one saturates.
+      if (is_int(a.dtype) && size_of(a.dtype) <= 2 && random() % 2) {
+        const auto [lo, hi] = dtype_interval(a.dtype);
+        v = random() % 4 ? lo : hi;
+      }
       const Scalar s = is_float(a.dtype) ? Scalar(static_cast<double>(v) / 8)
                                          : Scalar(a.dtype == DType::I64 ? std::abs(v) : v);
       const uint64_t bits = to_bits(s, a.dtype);
@@ -339,10 +361,14 @@ std::string compare(const Kernel& k, const std::vector<Bytes>& got,
 }  // namespace
 
 std::string difference(const Kernel& kernel, const Target& target) {
+  return difference(kernel, target, kernel);
+}
+
+std::string difference(const Kernel& kernel, const Target& target, const Kernel& algorithm) {
   const Program program = lower(kernel, target);
   verify_program(program);
   std::vector<Bytes> want = make_arguments(kernel);
-  evaluate_kernel(kernel, pointers(want));
+  evaluate_kernel(algorithm, pointers(want));
   std::vector<Bytes> first;
   for (int workers : {1, 3}) {
     std::vector<Bytes> got = make_arguments(kernel);

@@ -19,6 +19,13 @@ Kernel layer_norm_backward(int64_t rows, int64_t columns, int64_t chunk);
 /// a (or its transpose) times b (or its transpose), and bias and a sigmoid unit if `epilogue`.
 Kernel matmul(int64_t m, int64_t n, int64_t k, bool ta, bool tb, bool epilogue,
               DType t = DType::F32);
+/// A product of narrow numbers, converted to what they are summed in.
+struct Product {
+  int64_t m, n, k;
+  DType a, b, sum;
+  bool a_transposed = false, b_transposed = false;
+};
+Kernel wide_product(const Product& p);
 Kernel conv3x3(int64_t in, int64_t out, int64_t height, int64_t width);
 Kernel attention(int64_t heads, int64_t length, int64_t width, bool causal);
 /// Loss of every row and the gradient of their mean.
@@ -31,5 +38,7 @@ Kernel transpose(int64_t rows, int64_t columns, bool staged);
 /// with one and with several workers, evaluates the algorithm directly, and returns "" or what
 /// differs.
 std::string difference(const Kernel& kernel, const Target& target);
+/// The same against `algorithm`, what the kernel was before steps of its schedule rewrote it.
+std::string difference(const Kernel& kernel, const Target& target, const Kernel& algorithm);
 
 }  // namespace lazuli::test

@@ -115,6 +115,16 @@ Kernel small_kernel(size_t which) {
 }
 
 TEST_SUITE("ir") {
+  TEST_CASE("storage in the order of loops is as large as what they cover") {
+    Kernel k = test::matmul(6, 40, 20, false, false, false);
+    // Of n.o and n.u, which have one stride, the second has one iteration.
+    apply_schedule(k,
+                   "pack C 1 B; split B n n.o n.u 8; split B n.u n.u n.v 8; order B n.o k n.u n.v; "
+                   "vector B n.v; store B n.o k n.u n.v; scope B shared");
+    CHECK(test::difference(k, Target()) == "");
+    CHECK(lower(k, Target()).shared_bytes == (20 * 40 + 8) * 4 + 32);
+  }
+
   TEST_CASE("every schedule that is accepted computes the algorithm") {
     int accepted = 0, refused = 0;
     for (unsigned seed = 0; seed < 400; seed++) {

@@ -48,7 +48,7 @@ TEST_SUITE("ir") {
     CHECK(error_of(clone(k), "twist out i") ==
           "schedule: there is no step 'twist'; steps are split, order, unroll, ilp, vector, "
           "parallel, group, item, at, "
-          "scope, store, inplace, stream, fuse, pack, dims, limit, lift, flatten");
+          "scope, store, inplace, stream, fuse, pack, dot, dims, limit, lift, flatten");
     CHECK(error_of(clone(k), "split out j a b") ==
           "schedule: `split out j a b`: the form is `split S l outer inner N`");
     CHECK(error_of(clone(k), "split out q a b 4") ==

@@ -253,6 +253,7 @@ const std::vector<Row>& rows() {
   static const std::vector<Row> table = [] {
     std::vector<Row> r = structural_rows();
     for (const OpInfo& op : kOps) {
+      if (has(op.op, kKernelOnly)) continue;
       if (is_elementwise(op.op) && op.op != Op::Cast && op.op != Op::Bitcast) r.push_back(elementwise_row(op.op));
     }
     return r;

@@ -37,6 +37,9 @@ TEST_SUITE("runtime") {
     const Target target = host_target();
     CHECK(target.lanes == host().lanes);
     CHECK(target.vector_registers == host().vector_registers);
+    CHECK(target.has_u8_dot == host().has_u8_dot);
+    CHECK(target.has_i16_dot == host().has_i16_dot);
+    CHECK(target.has_bf16_dot == host().has_bf16_dot);
     CHECK(target.cores == available_cores());
     CHECK(target.fma_per_second > 1e9);
 #if LAZULI_LLVM

@@ -76,6 +76,44 @@ TEST_CASE("innermost loops of contractions neither touch the stack nor call, on 
   }
 }
 
+TEST_CASE("innermost loops of packed products have their instruction, and leave the stack alone") {
+  struct Row {
+    const char *cpu, *level;
+    DType dtype;
+    const char* instruction;
+  };
+  for (const Row& r : {Row{"znver3", "x86-64-v3", DType::I16, "vpmaddwd"},
+                       Row{"alderlake", "x86-64-v3", DType::I8, "vpdpbusd"},
+                       Row{"alderlake", "x86-64-v3", DType::I16, "vpdpwssd"},
+                       Row{"znver4", "x86-64-v4", DType::I8, "vpdpbusd"},
+                       Row{"sapphirerapids", "x86-64-v4", DType::I16, "vpdpwssd"},
+                       Row{"sapphirerapids", "x86-64-v4", DType::BF16, "vdpbf16ps"}}) {
+    Target target = named_target(r.level);
+    target.cpu = r.cpu;
+    target.has_u8_dot = target.cpu != "znver3";
+    target.has_bf16_dot = target.lanes == 16;
+    for (const int64_t m : {4, 5, 7, 13, 24, 61}) {
+      for (const int64_t n : {32, 39, 48, 64, 200}) {
+        for (const bool transposed : {false, true}) {
+          Kernel k = test::wide_product(
+              {m, n, 150, r.dtype, r.dtype, r.dtype == DType::BF16 ? DType::F32 : DType::I32, false,
+               transposed});
+          choose_schedule(k, target);
+          const std::string text =
+              assembly(emit_llvm(lower(k, target), target, "k"), options_for(target));
+          const MachineCode code = read_assembly(text);
+          INFO(std::string(r.cpu), " ", std::string(name(r.dtype)), " ", m, "x", n, " transposed ",
+               transposed);
+          CHECK(text.find(r.instruction) != std::string::npos);
+          CHECK(code.inner_stack_accesses == 0);
+          CHECK(code.inner_calls == 0);
+          CHECK(code.vector_registers <= target.vector_registers);
+        }
+      }
+    }
+  }
+}
+
 #endif  // LAZULI_LLVM
 
 TEST_SUITE_END();

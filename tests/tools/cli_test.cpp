@@ -1,5 +1,6 @@
 // The lazuli command as a user meets it: what it prints, where, and its exit status.
 #include <doctest/doctest.h>
+#include <fmt/format.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -206,7 +207,7 @@ TEST_CASE("a user's mistake ends with status 2 and says what was not accepted") 
        "bench: there is no workload 'mtmul_64'; `lazuli bench --list` lists them; did you mean "
        "'matmul_64'?\n"},
       {{"bench", "--group", "gem"},
-       "--group: expected all, steps, gemm, gemv, elementwise, rows, reduce, data, conv, "
+       "--group: expected all, steps, gemm, low, gemv, elementwise, rows, reduce, data, conv, "
        "attention, found 'gem'; did you mean 'gemm'?\n"},
       {{"cache"}, "cache: the subcommand is not built yet\n"},
   };
@@ -283,7 +284,7 @@ std::vector<std::string> listed_workloads() {
     if (line.starts_with("--group ")) continue;
     all.push_back(line.substr(line.find_first_not_of(' ', line.find(' '))));
   }
-  CHECK(all.size() == 52);
+  CHECK(all.size() == 56);
   return all;
 }
 
@@ -448,6 +449,17 @@ TEST_CASE("dump prints every stage for a fixed target") {
     CHECK(r.status == 0);
     CHECK(r.out.size() > 20);
   }
+  const auto products = [](const std::string& dtype, const char* cpu) {
+    const std::string text = fmt::format("a:{0}[64,64].to({1}) @ b:{0}[64,64].to({1})", dtype,
+                                         dtype == "bf16" ? "f32" : "i32");
+    return lazuli_command({"dump", text, "--stage", "asm", "--target", cpu}).out;
+  };
+  for (const char* cpu : {"znver4", "sapphirerapids"}) {
+    CHECK(products("i8", cpu).find("vpdpbusd") != std::string::npos);
+    CHECK(products("i16", cpu).find("vpdpwssd") != std::string::npos);
+    CHECK(products("bf16", cpu).find("vdpbf16ps") != std::string::npos);
+  }
+  CHECK(products("i8", "znver3").find("vpmaddwd") != std::string::npos);
   const Json j =
       Json::parse(lazuli_command({"dump", "softmax(x:f32[8,64], -1)", "--json", "-"}).out);
   CHECK(j["kernels"].size() == 1);

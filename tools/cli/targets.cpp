@@ -24,6 +24,17 @@ constexpr std::array<std::string_view, 17> kLevel3{
     "haswell",    "core-avx2",        "broadwell", "skylake",     "alderlake", "raptorlake",
     "meteorlake", "arrowlake",        "lunarlake", "pantherlake", "gracemont", "sierraforest",
     "grandridge", "clearwaterforest", "znver",     "bdver4",      "x86-64-v3"};
+// CPUs with AVX512-VNNI or AVX-VNNI.
+constexpr std::array<std::string_view, 20> kVnni{
+    "cascadelake",    "cooperlake",    "icelake",       "rocketlake",    "tigerlake",
+    "sapphirerapids", "emeraldrapids", "graniterapids", "diamondrapids", "znver4",
+    "znver5",         "alderlake",     "raptorlake",    "meteorlake",    "arrowlake",
+    "lunarlake",      "pantherlake",   "gracemont",     "sierraforest",  "grandridge"};
+
+// CPUs with AVX512-BF16.
+constexpr std::array<std::string_view, 7> kBf16{"cooperlake",    "sapphirerapids", "emeraldrapids",
+                                                "graniterapids", "diamondrapids",  "znver4",
+                                                "znver5"};
 
 bool starts_with_any(std::string_view name, std::span<const std::string_view> beginnings) {
   return std::any_of(beginnings.begin(), beginnings.end(),
@@ -64,6 +75,8 @@ Target find_target(const std::string& cpu) {
   }
   Target target = named_target(level);
   target.cpu = cpu;
+  target.has_u8_dot = starts_with_any(cpu, kVnni);
+  target.has_bf16_dot = starts_with_any(cpu, kBf16);
   return target;
 }
 

@@ -8,7 +8,7 @@ namespace lazuli::cli {
 namespace {
 
 // clang-format off
-constexpr std::array<Workload, 52> kWorkloads{{
+constexpr std::array<Workload, 56> kWorkloads{{
     // name, group, expression, operations (a multiply-add is two), bytes (inputs read once, outputs written once)
     {"matmul_64", "gemm", "a:f32[64,64] @ b:f32[64,64]", 524288, 49152},
     {"matmul_128", "gemm", "a:f32[128,128] @ b:f32[128,128]", 4194304, 196608},
@@ -22,6 +22,10 @@ constexpr std::array<Workload, 52> kWorkloads{{
     {"bmm_96x128x128x64", "gemm", "a:f32[96,128,64] @ b:f32[96,128,64].mT", 201326592, 12582912},
     {"linear_gelu_512x3072x768", "gemm", "gelu(x:f32[512,768] @ w:f32[768,3072] + b:f32[3072], approximate=tanh)", 2415919104, 17313792},
     {"mlp_block_64x256x64", "gemm", "relu(x:f32[64,256] @ w:f32[256,64] + b:f32[64])", 2097152, 147712},
+    {"matmul_1024_bf16", "low", "a:bf16[1024,1024] @ b:bf16[1024,1024]", 2147483648, 6291456},
+    {"matmul_1024_f16", "low", "a:f16[1024,1024] @ b:f16[1024,1024]", 2147483648, 6291456},
+    {"matmul_1024_i8", "low", "a:i8[1024,1024].to(i32) @ b:i8[1024,1024].to(i32)", 2147483648, 6291456},
+    {"matmul_1024_i16", "low", "a:i16[1024,1024].to(i32) @ b:i16[1024,1024].to(i32)", 2147483648, 8388608},
     {"gemv_1x4096x4096", "gemv", "a:f32[1,4096] @ b:f32[4096,4096]", 33554432, 67141632},
     {"gemv_nt_1x4096x4096", "gemv", "a:f32[1,4096] @ b:f32[4096,4096].mT", 33554432, 67141632},
     {"exp_1m", "elementwise", "exp(x:f32[1048576])", 1048576, 8388608},

@@ -1,0 +1,148 @@
+#include "ir/dots.h"
+
+#include "ir/index.h"
+
+namespace lazuli {
+namespace {
+
+struct DotInfo {
+  Op op;
+  int terms;
+  DType sum;
+};
+constexpr DotInfo kDots[] = {
+    {Op::DotU8I8, 4, DType::I32},
+    {Op::DotI16, 2, DType::I32},
+    {Op::DotBF16, 2, DType::F32},
+};
+
+const DotInfo& dot_info(Op op) {
+  return kDots[op == Op::DotU8I8 ? 0 : op == Op::DotI16 ? 1 : 2];
+}
+
+NodeRef number(int64_t v) {
+  return scalar_const(Scalar(v), DType::I32);
+}
+NodeRef binary(Op op, const NodeRef& a, const NodeRef& b) {
+  return scalar_op(op, a->dtype, {a, b});
+}
+bool within(const NodeRef& n, int64_t lo, int64_t hi) {
+  return n->lo >= lo && n->hi <= hi;
+}
+
+std::optional<DotFactors> byte_factors(const Value& v) {
+  const Sources& f = v.expr->src;
+  // No correction is as long as the last dimension, along which vectors run.
+  const size_t other = !v.dims.empty() && uses(f[0], v.dims.back()) ? 1 : 0;
+  const auto is_unsigned = [&](size_t i) { return within(f[i], 0, UINT8_MAX); };
+  const auto is_signed = [&](size_t i) { return within(f[i], INT8_MIN, INT8_MAX); };
+  if (size_of(v.expr->dtype) == 1) return DotFactors{other, false};
+  for (const size_t i : {other, 1 - other}) {
+    if (is_unsigned(i) && is_signed(1 - i)) return DotFactors{i, false};
+  }
+  if (is_signed(0) && is_signed(1)) return DotFactors{other, true};
+  return {};
+}
+
+// The bits of an element, in the lowest ones of a word of zeros.
+NodeRef element_bits(Op op, const NodeRef& factor) {
+  if (op == Op::DotBF16) {
+    const NodeRef bits = scalar_op(Op::Bitcast, DType::U16, {factor->src[0]});
+    return scalar_op(Op::Cast, DType::I32, {bits});
+  }
+  const NodeRef x = scalar_op(Op::Cast, DType::I32, {factor});
+  return binary(Op::And, x, number((int64_t{1} << (32 / dot_terms(op))) - 1));
+}
+
+// Element i of a word: an integer with its sign, if it has one, or an f32.
+NodeRef element_of(Op op, const NodeRef& word, int64_t i, bool is_unsigned) {
+  const int64_t bits = 32 / dot_terms(op), above = 32 - (i + 1) * bits;
+  if (op == Op::DotBF16) {
+    const NodeRef upper =
+        above > 0 ? binary(Op::Shl, word, number(above)) : binary(Op::And, word, number(-65536));
+    return scalar_op(Op::Bitcast, DType::F32, {upper});
+  }
+  if (is_unsigned) {
+    const NodeRef low = i > 0 ? binary(Op::Shr, word, number(i * bits)) : word;
+    return binary(Op::And, low, number((int64_t{1} << bits) - 1));
+  }
+  const NodeRef upper = above > 0 ? binary(Op::Shl, word, number(above)) : word;
+  return binary(Op::Shr, upper, number(32 - bits));
+}
+
+}  // namespace
+
+std::optional<Op> find_dot(std::string_view wanted) {
+  for (const DotInfo& d : kDots) {
+    if (name(d.op) == wanted) return d.op;
+  }
+  return {};
+}
+
+int dot_terms(Op op) {
+  return dot_info(op).terms;
+}
+
+DType dot_sum(Op op) {
+  return dot_info(op).sum;
+}
+
+std::optional<DotFactors> dot_factors(const Value& v, Op op) {
+  if (v.reduce != Op::ReduceAdd || v.expr->op != Op::Mul) return {};
+  const DType t = v.expr->dtype;
+  const Sources& f = v.expr->src;
+  if (op == Op::DotBF16) {
+    const auto widened = [](const NodeRef& x) {
+      return x->op == Op::Cast && x->src[0]->dtype == DType::BF16;
+    };
+    const bool fits = t == DType::F32 && widened(f[0]) && widened(f[1]);
+    return fits ? std::optional(DotFactors{}) : std::nullopt;
+  }
+  if (!is_int(t) || size_of(t) > 4) return {};
+  if (op == Op::DotU8I8) return byte_factors(v);
+  // A sum of 16 bits or fewer sees no more of its factors.
+  const bool fits =
+      size_of(t) <= 2 || (within(f[0], INT16_MIN, INT16_MAX) && within(f[1], INT16_MIN, INT16_MAX));
+  return fits ? std::optional(DotFactors{}) : std::nullopt;
+}
+
+NodeRef packed_word(Op op, const NodeRef& factor, const NodeRef& along, const NodeRef& word,
+                    bool raised) {
+  const int64_t terms = dot_terms(op), bits = 32 / terms;
+  NodeRef packed;
+  for (int64_t i = 0; i < terms; i++) {
+    NodeRef at = index_add(index_const(i), word, terms), inside;
+    if (at->hi > along->hi) {
+      inside = scalar_op(Op::Le, DType::Bool, {at, index_const(along->hi)});
+      at = scalar_op(Op::Where, DType::I64, {inside, at, index_const(0)});
+    }
+    NodeRef x = element_bits(op, substitute(factor, {{along, at}}));
+    if (inside) x = scalar_op(Op::Where, DType::I32, {inside, x, number(0)});
+    if (i > 0) x = binary(Op::Shl, x, number(i * bits));
+    packed = packed ? binary(Op::Or, packed, x) : x;
+  }
+  return raised ? binary(Op::Xor, packed, word_of_128()) : packed;
+}
+
+NodeRef word_of_128() {
+  return number(static_cast<int32_t>(0x80808080));
+}
+
+NodeRef plain_products(const NodeRef& dot) {
+  NodeRef sum;
+  for (int64_t i = 0; i < dot_terms(dot->op); i++) {
+    const NodeRef product =
+        binary(Op::Mul, element_of(dot->op, dot->src[0], i, dot->op == Op::DotU8I8),
+               element_of(dot->op, dot->src[1], i, false));
+    sum = sum ? binary(Op::Add, sum, product) : product;
+  }
+  return sum;
+}
+
+NodeRef dot_start(const NodeRef& dot) {
+  const NodeRef& c = dot->src[2];
+  if (c->op == Op::Const) return {};
+  return c->op == Op::Where ? c->src[1] : c;  // the condition is folded where no axis is left
+}
+
+}  // namespace lazuli

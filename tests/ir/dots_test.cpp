@@ -1,0 +1,221 @@
+// Sums of products of narrow numbers, packed into words.
+#include "ir/dots.h"
+
+#include <doctest/doctest.h>
+
+#include <array>
+#include <string>
+
+#include "core/error.h"
+#include "core/ops.h"
+#include "ir/choose.h"
+#include "ir/index.h"
+#include "ir/lower.h"
+#include "ir/plan.h"
+#include "ir/schedule.h"
+#include "runtime/reference/reference.h"
+#include "tests/ir/algorithms.h"
+
+namespace lazuli {
+namespace {
+
+using test::Product;
+
+// A machine with every dot.
+Target with_dots(const char* name) {
+  Target t = named_target(name);
+  t.has_u8_dot = t.has_i16_dot = t.has_bf16_dot = true;
+  return t;
+}
+
+// The dot in the schedule that the rules choose, which computes the product; or "".
+std::string chosen_dot(const Product& p, const Target& target) {
+  const Kernel algorithm = test::wide_product(p);
+  Kernel k = clone(algorithm);
+  choose_schedule(k, target);
+  CHECK(k.schedule.find("rule contraction") == std::string::npos);
+  for (const std::string& reason : k.reasons) CHECK(reason.find("given up") == std::string::npos);
+  const std::string d = test::difference(k, target, algorithm);
+  CHECK_MESSAGE(d.empty(), d.substr(0, 300));
+  const size_t at = k.schedule.find(" dot.");
+  if (at == std::string::npos) return "";
+  return k.schedule.substr(at + 1, k.schedule.find(' ', at + 1) - at - 1);
+}
+
+TEST_SUITE("ir") {
+  TEST_CASE("each pair of narrow factors takes the dot that holds them exactly") {
+    struct Row {
+      DType a, b, sum;
+      const char* dot;
+    };
+    constexpr DType i8 = DType::I8, u8 = DType::U8, i16 = DType::I16, u16 = DType::U16;
+    constexpr DType i32 = DType::I32, f32 = DType::F32, bf16 = DType::BF16;
+    const Row rows[] = {
+        {i8, i8, i32, "dot.u8i8"},
+        {u8, i8, i32, "dot.u8i8"},
+        {i8, u8, i32, "dot.u8i8"},
+        {u8, u8, i32, "dot.i16"},
+        {i8, i8, i8, "dot.u8i8"},
+        {u8, u8, u8, "dot.u8i8"},
+        {i8, i16, i32, "dot.i16"},
+        {i16, i16, i32, "dot.i16"},
+        {i16, i16, i16, "dot.i16"},
+        {u16, u16, u16, "dot.i16"},
+        {u16, u16, i32, ""},
+        {i32, i32, i32, ""},
+        {i8, i8, DType::I64, ""},
+        {u8, i8, DType::U32, ""},
+        {bf16, bf16, f32, "dot.bf16"},
+        {bf16, f32, f32, ""},
+        {DType::F16, DType::F16, f32, ""},
+        {f32, f32, f32, ""},
+    };
+    for (const Row& r : rows) {
+      for (const char* name : {"x86-64-v3", "x86-64-v4"}) {
+        INFO(std::string(lazuli::name(r.a)), " ", std::string(lazuli::name(r.b)), " ",
+             std::string(lazuli::name(r.sum)), " on ", std::string(name));
+        CHECK(chosen_dot({13, 35, 27, r.a, r.b, r.sum}, with_dots(name)) == r.dot);
+      }
+    }
+  }
+
+  TEST_CASE("a machine has the dots of its instructions") {
+    const Product bytes{13, 35, 27, DType::I8, DType::I8, DType::I32};
+    CHECK(chosen_dot(bytes, named_target("x86-64-v2")) == "dot.i16");
+    CHECK(chosen_dot(bytes, named_target("x86-64-v3")) == "dot.i16");
+    CHECK(chosen_dot(bytes, named_target("aarch64")) == "");
+    CHECK(chosen_dot({13, 35, 27, DType::BF16, DType::BF16, DType::F32},
+                     named_target("x86-64-v4")) == "");
+    // Too few columns to be worth the packing.
+    CHECK(chosen_dot({13, 15, 27, DType::I8, DType::I8, DType::I32}, named_target("x86-64-v3")) ==
+          "");
+  }
+
+  TEST_CASE("packed products are exact for every size and order of the operands") {
+    const Target wide = with_dots("x86-64-v4"), narrow = with_dots("x86-64-v3");
+    const std::array<int64_t, 3> sizes[] = {{4, 16, 5},  {5, 33, 6},  {17, 40, 7}, {6, 64, 8},
+                                            {30, 31, 9}, {40, 18, 3}, {9, 37, 40}, {26, 32, 66}};
+    for (const auto& [m, n, k] : sizes) {
+      for (const bool ta : {false, true}) {
+        for (const bool tb : {false, true}) {
+          INFO(m, " ", n, " ", k, " ", ta, " ", tb);
+          // Three of eight bytes would be zeros.
+          const char* const bytes = k == 5 ? "dot.i16" : "dot.u8i8";
+          CHECK(chosen_dot({m, n, k, DType::I8, DType::I8, DType::I32, ta, tb}, narrow) == bytes);
+          if (n >= 32)
+            CHECK(chosen_dot({m, n, k, DType::I8, DType::I8, DType::I32, ta, tb}, wide) ==
+                  "dot.u8i8");
+          CHECK(chosen_dot({m, n, k, DType::I16, DType::I16, DType::I32, ta, tb}, narrow) ==
+                "dot.i16");
+          CHECK(chosen_dot({m, n, k, DType::BF16, DType::BF16, DType::F32, ta, tb}, narrow) ==
+                "dot.bf16");
+        }
+      }
+    }
+  }
+
+  TEST_CASE("packed products are blocked for small caches") {
+    Target target = with_dots("x86-64-v3");
+    target.l1 = 4 << 10;
+    target.l2 = 64 << 10;
+    for (const int64_t l3 : {1 << 20, 256 << 10, 64 << 10, 32 << 10}) {
+      target.l3 = l3;
+      CHECK(chosen_dot({115, 151, 181, DType::I8, DType::I8, DType::I32, true, true}, target) ==
+            "dot.u8i8");
+      CHECK(chosen_dot({115, 151, 181, DType::I8, DType::I8, DType::I8}, target) == "dot.u8i8");
+    }
+  }
+
+  TEST_CASE("windows and batches are packed along the axis that wastes least") {
+    const auto array = [](Shape shape, DType t) {
+      const Tensor x = (randn(shape) * 60).to(t);
+      realize_reference(std::vector{x.node()});
+      return x;
+    };
+    const DType i8 = DType::I8, i32 = DType::I32, bf16 = DType::BF16;
+    const Tensor x = array({2, 12, 9, 40}, i8), w = array({8, 12, 3, 3}, i8);
+    const Tensor y = array({2, 12, 9, 40}, bf16), v = array({8, 12, 3, 3}, bf16);
+    struct Row {
+      Tensor root;
+      const char* step;
+    };
+    const Row rows[] = {
+        {conv2d(x.to(i32), w.to(i32)), "dot sum m dot.u8i8 sum.b sum.a\n"},
+        {conv2d(x, w, std::nullopt, 1, 1), "dot sum m dot.u8i8 sum.b sum.a\n"},
+        {conv2d(y, v, std::nullopt, 1, 1), "dot sum m dot.bf16 sum.b sum.a\n"},
+        {matmul(array({3, 9, 21}, i8).to(i32), array({3, 21, 40}, i8).to(i32)),
+         "dot sum l dot.u8i8 sum.a sum.b\n"},
+    };
+    for (const Row& r : rows) {
+      for (const char* name : {"x86-64-v3", "x86-64-v4"}) {
+        const Target target = with_dots(name);
+        const NodeRef root = r.root.node();
+        const Plan plan = make_plan({&root, 1}, target);
+        const Kernel& algorithm = *plan.steps.back().kernel;
+        Kernel k = clone(algorithm);
+        choose_schedule(k, target);
+        CHECK_MESSAGE(k.schedule.find(r.step) != std::string::npos, k.schedule);
+        const std::string d = test::difference(k, target, algorithm);
+        CHECK_MESSAGE(d.empty(), d.substr(0, 300));
+      }
+    }
+  }
+
+  TEST_CASE("a dot without its instruction is other operations") {
+    struct Row {
+      DType in, sum;
+      const char* dot;
+    };
+    for (const Row& r :
+         {Row{DType::I8, DType::I32, "dot.u8i8"}, Row{DType::I8, DType::I32, "dot.i16"},
+          Row{DType::BF16, DType::F32, "dot.bf16"}}) {
+      const Kernel algorithm = test::wide_product({7, 19, 30, r.in, r.in, r.sum});
+      Kernel k = clone(algorithm);
+      apply_schedule(
+          k,
+          std::string("dot C k ") + r.dot +
+              " A B; at A C m; at B C m; split C n n.o n.v 4; vector C n.v; order C m n.o k n.v");
+      if (k.stages.size() > 3) apply_schedule(k, "at C.start C m");
+      const std::string d = test::difference(k, named_target("aarch64"), algorithm);
+      CHECK_MESSAGE(d.empty(), d.substr(0, 300));
+      CHECK(print_program(lower(k, named_target("aarch64"))).find("dot.") == std::string::npos);
+    }
+  }
+
+  TEST_CASE("a dot that does not fit is refused") {
+    const auto error_of = [](const Product& p, const char* steps) -> std::string {
+      Kernel k = test::wide_product(p);
+      try {
+        apply_schedule(k, steps);
+        lower(k, Target());
+      } catch (const UserError& e) {
+        return e.what();
+      }
+      return "";
+    };
+    const Product bytes{7, 19, 30, DType::I8, DType::I8, DType::I32};
+    CHECK(
+        error_of(bytes, "dot C k dot.i4 A B") ==
+        "schedule: `dot C k dot.i4 A B`: there is no dot 'dot.i4'; dots are dot.u8i8, dot.i16 and "
+        "dot.bf16");
+    CHECK(error_of(bytes, "dot C k dot.bf16 A B") ==
+          "schedule: `dot C k dot.bf16 A B`: C is not a sum of products whose factors dot.bf16 can "
+          "hold");
+    CHECK(error_of(bytes, "dot C n dot.i16 A B") ==
+          "schedule: `dot C n dot.i16 A B`: C is not one sum along n");
+    CHECK(error_of(bytes, "split C k k.o k.i 4; dot C k.o dot.i16 A B") ==
+          "schedule: `dot C k.o dot.i16 A B`: k.o is split already");
+    CHECK(error_of(bytes, "dot C k dot.i16 A A") ==
+          "schedule: `dot C k dot.i16 A A`: both factors would be stage A");
+    CHECK(error_of(bytes, "dot C k dot.i16 C B") ==
+          "schedule: `dot C k dot.i16 C B`: there is a stage C already");
+    CHECK(error_of(bytes,
+                   "dot C k dot.u8i8 A B; scope A shared; scope B shared; scope C.start shared; "
+                   "split C k k.o k.v 8; vector C k.v; order C m n k.o k.v") ==
+          "lower product: the sum C begins with a correction, and has several accumulators of an "
+          "element; keep its summed loops serial or unrolled");
+  }
+}
+
+}  // namespace
+}  // namespace lazuli
