@@ -345,6 +345,8 @@ TEST_CASE("bench writes the whole JSON form") {
   REQUIRE(list.size() == 2);
   CHECK(list[0]["name"] == "matmul_64");
   CHECK(list[1]["flops"] == 1048576);
+  CHECK(list[0]["roofline"]["function_seconds"] == 0);
+  CHECK(list[1]["roofline"]["function_seconds"] > 0);
 }
 
 TEST_CASE("bench sets a run beside an older one, and draws the roofline") {

@@ -11,6 +11,7 @@
 #include "core/error.h"
 #include "tools/cli/bench_report.h"
 #include "tools/cli/commands.h"
+#include "tools/cli/function_limit.h"
 #include "tools/cli/steps.h"
 #include "tools/cli/workloads.h"
 #include "tools/notation/source.h"
@@ -63,7 +64,8 @@ void add_sums(const Tensor& t, Measured& m) {
 }
 
 /// The time of one plan, replayed.
-void measure_replay(const notation::Result& result, double seconds, Session& session, Measured& m) {
+void measure_replay(const notation::Result& result, double seconds, Session& session,
+                    FunctionLimit& functions, Measured& m) {
   const auto compiling = Clock::now();
   Replay replay(session.device(), result.tensors);
   m.compile_seconds = seconds_since(compiling);
@@ -75,6 +77,7 @@ void measure_replay(const notation::Result& result, double seconds, Session& ses
   std::vector<NodeRef> roots;
   for (const Tensor& t : result.tensors) roots.push_back(t.node());
   m.flops = count_flops(roots);
+  m.function_seconds = functions.seconds(roots);
   m.bytes = m.launches > 0 ? replay.bytes() : 0;
   for (size_t i = 0; i < result.tensors.size(); ++i) add_sums(replay.result(i), m);
 }
@@ -117,7 +120,7 @@ Measured measure_step(const Step& step, double seconds, const Roofline& roofline
 }
 
 Measured measure_one(const std::string& what, double seconds, const Common& common,
-                     Session& session, const Roofline& roofline) {
+                     Session& session, const Roofline& roofline, FunctionLimit& functions) {
   if (const Step* const step = find_step(what)) return measure_step(*step, seconds, roofline);
   const Workload* const row = find_workload(what);
   if (row == nullptr) refuse_unknown_name(what);
@@ -137,7 +140,7 @@ Measured measure_one(const std::string& what, double seconds, const Common& comm
   if (m.whole) {
     measure_whole(e, std::move(result), seconds, m);
   } else {
-    measure_replay(result, seconds, session, m);
+    measure_replay(result, seconds, session, functions, m);
   }
   if (row != nullptr) {
     m.flops = static_cast<double>(row->flops);
@@ -193,9 +196,10 @@ int bench(const BenchOptions& options, const Common& common) {
   std::optional<nlohmann::ordered_json> old;
   if (!options.compare.empty()) old = read_run(options.compare, session);
   const Roofline roofline = measure_roofline(session.runtime().pool);
+  FunctionLimit functions(session);
   std::vector<Measured> all;
   for (const std::string& one : what)
-    all.push_back(measure_one(one, options.seconds, common, session, roofline));
+    all.push_back(measure_one(one, options.seconds, common, session, roofline, functions));
   if (old) compare_with(*old, all, roofline);
   if (common.json.empty()) {
     print_table(all, session, roofline);

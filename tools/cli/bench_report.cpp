@@ -112,6 +112,7 @@ Json to_json(const Measured& m, Session& session, const Roofline& roofline) {
   j["roofline"] = {{"peak_gflops", roofline.peak_gflops},
                    {"bandwidth_gbps", roofline.bandwidth_gbps},
                    {"floor_seconds", m.floor_seconds},
+                   {"function_seconds", m.function_seconds},
                    {"percent", m.percent()}};
   if (m.before) {
     j["before"] = {
@@ -161,6 +162,9 @@ void print_table(std::span<const Measured> rows, Session& session, const Rooflin
       fmt::print("{}: nothing is computed\n", m.name);
     } else if (m.percent() > 100) {
       fmt::print("{}: {}\n", m.name, kAboveFloor);
+    } else if (m.function_seconds > m.floor_seconds) {
+      fmt::print("{}: bound by functions: {:.0f} % of what they take alone, in cache\n", m.name,
+                 m.function_percent());
     }
   }
   if (compiles.size() > 1) {

@@ -30,13 +30,15 @@ struct Measured {
   double first_seconds = 0, compile_seconds = 0;
   Timing timing;
   double flops = 0, bytes = 0;
-  double floor_seconds = 0;
+  double floor_seconds = 0;     // of operations and bytes
+  double function_seconds = 0;  // of functions such as exp, alone
   double sum = 0, sum_abs = 0;
   std::optional<Comparison> before;
 
   double gflops() const { return flops / timing.median * 1e-9; }
   double gbps() const { return bytes / timing.median * 1e-9; }
   double percent() const { return 100 * floor_seconds / timing.median; }
+  double function_percent() const { return 100 * function_seconds / timing.median; }
 };
 
 /// The rows of a file that --json has written, on the device, the CPU and with as many threads as
