@@ -193,6 +193,24 @@ TEST_SUITE("ir") {
     CHECK(says(reasons({grad(loss, w)}), "rule dot products"));
   }
 
+  TEST_CASE("an axis that chooses between expressions is unrolled, so that each is computed once") {
+    const Tensor x = contiguous(randn({30, 6, 100}));
+    const Tensor a = select(x, 1, 0), b = select(x, 1, 1), c = select(x, 1, 2);
+    const Target target = named_target("x86-64-v3");
+    const std::string schedule = checked_schedule(stack({a + b, a - b, a * c + b}, 0), target);
+    CAPTURE(schedule);
+    CHECK(holds(schedule, "order where j k.o i k.u k.v\n"));
+    CHECK(holds(schedule, "unroll where i\n"));
+    // In rows of two stages, too: the first is computed for all choices of the second.
+    const Tensor y = stack({a + b, a - b, a * c + b}, 0);
+    const Tensor w = unfold(y, 2, 4, 2);
+    const Tensor p = select(w, 3, 0), q = select(w, 3, 1), r = select(w, 3, 3);
+    const std::string rows = checked_schedule(stack({p + q, p - r, q * r}, 0), target);
+    CAPTURE(rows);
+    CHECK(holds(rows, "unroll where i\n"));
+    CHECK(holds(rows, "at where where_2 j\n"));
+  }
+
   TEST_CASE("a gradient by weights sums image after image for blocks that stay in L2") {
     const auto array = [](Shape shape) { return contiguous(randn(shape)); };
     const auto schedule = [&](int64_t width, int64_t l2) {
