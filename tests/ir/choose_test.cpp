@@ -212,6 +212,18 @@ TEST_SUITE("ir") {
     CHECK(holds(rows, "at where where_2 j\n"));
   }
 
+  TEST_CASE("blocks that are written to several places are as long as their values stay in L1") {
+    const auto combined = [](const Tensor& x) {
+      const Tensor a = select(x, 1, 0), b = select(x, 1, 1), c = select(x, 1, 2);
+      return stack({a + b, a - b, a * c + b}, 1);
+    };
+    Target target = named_target("x86-64-v3");
+    const Tensor y = combined(combined(contiguous(randn({9, 3, 700}))));
+    CHECK(holds(checked_schedule(y, target), "split where_2 k k.b k 256\n"));
+    target.l1 = 1024;
+    CHECK(holds(checked_schedule(y, target), "split where_2 k k.b k 64\n"));
+  }
+
   TEST_CASE("a gradient by weights sums image after image for blocks that stay in L2") {
     const auto array = [](Shape shape) { return contiguous(randn(shape)); };
     const auto schedule = [&](int64_t width, int64_t l2) {

@@ -26,10 +26,9 @@ Config config_with(bool winograd, int threads = 2) {
 
 using Graph = std::function<Tensor(const std::vector<Tensor>&)>;
 
-bool exact(const Runtime& runtime, const Tensor& y) {
-  Runtime& r = const_cast<Runtime&>(runtime);
+bool exact(Runtime& runtime, const Tensor& y) {
   const NodeRef root = y.node();
-  return make_plan({&root, 1}, r.device().target()).exact;
+  return make_plan({&root, 1}, runtime.device().target()).exact;
 }
 
 std::vector<float> on(Runtime& runtime, const Graph& graph, const std::vector<Tensor>& inputs) {
