@@ -49,8 +49,11 @@ ScheduleWriter::Split ScheduleWriter::split_vectors(const Stage& s, const NodeRe
 
 void ScheduleWriter::vectorize(Stage* s, const std::vector<NodeRef>& outer,
                                const std::vector<NodeRef>& local) {
+  const std::vector<NodeRef> selecting = selecting_axes(*s);
+  std::vector<NodeRef> among = local;
+  std::erase_if(among, [&](const NodeRef& a) { return contains(selecting, a); });
   const NodeRef v =
-      lanes_ > 1 ? vector_axis(kernel_, *s, local, static_cast<int>(lanes_)) : NodeRef();
+      lanes_ > 1 ? vector_axis(kernel_, *s, among, static_cast<int>(lanes_)) : NodeRef();
   if (!v || extent(v) == 1) {
     std::vector<NodeRef> all = outer;
     all.insert(all.end(), local.begin(), local.end());
@@ -63,11 +66,16 @@ void ScheduleWriter::vectorize(Stage* s, const std::vector<NodeRef>& outer,
   // Each sibling has accumulators of its own.
   unroll = std::clamp<int64_t>(8 / static_cast<int64_t>(s->values.size()), 1, unroll);
   unroll = std::min(unroll, vectors);
-  std::vector<NodeRef> kept, reduced;
+  std::vector<NodeRef> kept, reduced, chosen;
   for (const NodeRef& a : local) {
     if (a.get() == v.get()) continue;
-    (keeps_in_all(*s, a) ? kept : reduced).push_back(a);
+    if (contains(selecting, a)) {
+      chosen.push_back(a);
+    } else {
+      (keeps_in_all(*s, a) ? kept : reduced).push_back(a);
+    }
   }
+  if (!chosen.empty()) unroll = 1;
   const bool kept_vector = keeps_in_all(*s, v);
   const auto stride = [&](const NodeRef& a) {
     return strides_along(kernel_, s->values[0].expr, a).largest;
@@ -98,15 +106,17 @@ void ScheduleWriter::vectorize(Stage* s, const std::vector<NodeRef>& outer,
   }
   const std::string written_out = loops(*s, {window, reduced.end()});
   const std::string inside = loops(*s, reduced);
+  const std::string copies = loops(*s, chosen);
   const Split sp = split_vectors(*s, v, unroll);
   // Along a kept axis the accumulators of one block of vectors stay in registers for the whole
   // reduction.
-  const std::string order = kept_vector
-                                ? fmt::format(" {}{}{}{}", sp.blocks, inside, few_rows, sp.inner())
-                                : inside + sp.all();
+  const std::string order =
+      kept_vector ? fmt::format(" {}{}{}{}{}", sp.blocks, inside, few_rows, copies, sp.inner())
+                  : copies + inside + sp.all();
   step("order {}{}{}; {} {}{}{} {}; vector {} {}", s->name, around, order,
        kept_vector ? "unroll" : "ilp", s->name, written_out, few_rows, sp.unrolled, s->name,
        sp.lane);
+  if (!copies.empty()) step("unroll {}{}", s->name, copies);
 }
 
 void ScheduleWriter::parallel(Stage* s) {

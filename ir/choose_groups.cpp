@@ -276,6 +276,41 @@ NodeRef vector_axis(const Kernel& kernel, const Stage& s, const std::vector<Node
   return best;
 }
 
+std::vector<NodeRef> selecting_axes(const Stage& s) {
+  constexpr int64_t kMost = 8, kMostCopies = 16;
+  std::vector<NodeRef> r;
+  std::set<const Node*> computed;
+  for (const Value& v : s.values) {
+    visit(v.expr, [&](const NodeRef& n) {
+      const bool moves = n->op == Op::Where || n->dtype == DType::Bool || n->dtype == DType::I64;
+      if (is_elementwise(n->op) && !moves) computed.insert(n.get());
+    });
+  }
+  int64_t copies = 1;
+  for (const NodeRef& a : s.axes) {
+    if (extent(a) == 1 || extent(a) > kMost || copies * extent(a) > kMostCopies) continue;
+    // To choose between elements takes no more than a mask.
+    if (!keeps_in_all(s, a) || static_cast<int64_t>(computed.size()) < extent(a)) continue;
+    bool selects = false;
+    for (const Value& v : s.values) {
+      visit(v.expr, [&](const NodeRef& n) {
+        if (n->op != Op::Where || n->src[1]->op == Op::Const || n->src[2]->op == Op::Const) return;
+        bool alone = has(n->src[0]->op, kComparison);
+        for (const NodeRef& c : n->src[0]->src) {
+          if (!alone || c->op == Op::Const) continue;
+          const LinearForm form = c->dtype == DType::I64 ? linear_form(c) : LinearForm{};
+          alone = form.terms.size() == 1 && form.terms[0].first.get() == a.get();
+        }
+        selects |= alone;
+      });
+    }
+    if (!selects) continue;
+    r.push_back(a);
+    copies *= extent(a);
+  }
+  return r;
+}
+
 Contraction contraction_of(const Stage& s, const std::vector<NodeRef>& fixed) {
   Contraction c;
   if (s.values.size() != 1 || s.values[0].reduce != Op::ReduceAdd) return c;

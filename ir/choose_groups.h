@@ -53,6 +53,10 @@ Strides strides_along(const Kernel& kernel, const NodeRef& expr, const Node* axi
 NodeRef vector_axis(const Kernel& kernel, const Stage& s, const std::vector<NodeRef>& among,
                     int lanes);
 
+/// Axes of a few indices, kept by all values, whose index alone chooses between expressions of the
+/// stage: with their loops unrolled only what is chosen is computed, and its parts once for all.
+std::vector<NodeRef> selecting_axes(const Stage& s);
+
 /// Sum of a product whose factors each miss a kept axis of the other: v is in factor b alone, r in
 /// factor a alone, and y, if any, another axis in b alone.
 struct Contraction {

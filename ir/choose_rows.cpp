@@ -366,7 +366,14 @@ struct RowPlan {
 // grid's last axis instead, that axis is walked in blocks, and vectors run inside a block.
 RowPlan plan_rows(ScheduleWriter& w, const StageGroup& g) {
   RowPlan plan;
-  plan.grid = g.grid;
+  // What an index chooses between has parts in common: all of it is computed in one iteration.
+  for (const NodeRef& a : g.grid) {
+    const bool selects = std::any_of(g.members.begin(), g.members.end(), [&](const Stage* s) {
+      return contains(selecting_axes(*s), a);
+    });
+    if (!selects) plan.grid.push_back(a);
+  }
+  if (plan.grid.empty()) plan.grid = g.grid;
   if (w.lanes() == 1) return plan;
   int64_t inside = 0, along = 0;
   for (const Stage* s : g.members) {
@@ -379,6 +386,22 @@ RowPlan plan_rows(ScheduleWriter& w, const StageGroup& g) {
   }
   if (along > inside && extent(plan.grid.back()) >= w.lanes()) plan.block = plan.grid.back();
   return plan;
+}
+
+// Vectors of a block along which each of several arrays is written: as many as keep the members'
+// values in L1, for each array continues somewhere else.
+int64_t long_block(const ScheduleWriter& w, const StageGroup& g, const RowPlan& plan) {
+  int64_t bytes = 0;
+  for (const Stage* s : g.members) {
+    for (const Value& v : s->values) {
+      int64_t size = v.slot < 0 ? size_of(v.expr->dtype) : 0;
+      for (const NodeRef& d : v.dims) size *= contains(plan.grid, d) ? 1 : extent(d);
+      bytes += size;
+    }
+  }
+  int64_t vectors = 32;
+  while (vectors > 4 && vectors * w.lanes() * bytes > w.target().l1 * 3 / 4) vectors /= 2;
+  return vectors;
 }
 
 // A member that keeps nothing but grid axes is a scalar of its row; it stays in registers if all
@@ -441,14 +464,19 @@ bool schedule_rows(ScheduleWriter& w, StageGroup& g) {
   std::string at;
   if (plan.block) {
     const std::string n = w.loop(*root, plan.block);
-    const int64_t block = 4 * w.lanes();
     std::vector<NodeRef> outer(plan.grid.begin(), plan.grid.end() - 1);
     const std::string around = w.loops(*root, outer);
-    std::vector<NodeRef> rest = ScheduleWriter::axes_without(*root, plan.grid);
+    std::vector<NodeRef> rest = ScheduleWriter::axes_without(*root, plan.grid), chosen;
+    for (const NodeRef& a : selecting_axes(*root)) {
+      if (std::erase_if(rest, [&](const NodeRef& r) { return r.get() == a.get(); }) > 0)
+        chosen.push_back(a);
+    }
+    const std::string copies = w.loops(*root, chosen);
+    const int64_t block = (copies.empty() ? 4 : long_block(w, g, plan)) * w.lanes();
     w.step("split {0} {1} {1}.b {1} {2}", root->name, n, block);
     w.step("split {0} {1} {1}.u {1}.v {2}", root->name, n, w.lanes());
-    w.step("order {0}{1} {2}.b{3} {2}.u {2}.v; unroll {0} {2}.u; vector {0} {2}.v", root->name,
-           around, n, w.loops(*root, rest));
+    w.step("order {0}{1} {2}.b{3} {2}.u{4} {2}.v; vector {0} {2}.v; unroll {0} {5}", root->name,
+           around, n, w.loops(*root, rest), copies, copies.empty() ? n + ".u" : copies);
     at = n + ".b";
   } else {
     at = w.loop(*root, plan.grid.back());

@@ -8,6 +8,7 @@
 #include "core/topology.h"
 #include "ir/fuse.h"
 #include "ir/simplify.h"
+#include "ir/winograd.h"
 
 namespace lazuli {
 namespace {
@@ -110,8 +111,25 @@ class Planner {
 }  // namespace
 
 Plan make_plan(std::span<const NodeRef> roots, const Target& target) {
-  Partition p = partition(simplify(roots), target);
-  return Planner(p).run();
+  WinogradGraph graph = use_winograd(simplify(roots), target);
+  if (graph.changed) {
+    // The notes go along to learn what their nodes become.
+    std::vector<NodeRef> all = graph.roots;
+    for (const WinogradNote& note : graph.notes) all.push_back(note.node);
+    all = simplify(all);
+    for (size_t i = 0; i < all.size(); i++) {
+      (i < roots.size() ? graph.roots[i] : graph.notes[i - roots.size()].node) = all[i];
+    }
+  }
+  Partition p = partition(graph.roots, target);
+  for (const WinogradNote& note : graph.notes) {
+    const NodeRef sum(&moved_from(*note.node));
+    const int n = p.graph.find(sum);
+    if (n >= 0 && p[n].group >= 0) p.decisions.push_back({n, p[n].group, note.text, sum->op});
+  }
+  Plan plan = Planner(p).run();
+  plan.exact = !graph.changed;
+  return plan;
 }
 
 std::string print_plan(const Plan& plan) {

@@ -22,6 +22,7 @@ struct Target {
   int cores = 2;                        // for predicted times and parallel grain alone, never for what changes bits
   double fma_per_second = 50e9;         // vector lanes times FMAs per second of one core, for predicted times
   double bandwidth = 20e9;              // bytes per second of one core from memory
+  bool winograd = true;                 // not of the machine: may ir/winograd.h be used?
 };
 
 /// Whether dots of this op, on vectors of so many lanes, have instructions.

@@ -19,6 +19,9 @@ struct Config {
   int threads = 1;             ///< LAZULI_THREADS: 1 to 1024
   uint64_t memory = 0;         ///< LAZULI_MEMORY: most bytes for values; 0: what the machine has
   bool profile = false;        ///< LAZULI_PROFILE: time each kernel that runs
+  bool winograd = true;        ///< may 3x3 convolutions of f32 use fewer multiplications where that
+                               ///< is faster? They then differ from the direct sums by up to 1e-4
+                               ///< (ir/winograd.h). No variable; the command has --winograd
 
   /// The defaults: as many threads as cores may be used, the cache in the user's cache folder.
   Config();

@@ -26,7 +26,8 @@ struct CachedPlan {
 
 class CpuDevice final : public Device {
  public:
-  explicit CpuDevice(Runtime& runtime) : runtime_(runtime), target_(host_target()), kernels_(target_) {}
+  explicit CpuDevice(Runtime& runtime)
+      : runtime_(runtime), target_(target_of(runtime.config)), kernels_(target_) {}
 
   std::string_view name() const override { return "cpu"; }
   std::string description() const override {
@@ -64,6 +65,12 @@ class CpuDevice final : public Device {
   CompileCount compiled() const override { return {plans_made_, kernels_.compiles()}; }
 
  private:
+  static Target target_of(const Config& config) {
+    Target target = host_target();
+    target.winograd = config.winograd;
+    return target;
+  }
+
   // Plans kept for structures met lately. Each holds code and a list of steps, no arrays.
   static constexpr size_t kMaxPlans = 256;
 

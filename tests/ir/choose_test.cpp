@@ -68,8 +68,9 @@ std::string reasons(const Kernel& k) {
   return r;
 }
 
-std::string reasons(std::initializer_list<Tensor> roots) {
-  const Target target = named_target("x86-64-v3");
+std::string reasons(std::initializer_list<Tensor> roots, bool winograd = true) {
+  Target target = named_target("x86-64-v3");
+  target.winograd = winograd;
   std::vector<NodeRef> nodes;
   for (const Tensor& t : roots) nodes.push_back(t.node());
   std::string r;
@@ -191,8 +192,8 @@ TEST_SUITE("ir") {
     const auto says = [](const std::string& r, const char* text) {
       return r.find(text) != std::string::npos && r.find("given up") == std::string::npos;
     };
-    CHECK(says(reasons({y}), "computed where they are read"));
-    CHECK(says(reasons({grad(loss, x)}), "computed where they are read"));
+    CHECK(says(reasons({y}, false), "computed where they are read"));
+    CHECK(says(reasons({grad(loss, x)}, false), "computed where they are read"));
     CHECK(says(reasons({grad(loss, w)}), "rule dot products"));
   }
 
@@ -214,6 +215,36 @@ TEST_SUITE("ir") {
         CHECK(holds(s, "lift sum.b 0 sum.b.t\n") == (depth >= named_target(target).lanes));
       }
     }
+  }
+
+  TEST_CASE("an axis that chooses between expressions is unrolled, so that each is computed once") {
+    const Tensor x = contiguous(randn({30, 6, 100}));
+    const Tensor a = select(x, 1, 0), b = select(x, 1, 1), c = select(x, 1, 2);
+    const Target target = named_target("x86-64-v3");
+    const std::string schedule = checked_schedule(stack({a + b, a - b, a * c + b}, 0), target);
+    CAPTURE(schedule);
+    CHECK(holds(schedule, "order where j k.o i k.u k.v\n"));
+    CHECK(holds(schedule, "unroll where i\n"));
+    // In rows of two stages, too: the first is computed for all choices of the second.
+    const Tensor y = stack({a + b, a - b, a * c + b}, 0);
+    const Tensor w = unfold(y, 2, 4, 2);
+    const Tensor p = select(w, 3, 0), q = select(w, 3, 1), r = select(w, 3, 3);
+    const std::string rows = checked_schedule(stack({p + q, p - r, q * r}, 0), target);
+    CAPTURE(rows);
+    CHECK(holds(rows, "unroll where i\n"));
+    CHECK(holds(rows, "at where where_2 j\n"));
+  }
+
+  TEST_CASE("blocks that are written to several places are as long as their values stay in L1") {
+    const auto combined = [](const Tensor& x) {
+      const Tensor a = select(x, 1, 0), b = select(x, 1, 1), c = select(x, 1, 2);
+      return stack({a + b, a - b, a * c + b}, 1);
+    };
+    Target target = named_target("x86-64-v3");
+    const Tensor y = combined(combined(contiguous(randn({9, 3, 700}))));
+    CHECK(holds(checked_schedule(y, target), "split where_2 k k.b k 256\n"));
+    target.l1 = 1024;
+    CHECK(holds(checked_schedule(y, target), "split where_2 k k.b k 64\n"));
   }
 
   TEST_CASE("a gradient by weights sums image after image for blocks that stay in L2") {

@@ -442,6 +442,23 @@ TEST_CASE("check agrees with the reference and with differences, and says where 
   CHECK(r.status == 1);  // the root's derivative is undefined where its value is not even taken
 }
 
+TEST_CASE("Winograd's form is explained, checked by a bound of its own, and can be off") {
+  const std::string conv = "conv2d(x:f32[1,64,16,16], w:f32[64,64,3,3], padding=1)";
+  const Outcome fast = lazuli_command({"check", conv});
+  CHECK(fast.status == 0);
+  CHECK(fast.out.find("bound 1678\n") != std::string::npos);
+  const Outcome plain = lazuli_command({"check", conv, "--winograd", "off"});
+  CHECK(plain.status == 0);
+  CHECK(plain.out.find("bound 1678\n") == std::string::npos);
+  for (const char* sub : {"explain", "dump"}) {
+    const auto says = [&](const char* choice, const char* text) {
+      return lazuli_command({sub, conv, "--winograd", choice}).out.find(text) != std::string::npos;
+    };
+    CHECK(says("auto", "of 64 to 64 channels, its transforms multiplied: "));
+    CHECK(says("off", "of 64 to 64 channels, summed directly: winograd is off"));
+  }
+}
+
 TEST_CASE("dump prints every stage for a fixed target") {
   for (const char* stage :
        {"graph", "fusion", "kernel", "schedule", "program", "llvm", "asm", "opencl", "plan"}) {

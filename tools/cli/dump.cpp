@@ -138,8 +138,8 @@ int dump(const DumpOptions& options, const Common& common) {
     return kDone;
   }
 
-  const Target target =
-      options.target.empty() ? session.device().target() : find_target(options.target);
+  Target target = options.target.empty() ? session.device().target() : find_target(options.target);
+  target.winograd = session.runtime().config.winograd;
   const bool with_assembly = stage != nullptr && stage->name == "asm";
   PlanText text = inspect(results, target, with_assembly);
   pick_kernel(text, options.kernel);

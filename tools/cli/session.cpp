@@ -12,8 +12,8 @@ namespace lazuli::cli {
 namespace {
 
 // What f32 products may be rounded to on the way, and whether a convolution may use fewer
-// multiplications. Both say what is allowed, not what must happen: full precision and direct
-// convolution always satisfy them.
+// multiplications. Both say what is allowed, not what must happen: full precision always satisfies
+// the first.
 constexpr std::array<std::string_view, 3> kPrecisions{"highest", "high", "medium"};
 constexpr std::array<std::string_view, 2> kWinograd{"auto", "off"};
 
@@ -40,6 +40,7 @@ Session::Session(const Common& common, bool open_device) {
     config.threads = threads > 0 ? threads : Config().threads;
   }
   if (common.cold) config.cache_folder.clear();
+  config.winograd = common.winograd == "auto";
   runtime_ = std::make_unique<Runtime>(std::move(config));
   use_ = std::make_unique<Runtime::Use>(*runtime_);
   if (open_device) runtime_->device();

@@ -1,0 +1,438 @@
+#include "ir/winograd.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <optional>
+
+#include "core/graph.h"
+#include "core/ops.h"
+#include "core/topology.h"
+#include "ir/fuse.h"
+#include "ir/simplify_rules.h"
+
+namespace lazuli {
+namespace {
+
+constexpr int64_t kTile = 4, kKernel = 3, kWindow = kTile + kKernel - 1;
+constexpr int64_t kPoints = kWindow * kWindow;
+constexpr double kMargin = 1.3;  // by which it must be predicted to be faster
+
+int64_t tiles_along(int64_t size) {
+  return (size + kTile - 1) / kTile;
+}
+
+// ---- which sums are such convolutions
+
+// Axes of the space of a sum, by what they are in a convolution.
+struct Axes {
+  Ints batch, out, in;
+  int64_t place[2] = {-1, -1};   // in the result: row, column
+  int64_t kernel[2] = {-1, -1};  // in the kernel
+};
+
+struct Convolution {
+  NodeRef image;   // (batch, in, rows, columns), padded
+  NodeRef kernel;  // (out, in, 3, 3)
+  Axes axes;
+  int64_t batch = 1, in = 1, out = 1, rows = 1, columns = 1;  // of the result
+
+  int64_t tiles() const { return batch * tiles_along(rows) * tiles_along(columns); }
+  // Where the points of transforms lie: outside the channels, so that the products read whole
+  // matrices; inside, if rows of tiles are short, so that the transforms write to few pages.
+  bool points_first() const { return tiles() > 160; }
+};
+
+// The windows that a factor of a product is read through, and what lies below them.
+struct Windows {
+  NodeRef below;
+  Ints labels;  // for each axis of `below`, the axis of the product that walks it, or -1
+  int count = 0;
+  int64_t place[2] = {-1, -1}, kernel[2] = {-1, -1};
+  bool flipped[2] = {false, false};
+  Ints begin;  // for each axis of the product, of its first index
+};
+
+// Units may come and go. False for any other reshape.
+bool through_reshape(const Node& n, Ints& labels) {
+  const Shape &to = n.shape, &from = n.src[0]->shape;
+  Ints out(from.size(), -1);
+  size_t i = 0;
+  for (size_t a = 0; a < to.size(); a++) {
+    if (to[a] == 1) continue;
+    while (i < from.size() && from[i] == 1) i++;
+    if (i == from.size() || from[i] != to[a]) return false;
+    out[i++] = labels[a];
+  }
+  while (i < from.size() && from[i] == 1) i++;
+  labels = std::move(out);
+  return i == from.size();
+}
+
+std::optional<Windows> find_windows(const NodeRef& factor) {
+  Windows w;
+  const Shape& space = factor->shape;
+  Ints labels, flips;
+  for (size_t a = 0; a < space.size(); a++) {
+    labels.push_back(space[a] == 1 ? -1 : static_cast<int64_t>(a));
+    w.begin.push_back(0);
+  }
+  NodeRef x = factor;
+  for (; w.count < 2; x = x->src[0]) {
+    if (x->realised()) return {};
+    const Ints before = labels;
+    switch (x->op) {
+      case Op::Reshape:
+        if (!through_reshape(*x, labels)) return {};
+        break;
+      case Op::Permute:
+        for (size_t a = 0; a < before.size(); a++) {
+          labels[static_cast<size_t>(x->ints()[a])] = before[a];
+        }
+        break;
+      case Op::Expand:
+        for (size_t a = 0; a < before.size(); a++) {
+          if (x->src[0]->shape[a] == 1) labels[a] = -1;
+        }
+        break;
+      case Op::Flip:
+        for (int64_t a : x->ints()) {
+          const int64_t l = labels[static_cast<size_t>(a)];
+          if (l < 0) continue;
+          const auto known = std::find(flips.begin(), flips.end(), l);
+          known == flips.end() ? flips.push_back(l) : void(flips.erase(known));
+        }
+        break;
+      case Op::Shrink:
+        for (size_t a = 0; a < before.size(); a++) {
+          const bool whole = x->shape[a] == x->src[0]->shape[a];
+          if (!whole && labels[a] < 0) return {};
+          if (!whole) w.begin[static_cast<size_t>(labels[a])] += x->ints()[2 * a];
+        }
+        break;
+      case Op::Window: {
+        const Ints& arg = x->ints();  // axis, size, step, dilation
+        const int64_t place = labels[static_cast<size_t>(arg[0])], kernel = labels.back();
+        if (arg[1] != kKernel || arg[2] != 1 || arg[3] != 1 || place < 0 || kernel < 0) return {};
+        w.place[w.count] = place;
+        w.kernel[w.count++] = kernel;
+        labels.pop_back();
+        break;
+      }
+      default:
+        return {};
+    }
+  }
+  for (size_t i = 0; i < 2; i++) {
+    const auto flip = std::find(flips.begin(), flips.end(), w.kernel[i]);
+    w.flipped[i] = flip != flips.end();
+    if (w.flipped[i]) flips.erase(flip);
+  }
+  if (!flips.empty()) return {};
+  w.below = std::move(x);
+  w.labels = std::move(labels);
+  // Rows before columns, as they lie in memory.
+  const auto position = [&](int64_t l) {
+    return std::find(w.labels.begin(), w.labels.end(), l) - w.labels.begin();
+  };
+  if (position(w.place[0]) > position(w.place[1])) {
+    std::swap(w.place[0], w.place[1]);
+    std::swap(w.kernel[0], w.kernel[1]);
+    std::swap(w.flipped[0], w.flipped[1]);
+  }
+  return w;
+}
+
+bool one_of(const Ints& list, int64_t value) {
+  return std::find(list.begin(), list.end(), value) != list.end();
+}
+
+// x with its axes in this order, those not named being of size 1, in groups that become one axis
+// each.
+NodeRef grouped(const NodeRef& x, std::span<const Ints> groups) {
+  Ints order;
+  Shape shape;
+  for (const Ints& g : groups) {
+    int64_t size = 1;
+    for (int64_t a : g) {
+      order.push_back(a);
+      size *= x->shape[static_cast<size_t>(a)];
+    }
+    shape.push_back(size);
+  }
+  for (int64_t a = 0; a < x->rank(); a++) {
+    if (!one_of(order, a)) order.push_back(a);
+  }
+  return reshape(permute(x, order), shape);
+}
+
+std::optional<Axes> sort_axes(const Node& sum, const Windows& w, const Node& weight) {
+  Axes out;
+  const Shape& shape = sum.src[0]->shape;
+  const auto varies = varying_axes(weight);
+  for (size_t i = 0; i < 2; i++) {
+    out.place[i] = w.place[i];
+    out.kernel[i] = w.kernel[i];
+  }
+  for (size_t a = 0; a < shape.size(); a++) {
+    if (shape[a] == 1) continue;
+    const auto l = static_cast<int64_t>(a);
+    const bool kept = !reduces_axis(sum, a), in_weight = varies[a];
+    const bool in_image = one_of(w.labels, l);
+    if (l == w.place[0] || l == w.place[1]) {
+      if (!kept || in_weight) return {};
+    } else if (l == w.kernel[0] || l == w.kernel[1]) {
+      if (kept || !in_weight || shape[a] != kKernel || in_image) return {};
+    } else if (w.begin[a] != 0) {
+      return {};
+    } else if (kept && in_image && !in_weight) {
+      out.batch.push_back(l);
+    } else if (kept && in_weight && !in_image) {
+      out.out.push_back(l);
+    } else if (!kept && in_weight && in_image) {
+      out.in.push_back(l);
+    } else {
+      return {};
+    }
+  }
+  return out;
+}
+
+// The part of the image that the windows see, as (batch, in, rows, columns).
+NodeRef image_of(const Windows& w, const Axes& axes, const Shape& space) {
+  NodeRef x = w.below;
+  const auto axis_of = [&](int64_t l) {
+    return std::find(w.labels.begin(), w.labels.end(), l) - w.labels.begin();
+  };
+  for (int64_t l : w.place) {
+    const auto axis = static_cast<size_t>(axis_of(l)), place = static_cast<size_t>(l);
+    const int64_t begin = w.begin[place], end = begin + space[place] + kKernel - 1;
+    if (begin != 0 || end != x->shape[axis]) x = shrink_axis(x, axis, begin, end);
+  }
+  Ints groups[4];
+  for (int64_t l : axes.batch) groups[0].push_back(axis_of(l));
+  for (int64_t l : axes.in) groups[1].push_back(axis_of(l));
+  for (size_t i = 0; i < 2; i++) groups[2 + i].push_back(axis_of(axes.place[i]));
+  return grouped(x, groups);
+}
+
+NodeRef kernel_of(const NodeRef& weight, const Windows& w, const Axes& axes) {
+  NodeRef x = weight;
+  Ints range, flips;
+  for (size_t a = 0; a < x->shape.size(); a++) {
+    const auto l = static_cast<int64_t>(a);
+    const bool repeated = one_of(axes.batch, l) || l == axes.place[0] || l == axes.place[1];
+    range.push_back(0);
+    range.push_back(repeated ? 1 : x->shape[a]);
+  }
+  x = shrink(x, range);
+  for (size_t i = 0; i < 2; i++) {
+    if (w.flipped[i]) flips.push_back(axes.kernel[i]);
+  }
+  std::sort(flips.begin(), flips.end());
+  if (!flips.empty()) x = flip(x, flips);
+  const Ints groups[] = {axes.out, axes.in, {axes.kernel[0]}, {axes.kernel[1]}};
+  return grouped(x, groups);
+}
+
+// The convolution that `n` is, if it is one of the kind.
+std::optional<Convolution> convolution_of(const NodeRef& n) {
+  if (!is_op(n, Op::ReduceAdd) || n->dtype != DType::F32 || !is_op(n->src[0], Op::Mul)) return {};
+  const NodeRef& product = n->src[0];
+  for (size_t side = 0; side < 2; side++) {
+    const std::optional<Windows> w = find_windows(product->src[side]);
+    if (!w) continue;
+    const NodeRef& weight = product->src[1 - side];
+    const std::optional<Axes> axes = sort_axes(*n, *w, *weight);
+    if (!axes) continue;
+    Convolution c;
+    c.axes = *axes;
+    c.image = image_of(*w, *axes, product->shape);
+    c.kernel = kernel_of(weight, *w, *axes);
+    c.batch = c.image->shape[0];
+    c.in = c.image->shape[1];
+    c.out = c.kernel->shape[0];
+    c.rows = c.image->shape[2] - kKernel + 1;
+    c.columns = c.image->shape[3] - kKernel + 1;
+    return c;
+  }
+  return {};
+}
+
+// ---- its Winograd form
+
+using Tensors = std::vector<Tensor>;
+
+// The transforms of F(4, 3) along one axis, for the points 0, p, -p, q, -q and infinity: B^T of an
+// image, G of a kernel, A^T of their products, rows of one magnitude made of common parts. With
+// these points the result is four times as accurate as with 1 and 2.
+constexpr double kP = 0.75, kQ = 1.5, kP2 = kP * kP, kQ2 = kQ * kQ;
+
+Tensors image_transform(const Tensors& x) {
+  const Tensor a = x[4] - x[2] * kQ2, b = (x[3] - x[1] * kQ2) * kP, c = x[4] - x[2] * kP2,
+               d = (x[3] - x[1] * kP2) * kQ;
+  const auto outer = [&](size_t i) {
+    return x[i] * (kP2 * kQ2) - x[i + 2] * (kP2 + kQ2) + x[i + 4];
+  };
+  return {outer(0), a + b, a - b, c + d, c - d, outer(1)};
+}
+Tensors kernel_transform(const Tensors& x) {
+  constexpr double p = 1 / (2 * kP2 * (kP2 - kQ2)), q = 1 / (2 * kQ2 * (kQ2 - kP2));
+  const Tensor a = x[0] * p + x[2] * (p * kP2), b = x[1] * (p * kP),
+               c = x[0] * q + x[2] * (q * kQ2), d = x[1] * (q * kQ);
+  return {x[0] * (1 / (kP2 * kQ2)), a + b, a - b, c + d, c - d, x[2]};
+}
+Tensors result_transform(const Tensors& x) {
+  const Tensor a = x[1] + x[2], b = x[1] - x[2], c = x[3] + x[4], d = x[3] - x[4];
+  return {x[0] + a + c, b * kP + d * kQ, a * kP2 + c * kQ2, b * (kP * kP2) + d * (kQ * kQ2) + x[5]};
+}
+
+// Transforms along `axis`; what comes of it is axis `to` of the rest.
+Tensor transform(Tensors (*along)(const Tensors&), const Tensor& x, int64_t axis, int64_t to) {
+  Tensors parts;
+  for (int64_t i = 0; i < x.size(axis); i++) parts.push_back(select(x, axis, i));
+  return stack(along(parts), to);
+}
+
+// (36, out, in), columns of the tile before rows.
+Tensor transformed_kernel(const Convolution& c) {
+  constexpr int64_t k = kKernel;
+  Tensor x = transpose(reshape(Tensor(c.kernel), {c.out, c.in, k * k}), 1, 2).contiguous();
+  x = transform(kernel_transform, reshape(x, {c.out, k, k, c.in}), 1, 2);
+  x = transform(kernel_transform, x, 1, 1).contiguous();
+  return transpose(reshape(x, {c.out, kPoints, c.in}), 0, 1);
+}
+
+// (36, in, tiles)
+Tensor transformed_image(const Convolution& c) {
+  const int64_t below = tiles_along(c.rows) * kTile - c.rows,
+                beside = tiles_along(c.columns) * kTile - c.columns;
+  Tensor x = transpose(pad(Tensor(c.image), {0, beside, 0, below}), 0, 1);
+  const int64_t points = c.points_first() ? 0 : 1;
+  x = transform(image_transform, unfold(x, 2, kWindow, kTile), 4, points);
+  x = transform(image_transform, unfold(x, 4, kWindow, kTile), 5, points).contiguous();
+  if (c.points_first()) return reshape(x, {kPoints, c.in, c.tiles()});
+  return transpose(reshape(x, {c.in, kPoints, c.tiles()}), 0, 1);
+}
+
+// The result of the products (36, out, tiles), as (batch, out, rows, columns).
+Tensor transformed_back(const Convolution& c, const Tensor& products) {
+  const int64_t down = tiles_along(c.rows), along = tiles_along(c.columns);
+  Tensor x = c.points_first() ? products.contiguous() : transpose(products, 0, 1).contiguous();
+  if (c.points_first()) x = transpose(x, 0, 1);
+  x = reshape(x, {c.out, kWindow, kWindow, c.batch, down, along});
+  x = transform(result_transform, permute(x, {0, 3, 4, 1, 2, 5}), 4, 3);
+  x = transpose(transform(result_transform, x, 4, 5), 0, 1);
+  x = reshape(x, {c.batch, c.out, down * kTile, along * kTile});
+  return narrow(narrow(x, 2, 0, c.rows), 3, 0, c.columns);
+}
+
+// (batch, out, rows, columns) as the sum has it.
+NodeRef as_sum(const Convolution& c, const NodeRef& x, const Node& sum) {
+  Ints labels;
+  for (const Ints* list : {&c.axes.batch, &c.axes.out}) {
+    labels.append(list->begin(), list->end());
+  }
+  for (int64_t l : c.axes.place) labels.push_back(l);
+  Shape shape;
+  for (int64_t l : labels) shape.push_back(sum.src[0]->shape[static_cast<size_t>(l)]);
+  Ints order(labels.size(), 0), sorted = labels;
+  std::sort(sorted.begin(), sorted.end());
+  for (size_t i = 0; i < sorted.size(); i++) {
+    order[i] = std::find(labels.begin(), labels.end(), sorted[i]) - labels.begin();
+  }
+  return reshape(permute(reshape(x, shape), order), sum.shape);
+}
+
+// The same sum by Winograd's form, and the node of its products.
+NodeRef winograd_form(const Convolution& c, const Node& sum, NodeRef& products) {
+  const Tensor p = matmul(transformed_kernel(c), transformed_image(c));
+  products = p.node();
+  return as_sum(c, transformed_back(c, p).node(), sum);
+}
+
+// ---- whether it pays
+
+// Seconds of one core.
+struct Costs {
+  double direct = 0, winograd = 0;
+  bool faster() const { return winograd * kMargin < direct; }
+};
+
+// As measured on Zen 3: products run at 90 % of the peak but for what is between two sums; the
+// transforms take as long for each element that they store as so many multiply-adds of a lane; and
+// there are four more kernels to start. What does not fit the last cache is written to memory, for
+// which a line is read first, and read again.
+Costs predict(const Convolution& c, const Target& target) {
+  constexpr double kDirect = 0.85, kProducts = 0.9, kBetweenSums = 8.3, kTransform = 15,
+                   kStarts = 20e-6;
+  const auto in = static_cast<double>(c.in), out = static_cast<double>(c.out),
+             points = static_cast<double>(kPoints), tiles = static_cast<double>(c.tiles());
+  const double elements = points * (in * tiles + out * tiles + in * out);
+  const auto places = static_cast<double>(c.batch * c.rows * c.columns * kKernel * kKernel);
+  const double products = points * out * tiles * (in + kBetweenSums) / kProducts;
+  Costs costs;
+  costs.direct = places * in * out / kDirect / target.fma_per_second;
+  costs.winograd = kStarts + (products + kTransform * elements) / target.fma_per_second;
+  const double bytes = sizeof(float) * elements;
+  if (bytes > static_cast<double>(target.l3) / 2) costs.winograd += 3 * bytes / target.bandwidth;
+  return costs;
+}
+
+std::string reason(const Convolution& c, const Costs& costs, bool allowed) {
+  const std::string what = fmt::format("a 3x3 convolution of {} to {} channels", c.in, c.out);
+  if (!allowed) return what + ", summed directly: winograd is off";
+  const std::string times =
+      fmt::format("{:.3g} us predicted by Winograd's F(4x4, 3x3), {:.3g} us directly",
+                  costs.winograd * 1e6, costs.direct * 1e6);
+  return fmt::format("{}, {}: {}", what,
+                     costs.faster() ? "its transforms multiplied" : "summed directly", times);
+}
+
+}  // namespace
+
+WinogradGraph use_winograd(std::span<const NodeRef> roots, const Target& target) {
+  WinogradGraph out;
+  const Topology graph(roots, true);
+  // What all readers evaluate point by point.
+  PassVector<char> pointwise(graph.size(), 1);
+  for (size_t i = 0; i < graph.size(); i++) {
+    for (int s : graph.sources(i)) {
+      const Node &n = *graph.nodes[i], &x = *graph.nodes[static_cast<size_t>(s)];
+      if (!is_elementwise(n.op) || n.shape != x.shape) pointwise[static_cast<size_t>(s)] = 0;
+    }
+  }
+  PassVector<char> fused(graph.size(), 0);  // with the last transform of a convolution
+  std::vector<NodeRef> done;
+  done.reserve(graph.size());
+  for (size_t i = 0; i < graph.size(); i++) {
+    NodeRef n = graph.nodes[i];
+    if (!n->realised() && !is_leaf(n->op)) {
+      Sources src;
+      for (int s : graph.sources(i)) {
+        src.push_back(done[static_cast<size_t>(s)]);
+        fused[i] |= fused[static_cast<size_t>(s)];
+      }
+      n = with_src(n, std::move(src));
+      if (const auto c = convolution_of(n)) {
+        const Costs costs = predict(*c, target);
+        const bool use = target.winograd && costs.faster();
+        NodeRef products;
+        if (use) n = winograd_form(*c, *n, products);
+        out.notes.push_back({use ? products : n, reason(*c, costs, target.winograd)});
+        out.changed |= use;
+        fused[i] = use;
+      }
+      // Tiles of 4x4 are no order in which to pool, reduce or move.
+      if (fused[i] && !pointwise[i]) {
+        n = contiguous(n);
+        fused[i] = 0;
+      }
+    }
+    done.push_back(std::move(n));
+  }
+  for (const NodeRef& r : roots) out.roots.push_back(done[static_cast<size_t>(graph.find(r))]);
+  return out;
+}
+
+}  // namespace lazuli
