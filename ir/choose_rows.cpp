@@ -337,9 +337,11 @@ bool schedule_columns(ScheduleWriter& w, StageGroup& g) {
     return true;
   }
   const std::string n = w.loop(*s, v), r = w.loop(*s, reduced.back());
-  // Blocks enough to share out, of whole cache lines; longer ones where rows stream from memory.
-  const bool streams = length * extent(v) * size_of(s->values[0].expr->dtype) > w.target().l3 / 2;
-  const int64_t unit = 4 * w.lanes(), wanted = extent(v) / (streams ? kBlocks / 4 : kBlocks);
+  // Blocks enough to share out, of whole cache lines; longer ones where rows stream from memory, or
+  // from the last cache.
+  const int64_t bytes = length * extent(v) * size_of(s->values[0].expr->dtype);
+  const int64_t fewer = bytes > w.target().l3 / 2 ? 4 : bytes > w.target().l3 / 4 ? 2 : 1;
+  const int64_t unit = 4 * w.lanes(), wanted = extent(v) / (kBlocks / fewer);
   const int64_t model = std::clamp(wanted / unit * unit, 2 * unit, kLargest);
   const int64_t block = w.choose_number("columns at a time of " + s->name, model,
                                         {std::max(model / 2 / unit, int64_t{1}) * unit, 2 * model});

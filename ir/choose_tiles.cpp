@@ -109,6 +109,8 @@ void unroll_sum(ScheduleWriter& w, Stage* s, Contraction c) {
 
 namespace {
 
+constexpr int64_t kWays = 8;  // of L1
+
 Factor look_at(const Kernel& kernel, const NodeRef& f, const NodeRef& v, const NodeRef& k) {
   Factor r;
   int accesses = 0;
@@ -138,12 +140,14 @@ int64_t Packer::column_tiles() const {
 }
 
 // A panel is worth its copy if the lanes are not neighbours, or its rows lie far apart and many
-// tiles read it again.
+// tiles read it again; fewer, where all its rows share lines of L1 and push each other out.
 bool Packer::packs_b() {
   const bool scattered = b_.along_v.other > 0;
   const int64_t step = b_.along_k.largest * size_of(s_->values[0].expr->dtype);
   if (b_.stored && !scattered) return false;
-  const bool model = b_.plain ? scattered || (step >= 1024 && row_tiles() >= 8) : row_tiles() >= 2;
+  const bool collide = step % (w_.target().l1 / kWays) == 0 && depth_ >= 128;
+  const bool model =
+      b_.plain ? scattered || (step >= 1024 && row_tiles() >= (collide ? 4 : 8)) : row_tiles() >= 2;
   return w_.choose_whether("packed b of " + s_->name, model);
 }
 
@@ -157,7 +161,7 @@ bool Packer::packs_a() {
 // A row that lies together is read nearly as fast where it lies: to exchange its elements with
 // those of other rows costs more than it saves in so many vectors of columns.
 bool Packer::reads_rows_well(int64_t row_stride) const {
-  constexpr int64_t kManyVectors = 110, kWays = 8;
+  constexpr int64_t kManyVectors = 110;
   const bool together = a_.along_k.unit > 0 && a_.along_k.other == 0;
   // Rows at such a distance share lines of L1, and push each other out if they are more than it has
   // ways.

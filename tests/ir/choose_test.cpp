@@ -184,6 +184,33 @@ TEST_SUITE("ir") {
     CHECK(order(128 << 10, true) == "order C m.b k.b n.o m.o k m.i n.u n.v");
   }
 
+  TEST_CASE("panels whose rows share lines of L1 are packed for few rows") {
+    const auto packs = [](int64_t rows, int64_t columns, int64_t depth) {
+      Kernel k = test::matmul(rows, columns, depth, false, false, false);
+      choose_schedule(k, named_target("x86-64-v3"));
+      return holds(k.schedule, "pack C 1 C.b\n");
+    };
+    CHECK(packs(16, 1024, 128));
+    CHECK(!packs(16, 1000, 128));
+    CHECK(packs(64, 1000, 128));
+    CHECK(!packs(16, 1024, 64));
+    CHECK(!packs(8, 1024, 128));
+  }
+
+  TEST_CASE("column sums take fewer blocks the farther their rows are") {
+    const auto block = [](int64_t rows, int64_t l3) {
+      Target target = named_target("x86-64-v3");
+      target.l3 = l3;
+      Kernel k = test::column_sum(rows, 2048);
+      choose_schedule(k, target);
+      const size_t at = k.schedule.find(".b j ") + 5;
+      return std::stoi(k.schedule.substr(at));
+    };
+    CHECK(block(64, 2 << 20) == 128);
+    CHECK(block(80, 2 << 20) == 256);
+    CHECK(block(80, 1 << 20) == 512);
+  }
+
   TEST_CASE("a convolution pads its image panel by panel, its gradients by what suits them") {
     const auto array = [](Shape shape) { return contiguous(randn(shape)); };
     const Tensor x = array({8, 64, 56, 56}), w = array({64, 64, 3, 3});
