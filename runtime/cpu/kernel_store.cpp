@@ -152,6 +152,7 @@ Hash128 tuning_key(const Kernel& scheduled, const Target& t, int threads) {
 }
 
 std::string told(const Winner& w) {
+  if (w.tried == 1) return "tuned: no other schedule gives the same bits";
   if (w.settled.empty())
     return fmt::format("tuned: of {} schedules none is clearly faster", w.tried);
   std::string choices;

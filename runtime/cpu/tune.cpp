@@ -17,8 +17,7 @@ constexpr auto kBudget = std::chrono::seconds(3);  // for one kernel
 constexpr double kShortest = 1e-4;                 // seconds of one measurement
 constexpr double kHopeless = 1.25;                 // times the best: not measured again
 constexpr double kMargin = 0.96;                   // of the time of what it replaces
-constexpr size_t kFinalists = 4;
-constexpr int kTrialRounds = 3, kFinalRounds = 11, kSteps = 4;
+constexpr int kTrialRounds = 3, kSteps = 4;
 
 double median(std::vector<double> v) {
   std::nth_element(v.begin(), v.begin() + static_cast<ptrdiff_t>(v.size() / 2), v.end());
@@ -86,6 +85,9 @@ class Search {
   Winner run() {
     bench_(*model_.code);
     const double once = bench_(*model_.code);
+    const bool slow = once > 0.02;
+    finalists_ = slow ? 2 : 4;
+    final_rounds_ = slow ? 5 : 11;
     bench_.set_runs(std::clamp(static_cast<int64_t>(kShortest / once), int64_t{1}, int64_t{64}));
     Candidate* best = &model_;
     std::vector<std::vector<Candidate>> steps;
@@ -160,7 +162,7 @@ class Search {
     }
     std::sort(finalists.begin(), finalists.end(),
               [](const Candidate* a, const Candidate* b) { return a->best < b->best; });
-    if (finalists.size() > kFinalists) finalists.resize(kFinalists);
+    if (finalists.size() > finalists_) finalists.resize(finalists_);
     const std::vector<double> ratios = compare(best, finalists);
     const auto least = std::min_element(ratios.begin(), ratios.end());
     const bool clear = least != ratios.end() && *least < kMargin;
@@ -173,7 +175,7 @@ class Search {
     std::vector<std::vector<double>> ratios(list.size());
     base.seconds.clear();
     for (Candidate* n : list) n->seconds.clear();
-    for (int round = 0; round < kFinalRounds && !list.empty(); round++) {
+    for (int round = 0; round < final_rounds_ && !list.empty(); round++) {
       base.seconds.push_back(bench_(*base.code));
       for (size_t i = 0; i < list.size(); i++) {
         list[i]->seconds.push_back(bench_(*list[i]->code));
@@ -190,6 +192,8 @@ class Search {
   Runtime& runtime_;
   Bench bench_;
   const Clock::time_point deadline_ = Clock::now() + kBudget;
+  size_t finalists_ = 0;
+  int final_rounds_ = 0;
   Candidate model_;
   std::set<std::string> seen_;  // schedules
 };
