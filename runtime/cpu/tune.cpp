@@ -17,19 +17,20 @@ constexpr auto kBudget = std::chrono::seconds(3);  // for one kernel
 constexpr double kShortest = 1e-4;                 // seconds of one measurement
 constexpr double kHopeless = 1.25;                 // times the best: not measured again
 constexpr double kMargin = 0.96;                   // of the time of what it replaces
-constexpr int kTrialRounds = 3, kSteps = 4;
+constexpr int kTrialRounds = 5, kSteps = 4;
 
-double median(std::vector<double> v) {
-  std::nth_element(v.begin(), v.begin() + static_cast<ptrdiff_t>(v.size() / 2), v.end());
-  return v[v.size() / 2];
+// The value that this part of all do not exceed.
+double part(std::vector<double> v, double share) {
+  const auto at = static_cast<size_t>(share * static_cast<double>(v.size()));
+  std::nth_element(v.begin(), v.begin() + static_cast<ptrdiff_t>(at), v.end());
+  return v[at];
 }
 
 struct Candidate {
   Settled settled;
   Kernel kernel;  // scheduled so
   std::shared_ptr<const CompiledKernel> code;
-  double best = 1e300;
-  std::vector<double> seconds;
+  double best = 1e300;  // seconds
 };
 
 // Arrays for the arguments of one kernel, and its worker memory.
@@ -99,15 +100,14 @@ class Search {
     }
     Winner w;
     w.tried = static_cast<int>(seen_.size());
+    w.seconds = w.model_seconds = once;
+    if (best == &model_) return w;
     // Steps may each have been luck.
-    if (best != &model_ && compare(model_, {best})[0] < kMargin) {
-      w.settled = best->settled;
-    } else {
-      best = &model_;
-    }
-    if (model_.seconds.empty()) model_.seconds.push_back(once);
-    w.model_seconds = median(model_.seconds);
-    w.seconds = median(best->seconds);
+    const double ratio = compare(model_, {best})[0];
+    w.seconds = w.model_seconds = base_seconds_;
+    if (ratio >= kMargin) return w;
+    w.seconds *= ratio;
+    w.settled = best->settled;
     return w;
   }
 
@@ -169,22 +169,24 @@ class Search {
     return clear ? finalists[static_cast<size_t>(least - ratios.begin())] : nullptr;
   }
 
-  // Medians of the times of `list` over those of `base` in the same round: whatever else the
-  // machine does hits both.
-  std::vector<double> compare(Candidate& base, const std::vector<Candidate*>& list) {
+  // Medians of the times of `list` over those of `base` in the same round, since whatever else the
+  // machine does hits both; at least 1 unless it is faster in three rounds of four.
+  std::vector<double> compare(const Candidate& base, const std::vector<Candidate*>& list) {
     std::vector<std::vector<double>> ratios(list.size());
-    base.seconds.clear();
-    for (Candidate* n : list) n->seconds.clear();
+    std::vector<double> seconds;
     for (int round = 0; round < final_rounds_ && !list.empty(); round++) {
-      base.seconds.push_back(bench_(*base.code));
+      seconds.push_back(bench_(*base.code));
       for (size_t i = 0; i < list.size(); i++) {
-        list[i]->seconds.push_back(bench_(*list[i]->code));
-        ratios[i].push_back(list[i]->seconds.back() / base.seconds.back());
+        ratios[i].push_back(bench_(*list[i]->code) / seconds.back());
       }
     }
-    std::vector<double> medians;
-    for (auto& r : ratios) medians.push_back(median(std::move(r)));
-    return medians;
+    std::vector<double> out;
+    for (std::vector<double>& r : ratios) {
+      const double most = part(r, 0.75), half = part(r, 0.5);
+      out.push_back(most < 1 ? half : std::max(half, 1.0));
+    }
+    if (!seconds.empty()) base_seconds_ = part(seconds, 0.5);
+    return out;
   }
 
   const Kernel& kernel_;
@@ -192,6 +194,7 @@ class Search {
   Runtime& runtime_;
   Bench bench_;
   const Clock::time_point deadline_ = Clock::now() + kBudget;
+  double base_seconds_ = 0;  // in the last comparison
   size_t finalists_ = 0;
   int final_rounds_ = 0;
   Candidate model_;

@@ -11,6 +11,7 @@
 #include <fstream>
 #include <functional>
 #include <random>
+#include <span>
 #include <sstream>
 #include <string>
 #include <vector>
@@ -20,6 +21,7 @@
 #include "nn/lazuli.h"
 #include "runtime/cpu/target.h"
 #include "runtime/inspect.h"
+#include "tests/ir/random_graph.h"
 
 using namespace lazuli;
 
@@ -89,9 +91,8 @@ struct Count {
 };
 
 // Every alternative to every choice of every kernel, alone, gives the bits of the model's.
-Count check_alternatives(const Tensor& root, ThreadPool& pool) {
+Count check_alternatives(std::span<const NodeRef> roots, ThreadPool& pool) {
   const Target target = host_target();
-  const NodeRef roots[] = {root.node()};
   const Plan plan = make_plan(roots, target);
   Count count;
   for (const PlanStep& step : plan.steps) {
@@ -239,12 +240,23 @@ TEST_SUITE("runtime") {
     Count all;
     for (size_t i = 0; i < list.size(); i++) {
       INFO("expression ", i);
-      const Count count = check_alternatives(list[i](), runtime.pool);
+      const NodeRef roots[] = {list[i]().node()};
+      const Count count = check_alternatives(roots, runtime.pool);
       all.same += count.same;
       all.other_order += count.other_order;
     }
     CHECK(all.same > 200);
     CHECK(all.other_order > 0);  // loops that end at a mask, such as those of causal attention
+  }
+
+  TEST_CASE("schedules that are tried give the same bits for random graphs") {
+    ThreadPool pool(2);
+    int same = 0;
+    for (uint64_t seed = 0; seed < 60; seed++) {
+      INFO("seed ", seed);
+      same += check_alternatives(test::random_graph(seed, 24), pool).same;
+    }
+    CHECK(same > 20);
   }
 
   TEST_CASE("a search is told of, and not made again") {
