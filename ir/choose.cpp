@@ -2,12 +2,15 @@
 
 #include <algorithm>
 #include <set>
+#include <tuple>
+#include <utility>
 
 #include "core/error.h"
 #include "ir/choose_rules.h"
 #include "ir/index.h"
 #include "ir/limits.h"
 #include "ir/lower.h"
+#include "ir/program_cost.h"
 
 namespace lazuli {
 
@@ -66,6 +69,14 @@ void ScheduleWriter::vectorize(Stage* s, const std::vector<NodeRef>& outer,
   // Each sibling has accumulators of its own.
   unroll = std::clamp<int64_t>(8 / static_cast<int64_t>(s->values.size()), 1, unroll);
   unroll = std::min(unroll, vectors);
+  const bool kept_vector = keeps_in_all(*s, v);
+  if (kept_vector) {  // else each would have an accumulator, and a sum another order
+    std::vector<int64_t> others;
+    for (const int64_t n : {1, 2, 4, 8}) {
+      if (n <= vectors) others.push_back(n);
+    }
+    unroll = choose_number("vectors of " + s->name, unroll, others);
+  }
   std::vector<NodeRef> kept, reduced, chosen;
   for (const NodeRef& a : local) {
     if (a.get() == v.get()) continue;
@@ -76,7 +87,6 @@ void ScheduleWriter::vectorize(Stage* s, const std::vector<NodeRef>& outer,
     }
   }
   if (!chosen.empty()) unroll = 1;
-  const bool kept_vector = keeps_in_all(*s, v);
   const auto stride = [&](const NodeRef& a) {
     return strides_along(kernel_, s->values[0].expr, a).largest;
   };
@@ -167,6 +177,41 @@ void ScheduleWriter::share(const StageGroup& g) {
   for (const std::string& n : names) step("scope {} shared", n);
 }
 
+std::string ScheduleWriter::choose(const std::string& what, std::string model,
+                                   std::vector<Choice::Option> others) {
+  for (const Choice& c : kernel_.choices) {
+    if (c.what == what) return c.taken;
+  }
+  if (others.empty()) return model;
+  if (const auto it = settled_.find(what); it != settled_.end()) {
+    const auto other = std::find_if(others.begin(), others.end(),
+                                    [&](const Choice::Option& o) { return o.text == it->second; });
+    if (other != others.end()) {
+      const double cost = other->cost;
+      *other = {std::exchange(model, it->second), cost > 0 ? 1.0 : 0};
+      if (cost > 0) {
+        for (Choice::Option& o : others) o.cost /= cost;
+      }
+    }
+  }
+  kernel_.choices.push_back({what, model, std::move(others)});
+  return model;
+}
+
+bool ScheduleWriter::choose_whether(const std::string& what, bool model) {
+  return choose(what, model ? "yes" : "no", {{model ? "no" : "yes"}}) == "yes";
+}
+
+int64_t ScheduleWriter::choose_number(const std::string& what, int64_t model,
+                                      const std::vector<int64_t>& others) {
+  std::vector<Choice::Option> options;
+  std::set<int64_t> seen{model};
+  for (const int64_t n : others) {
+    if (seen.insert(n).second) options.push_back({std::to_string(n)});
+  }
+  return std::stoll(choose(what, std::to_string(model), std::move(options)));
+}
+
 // ---- the rules, in order
 
 namespace {
@@ -203,15 +248,25 @@ void limit_masked(ScheduleWriter& w) {
   }
 }
 
-// The rules that failed, by group; they are not tried again.
-using Refused = std::set<std::pair<size_t, std::string>>;
-using Chosen = std::pair<size_t, std::string>;
+// A rule for a group of stages.
+struct Chosen {
+  size_t group = 0;
+  std::string rule = {};
+  std::string root = {};  // of the group
+
+  friend bool operator<(const Chosen& a, const Chosen& b) {
+    return std::tie(a.group, a.rule) < std::tie(b.group, b.rule);
+  }
+};
+
+// Rules that failed; they are not tried again.
+using Refused = std::set<Chosen>;
 
 // Tries the first rule that applies to each group. `current` is what was at work if an error is
 // thrown.
-std::vector<Chosen> schedule_by_rules(Kernel& kernel, const Target& target, const Refused& refused,
-                                      Chosen& current) {
-  ScheduleWriter w(kernel, target, vector_lanes(kernel, target));
+std::vector<Chosen> schedule_by_rules(Kernel& kernel, const Target& target, const Settled& settled,
+                                      const Refused& refused, Chosen& current) {
+  ScheduleWriter w(kernel, target, vector_lanes(kernel, target), settled);
   std::vector<Chosen> chosen;
   limit_masked(w);
   order_dims(w);
@@ -228,7 +283,7 @@ std::vector<Chosen> schedule_by_rules(Kernel& kernel, const Target& target, cons
     w.share(g);
     const std::string root = g.root()->name;
     for (const ScheduleRule& r : kRules) {
-      current = {i, r.name};
+      current = {i, r.name, root};
       if (refused.count(current) || !r.apply(w, g)) continue;
       w.reason(fmt::format("{}: rule {}", root, r.name));
       chosen.push_back(current);
@@ -239,41 +294,76 @@ std::vector<Chosen> schedule_by_rules(Kernel& kernel, const Target& target, cons
   return chosen;
 }
 
-}  // namespace
-
-void choose_schedule(Kernel& kernel, const Target& target) {
-  Refused refused;
+// `refused` and `chosen` are what came of it.
+Kernel scheduled(const Kernel& kernel, const Target& target, const Settled& settled,
+                 Refused& refused, std::vector<Chosen>& chosen) {
   std::string why;
   for (int attempt = 0; attempt < 8; attempt++) {
     Kernel tried = clone(kernel);
     Chosen current;
-    std::vector<Chosen> chosen;
     try {
-      chosen = schedule_by_rules(tried, target, refused, current);
+      chosen = schedule_by_rules(tried, target, settled, refused, current);
       verify_schedule(tried);
       if (tried.stages.size() > 1) lower(tried, target);
       if (!why.empty()) tried.reasons.push_back("a rule was given up: " + why);
-      kernel = std::move(tried);
-      return;
+      return tried;
     } catch (const UserError& e) {
       if (!why.empty()) why += "; then ";
-      why += fmt::format("{}: {}", current.second.empty() ? "the whole" : current.second, e.what());
-      if (!current.second.empty()) {
+      why += fmt::format("{}: {}", current.rule.empty() ? "the whole" : current.rule, e.what());
+      if (!current.rule.empty()) {
         refused.insert(current);
       } else {
         const size_t before = refused.size();
         for (const char* name : {"row blocks", "dot products", "contraction", "rows"}) {
           for (const Chosen& c : chosen) {
-            if (refused.size() == before && c.second == name) refused.insert(c);
+            if (refused.size() == before && c.rule == name) refused.insert(c);
           }
         }
         if (refused.size() == before) break;
       }
     }
   }
-  schedule_plainly(kernel);
-  kernel.reasons.push_back(
+  chosen.clear();
+  Kernel plain = clone(kernel);
+  schedule_plainly(plain);
+  plain.reasons.push_back(
       "every stage is a phase of its own, for the rules found no legal schedule: " + why);
+  return plain;
+}
+
+}  // namespace
+
+void choose_schedule(Kernel& kernel, const Target& target, const Settled& settled) {
+  Refused refused;
+  std::vector<Chosen> rules;
+  Kernel chosen = scheduled(kernel, target, settled, refused, rules);
+  for (const auto& [what, taken] : settled) {
+    bool is_so = false;
+    for (const Choice& c : chosen.choices) is_so |= c.what == what && c.taken == taken;
+    require(is_so, "schedule: {} cannot be {} here; leave it out", what, taken);
+  }
+  kernel = std::move(chosen);
+}
+
+std::vector<Choice> other_rules(const Kernel& kernel, const Target& target) {
+  Refused refused;
+  std::vector<Chosen> rules;
+  const Kernel model = scheduled(kernel, target, {}, refused, rules);
+  const double cycles = estimate_cycles(lower(model, target));
+  std::vector<Choice> list;
+  for (const Chosen& rule : rules) {
+    Choice c{"rule of " + rule.root, rule.rule, {}};
+    Refused without = refused;
+    without.insert(rule);
+    std::vector<Chosen> next;
+    const Kernel other = scheduled(kernel, target, {}, without, next);
+    const auto it = std::find_if(next.begin(), next.end(),
+                                 [&](const Chosen& n) { return n.group == rule.group; });
+    const std::string name = it == next.end() ? "none" : it->rule;
+    c.others.push_back({name, estimate_cycles(lower(other, target)) / cycles});
+    list.push_back(std::move(c));
+  }
+  return list;
 }
 
 }  // namespace lazuli

@@ -2,14 +2,26 @@
 // about a kernel's name.
 #pragma once
 
+#include <map>
+#include <string>
+#include <vector>
+
 #include "ir/kernel.h"
 #include "ir/target.h"
 
 namespace lazuli {
 
+/// What is to be taken, by Choice::what.
+using Settled = std::map<std::string, std::string>;
+
 /// Writes a schedule for any legal algorithm: applies steps to `kernel`, whose text is
-/// kernel.schedule, and notes in kernel.reasons which rule chose them and why. A function of the
-/// algorithm and the target alone.
-void choose_schedule(Kernel& kernel, const Target& target);
+/// kernel.schedule, and notes in kernel.reasons which rule chose them and why, and in
+/// kernel.choices what else it could have taken. A function of the algorithm, the target and what
+/// is settled beforehand. UserError, and `kernel` stays as it is, if it cannot be as settled.
+void choose_schedule(Kernel& kernel, const Target& target, const Settled& settled = {});
+
+/// For each phase of the kernel which rule scheduled it, and what the next one that applies would
+/// cost, by the cycles of the instructions alone (ir/program_cost.h).
+std::vector<Choice> other_rules(const Kernel& kernel, const Target& target);
 
 }  // namespace lazuli

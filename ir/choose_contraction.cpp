@@ -23,10 +23,14 @@ std::string batch_loops(const ScheduleWriter& w, const Stage& s, const Stage& co
 void schedule_deep(ScheduleWriter& w, Stage* s, const Contraction& c, const Tile& tile,
                    const TileLoops& t) {
   const int64_t most = w.target().l2 / 8 / (tile.nv * w.lanes() * factor_size(*s));
-  const int64_t kc = std::min(most, (extent(c.reduced[0]) + 1) / 2);
+  const int64_t half = (extent(c.reduced[0]) + 1) / 2, model = std::min(most, half);
+  const int64_t kc = w.choose_number("terms at a time of " + s->name, model,
+                                     {std::max<int64_t>(model / 2, 1), std::min(2 * model, half)});
   const std::string k = w.loop(*s, c.reduced[0]), r = w.loop(*s, c.r);
   const std::string rows = r.substr(0, r.size() - 2);
-  const int64_t blocks = std::clamp<int64_t>(extent(c.r) / tile.mr / 16 + 1, 8, 64);
+  const int64_t few = std::clamp<int64_t>(extent(c.r) / tile.mr / 16 + 1, 8, 64);
+  const int64_t blocks =
+      w.choose_number("row tiles at a time of " + s->name, few, {few / 2, 2 * few});
   w.step("split {0} {1} {1}.b {1} {2}; split {0} {3} {4}.b {3} {5}", s->name, k, kc, t.r, rows,
          blocks);
   w.step("order {0} {1}.b {2}.b {3} {4} {2}{5}", s->name, rows, k, t.v, t.r, t.inner);
@@ -69,20 +73,21 @@ std::vector<TiledSum> tiled_sums(const ScheduleWriter& w, const StageGroup& g) {
 
 // Whether row tiles go outside, and panels are a phase of their own: where the loop outside else
 // has few iterations to share out.
-bool rows_go_outside(const ScheduleWriter& w, const Stage& s, const Contraction& c,
-                     const Tile& tile) {
+bool rows_go_outside(ScheduleWriter& w, const Stage& s, const Contraction& c, const Tile& tile) {
   int64_t leading = (extent(c.v) + tile.nv * w.lanes() - 1) / (tile.nv * w.lanes());
   if (c.y) leading = (extent(c.y) + tile.ny - 1) / tile.ny;
   for (const NodeRef& d : s.values[0].dims) {
     const bool tiled = d.get() == c.v.get() || d.get() == c.r.get() || d.get() == c.y.get();
     if (!tiled) leading = std::max(leading, extent(d));
   }
-  return leading < 8 && extent(c.r) / tile.mr >= 16;
+  const bool model = leading < 8 && extent(c.r) / tile.mr >= 16;
+  if (extent(c.r) <= tile.mr || extent(c.v) <= tile.nv * w.lanes()) return model;
+  return w.choose_whether("rows outside of " + s.name, model);
 }
 
 }  // namespace
 
-Stage* panel_stage(const ScheduleWriter& w, const StageGroup& g) {
+Stage* panel_stage(ScheduleWriter& w, const StageGroup& g) {
   if (w.lanes() == 1) return nullptr;
   const std::vector<TiledSum> sums = tiled_sums(w, g);
   if (sums.size() != 1) return nullptr;
@@ -93,7 +98,7 @@ Stage* panel_stage(const ScheduleWriter& w, const StageGroup& g) {
   if (b->op != Op::Read) return nullptr;
   const auto [p, v] = w.kernel().find_value(static_cast<int>(b->integer()));
   if (!is_private_copy(w.kernel(), *p)) return nullptr;
-  const Tile tile = tile_of(w, c, extent(c.r));
+  const Tile tile = tile_of(w, *s, c, extent(c.r));
   if (rows_go_outside(w, *s, c, tile)) return nullptr;
   // What one panel reads of it.
   int64_t elements = 1;
@@ -114,7 +119,9 @@ Stage* panel_stage(const ScheduleWriter& w, const StageGroup& g) {
   const double fill = static_cast<double>(elements / w.lanes()) * (2 + expression_cost(*p) / 2.0);
   const double use = static_cast<double>(extent(c.r) * tile.ny * tile.nv * depth_of(c)) / 2;
   const bool fits = elements * size_of(v->expr->dtype) <= w.target().l2 / 4;
-  return fits && fill * 8 <= use ? p : nullptr;
+  const bool inside =
+      w.choose_whether(fmt::format("{} inside {}", p->name, s->name), fits && fill * 8 <= use);
+  return inside ? p : nullptr;
 }
 
 bool schedule_contraction(ScheduleWriter& w, StageGroup& g) {
@@ -149,7 +156,7 @@ bool schedule_contraction(ScheduleWriter& w, StageGroup& g) {
     });
   }
   const Contraction c = sums.back().c;
-  const Tile tile = tile_of(w, c, extent(c.r));
+  const Tile tile = tile_of(w, *s, c, extent(c.r));
   std::vector<Packer> packers;
   std::vector<bool> packed_b, packed_a;
   bool packs_b = false, packs_a = false;
@@ -167,15 +174,29 @@ bool schedule_contraction(ScheduleWriter& w, StageGroup& g) {
   // packed it stays in L2, and they in the last cache.
   const int64_t tile_columns = tile.nv * w.lanes();
   const int64_t cache = packs_a ? w.target().l3 / 4 : w.target().l2;
-  const int64_t block = cache / 4 / depth / tile_columns * tile_columns;
+  const int64_t fitting = cache / 4 / depth / tile_columns * tile_columns;
+  constexpr int64_t kDeep = 512;
+  const bool is_deep = w.target().l3 / 32 < tile_columns * depth;
   if (root == s && c.reduced.size() == 1 && batch.empty() && !c.y && packs_b &&
-      w.target().l3 / 32 < tile_columns * depth) {
+      (is_deep || extent(c.reduced[0]) >= kDeep) &&
+      w.choose_whether("blocks of terms of " + s->name, is_deep)) {
     schedule_deep(w, s, c, tile, split_tile(w, root, c, tile));
     return true;
   }
-  const bool blocks = packs_b && !rows_first && !c.y && extent(c.r) * depth > cache / 2 &&
-                      (packs_a || tile.mr * depth <= w.target().l1 / 2) &&
-                      block >= 2 * tile_columns && extent(c.v) >= 2 * block;
+  int64_t block = 0;
+  if (!rows_first && !c.y && !g.panel) {
+    const auto possible = [&](int64_t n) { return n >= 2 * tile_columns && extent(c.v) >= 2 * n; };
+    const bool pays = packs_b && extent(c.r) * depth > cache / 2 &&
+                      (packs_a || tile.mr * depth <= w.target().l1 / 2);
+    std::vector<int64_t> others{0};
+    for (const int64_t n : {fitting / 2, fitting, 2 * fitting}) {
+      const int64_t whole = n / tile_columns * tile_columns;
+      if (possible(whole)) others.push_back(whole);
+    }
+    block = w.choose_number("columns at a time of " + root->name,
+                            pays && possible(fitting) ? fitting : 0, others);
+  }
+  const bool blocks = block > 0;
   std::string columns;
   const auto split_block = [&](const Stage* stage) {
     w.step("split {0} {1} {1}.b {1} {2}", stage->name, w.loop(*stage, c.v), block);

@@ -348,8 +348,12 @@ int64_t depth_of(const Contraction& c) {
   return depth;
 }
 
-Tile choose_tile(const Target& target, int lanes, int64_t rows, int64_t images, int64_t columns,
-                 int64_t depth, Op op) {
+namespace {
+
+// Calls `visit` with every tile that the registers have room for.
+template <typename F>
+void each_tile(const Target& target, int lanes, int64_t rows, int64_t images, int64_t columns,
+               int64_t depth, Op op, F visit) {
   // A k step of a tile: two FMAs a cycle, two loads a cycle, and a little over four cycles of
   // latency; some loads wait. Between two tiles the pipeline drains, for a loop has ended.
   constexpr double kBetweenTiles = 50, kWait = 0.03;
@@ -363,8 +367,6 @@ Tile choose_tile(const Target& target, int lanes, int64_t rows, int64_t images, 
   // An element of a, and products of i16 that another instruction adds.
   const int others = op == Op::DotI16 && !target.has_u8_dot ? 3 : 1;
   const int64_t vectors = (columns + lanes - 1) / lanes;
-  Tile best;
-  double best_cycles = 1e300;
   for (int64_t nv = 1; nv <= 4; nv++) {
     for (int64_t ny = 1; ny <= (images > 1 ? 4 : 1); ny++) {
       for (int64_t mr = 1; mr <= (registers > 16 ? 14 : 8); mr++) {
@@ -380,14 +382,37 @@ Tile choose_tile(const Target& target, int lanes, int64_t rows, int64_t images, 
                                 (ragged & 4 ? 1 : vectors / nv);
           total += cycles(m, y, x) * static_cast<double>(times);
         }
-        if (total < best_cycles * 0.999) {
-          best_cycles = total;
-          best = {mr, ny, nv, total};
-        }
+        visit(Tile{mr, ny, nv, total});
       }
     }
   }
+}
+
+}  // namespace
+
+Tile choose_tile(const Target& target, int lanes, int64_t rows, int64_t images, int64_t columns,
+                 int64_t depth, Op op) {
+  Tile best;
+  each_tile(target, lanes, rows, images, columns, depth, op, [&](const Tile& t) {
+    if (t.cycles < best.cycles * 0.999) best = t;
+  });
   return best;
+}
+
+std::vector<Tile> other_tiles(const Target& target, int lanes, int64_t rows, int64_t images,
+                              int64_t columns, int64_t depth, Op op) {
+  constexpr size_t kMost = 8;
+  const Tile best = choose_tile(target, lanes, rows, images, columns, depth, op);
+  std::vector<Tile> others;
+  each_tile(target, lanes, rows, images, columns, depth, op, [&](const Tile& t) {
+    const bool is_best = t.mr == best.mr && t.ny == best.ny && t.nv == best.nv;
+    const int64_t vectors = (columns + lanes - 1) / lanes;
+    if (!is_best && t.mr <= rows && t.ny <= images && t.nv <= vectors) others.push_back(t);
+  });
+  std::stable_sort(others.begin(), others.end(),
+                   [](const Tile& a, const Tile& b) { return a.cycles < b.cycles; });
+  if (others.size() > kMost) others.resize(kMost);
+  return others;
 }
 
 }  // namespace lazuli

@@ -79,6 +79,9 @@ struct Tile {
 /// included.
 Tile choose_tile(const Target& target, int lanes, int64_t rows, int64_t images, int64_t columns,
                  int64_t depth, Op op = Op::Mul);
+/// The tiles next to that one in predicted cycles, the cheapest first.
+std::vector<Tile> other_tiles(const Target& target, int lanes, int64_t rows, int64_t images,
+                              int64_t columns, int64_t depth, Op op);
 /// Number of terms of each sum.
 int64_t depth_of(const Contraction& c);
 

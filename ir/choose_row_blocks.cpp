@@ -36,7 +36,7 @@ double row_work(const StageGroup& g, const std::vector<RowContraction>& list) {
 
 // The largest number of rows whose local values stay in a third of L2, with the cheapest tiles. Few
 // rows are shared out to sixteen blocks, unless a block would then have little to do.
-int64_t choose_block(const ScheduleWriter& w, const StageGroup& g,
+int64_t choose_block(ScheduleWriter& w, const StageGroup& g,
                      const std::vector<RowContraction>& list, const NodeRef& block) {
   int64_t bytes = 4;
   for (const Stage* s : g.members) {
@@ -64,7 +64,7 @@ int64_t choose_block(const ScheduleWriter& w, const StageGroup& g,
     double cycles = 0;
     for (const RowContraction& r : list) {
       const bool rows = r.c.r.get() == block.get();
-      cycles += tile_of(w, r.c, rows ? q : extent(r.c.r)).cycles /
+      cycles += model_tile(w, r.c, rows ? q : extent(r.c.r)).cycles /
                 static_cast<double>(rows ? q : 1);
     }
     if (n % q) cycles *= 1.06;  // a ragged block is a second copy of the whole body
@@ -73,7 +73,11 @@ int64_t choose_block(const ScheduleWriter& w, const StageGroup& g,
       chosen = q;
     }
   }
-  return chosen;
+  std::vector<int64_t> others;
+  for (const int64_t q : {chosen / 2, 2 * chosen, 4 * chosen}) {
+    if (q > 0) others.push_back(std::min(q, n));
+  }
+  return w.choose_number("rows at a time of " + g.root()->name, chosen, others);
 }
 
 std::vector<RowContraction> find_contractions(const ScheduleWriter& w, const StageGroup& g,
@@ -105,7 +109,7 @@ void schedule_tile(ScheduleWriter& w, const StageGroup& g, const RowContraction&
   Stage* root = g.root();
   const bool by_rows = r.c.r.get() == block.get();
   const int64_t n = by_rows ? std::min(rows, extent(r.c.r)) : extent(r.c.r);
-  const Tile tile = tile_of(w, r.c, n);
+  const Tile tile = tile_of(w, *r.stage, r.c, n);
   Packer packer(w, r.stage, r.c, tile);
   const bool packs_b = packer.packs_b();
   // Loops of the stage that are neither fixed nor of the tile.
@@ -124,8 +128,9 @@ void schedule_tile(ScheduleWriter& w, const StageGroup& g, const RowContraction&
   const std::string rest = others(*r.host);
   const TileLoops t = split_tile(w, r.host, r.c, tile);
   const std::string images = t.y.empty() ? "" : t.y + " ";
-  const std::string two = images + (packs_b ? t.v + " " + t.r : t.r + " " + t.v);
-  const std::string innermost = packs_b ? t.r : t.v;
+  const bool rows_inside = !w.choose_whether("rows outside of " + r.stage->name, !packs_b);
+  const std::string two = images + (rows_inside ? t.v + " " + t.r : t.r + " " + t.v);
+  const std::string innermost = rows_inside ? t.r : t.v;
   const std::string ks = w.loops(*r.stage, r.c.reduced);
   if (r.host == r.stage) {
     w.step("order {}{}{} {}{}{}", r.host->name, around, rest, two, ks, t.inner);

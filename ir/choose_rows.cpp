@@ -261,7 +261,7 @@ bool schedule_pointwise(ScheduleWriter& w, StageGroup& g) {
   return true;
 }
 
-void find_image(const ScheduleWriter& w, StageGroup& g) {
+void find_image(ScheduleWriter& w, StageGroup& g) {
   const Reads reads(w.kernel());
   for (const Stage* m : g.members) {
     if (contraction_of(*m, {}).is) return;
@@ -287,7 +287,9 @@ void find_image(const ScheduleWriter& w, StageGroup& g) {
       }
       int64_t bytes = size_of(v->expr->dtype);
       for (size_t d = 0; d < v->dims.size(); d++) bytes *= fixed[d] ? 1 : extent(v->dims[d]);
-      if (!at || bytes > w.target().l2 / 2) continue;
+      if (!at || bytes > w.target().l2 / 2 ||
+          !w.choose_whether(fmt::format("{} inside {}", p->name, g.root()->name), true))
+        continue;
       g.image = p;
       g.image_at = at;
       return;
@@ -335,16 +337,22 @@ bool schedule_columns(ScheduleWriter& w, StageGroup& g) {
     return true;
   }
   const std::string n = w.loop(*s, v), r = w.loop(*s, reduced.back());
-  // Blocks enough to share out, of whole cache lines; longer ones where rows stream from memory.
-  const bool streams = length * extent(v) * size_of(s->values[0].expr->dtype) > w.target().l3 / 2;
-  const int64_t unit = 4 * w.lanes(), wanted = extent(v) / (streams ? kBlocks / 4 : kBlocks);
-  const int64_t block = std::clamp(wanted / unit * unit, 2 * unit, kLargest);
+  // Blocks enough to share out, of whole cache lines; longer ones where rows stream from memory, or
+  // from the last cache.
+  const int64_t bytes = length * extent(v) * size_of(s->values[0].expr->dtype);
+  const int64_t fewer = bytes > w.target().l3 / 2 ? 4 : bytes > w.target().l3 / 4 ? 2 : 1;
+  const int64_t unit = 4 * w.lanes(), wanted = extent(v) / (kBlocks / fewer);
+  const int64_t model = std::clamp(wanted / unit * unit, 2 * unit, kLargest);
+  const int64_t block = w.choose_number("columns at a time of " + s->name, model,
+                                        {std::max(model / 2 / unit, int64_t{1}) * unit, 2 * model});
+  const int64_t visit =
+      w.choose_number("rows a visit of " + s->name, kRows, {kRows / 2, 2 * kRows});
   std::vector<NodeRef> outer_reduced(reduced.begin(), reduced.end() - 1);
   const std::string around = w.loops(*s, kept), rows = w.loops(*s, outer_reduced);
   w.step(
       "split {0} {1} {1}.b {1} {2}; split {0} {1} {1}.o {1}.u {3}; split {0} {1}.u {1}.u {1}.v {4}",
       s->name, n, block, 2 * w.lanes(), w.lanes());
-  w.step("split {0} {1} {1}.o {1}.i {2}", s->name, r, kRows);
+  w.step("split {0} {1} {1}.o {1}.i {2}", s->name, r, visit);
   w.step(
       "order {0}{1} {2}.b{3} {4}.o {2}.o {4}.i {2}.u {2}.v; unroll {0} {4}.i {2}.u; vector {0} "
       "{2}.v",

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "ir/choose.h"
 #include "ir/choose_groups.h"
 #include "ir/kernel.h"
 #include "ir/schedule.h"
@@ -16,8 +17,8 @@ namespace lazuli {
 /// Writes the steps of one kernel, group by group.
 class ScheduleWriter {
  public:
-  ScheduleWriter(Kernel& kernel, const Target& target, int lanes)
-      : kernel_(kernel), target_(target), lanes_(lanes) {}
+  ScheduleWriter(Kernel& kernel, const Target& target, int lanes, const Settled& settled)
+      : kernel_(kernel), target_(target), lanes_(lanes), settled_(settled) {}
 
   Kernel& kernel() { return kernel_; }
   const Kernel& kernel() const { return kernel_; }
@@ -54,10 +55,21 @@ class ScheduleWriter {
   bool read_outside(const StageGroup& g, const Value& v) const;
   void reason(std::string text) { kernel_.reasons.push_back(std::move(text)); }
 
+  /// Decides what changes no bit of any result, and notes what else there was: as it was settled
+  /// beforehand if that is `model` or one of `others`, else as the model says. Asked again it gives
+  /// the same answer.
+  std::string choose(const std::string& what, std::string model,
+                     std::vector<Choice::Option> others);
+  /// Yes or no.
+  bool choose_whether(const std::string& what, bool model);
+  /// `others` may hold `model`, and numbers twice.
+  int64_t choose_number(const std::string& what, int64_t model, const std::vector<int64_t>& others);
+
  private:
   Kernel& kernel_;
   const Target& target_;
   int64_t lanes_;
+  const Settled& settled_;
 };
 
 /// Stages of a group over equal axes become one where that is legal, so that they share loops and
@@ -95,10 +107,10 @@ bool schedule_contraction(ScheduleWriter& w, StageGroup& g);
 /// The stage that the rule for a contraction computes panel by panel, where the panel is read: one
 /// that only this group reads and that costs little next to its use, such as a padded image. Or
 /// null.
-Stage* panel_stage(const ScheduleWriter& w, const StageGroup& g);
+Stage* panel_stage(ScheduleWriter& w, const StageGroup& g);
 /// Finds g.image: a stage that one sum of the group slides over, and that is small enough to stay
 /// in L2 at one index of some leading axes of the root.
-void find_image(const ScheduleWriter& w, StageGroup& g);
+void find_image(ScheduleWriter& w, StageGroup& g);
 bool schedule_row_blocks(ScheduleWriter& w, StageGroup& g);
 bool schedule_columns(ScheduleWriter& w, StageGroup& g);
 bool schedule_pointwise(ScheduleWriter& w, StageGroup& g);

@@ -8,9 +8,25 @@
 
 namespace lazuli {
 
-Tile tile_of(const ScheduleWriter& w, const Contraction& c, int64_t rows) {
+Tile model_tile(const ScheduleWriter& w, const Contraction& c, int64_t rows) {
   return choose_tile(w.target(), static_cast<int>(w.lanes()), rows, c.y ? extent(c.y) : 1,
                      extent(c.v), depth_of(c), c.op);
+}
+
+Tile tile_of(ScheduleWriter& w, const Stage& s, const Contraction& c, int64_t rows) {
+  const auto text = [&](const Tile& t) {
+    return c.y ? fmt::format("{}x{}x{}", t.mr, t.ny, t.nv) : fmt::format("{}x{}", t.mr, t.nv);
+  };
+  const Tile model = model_tile(w, c, rows);
+  const std::vector<Tile> others = other_tiles(w.target(), static_cast<int>(w.lanes()), rows,
+                                               c.y ? extent(c.y) : 1, extent(c.v), depth_of(c),
+                                               c.op);
+  std::vector<Choice::Option> options;
+  for (const Tile& t : others) options.push_back({text(t), t.cycles / model.cycles});
+  const std::string taken = w.choose("tile of " + s.name, text(model), std::move(options));
+  const auto other =
+      std::find_if(others.begin(), others.end(), [&](const Tile& t) { return text(t) == taken; });
+  return other == others.end() ? model : *other;
 }
 
 TileLoops split_tile(ScheduleWriter& w, Stage* s, const Contraction& c, const Tile& tile) {
@@ -80,14 +96,22 @@ void unroll_sum(ScheduleWriter& w, Stage* s, Contraction c) {
   }
   const NodeRef& last = c.reduced.back();
   const std::string k = w.loop(*s, last);
-  if (extent(last) <= kUnroll) {
+  const int64_t n = extent(last), model = n <= kUnroll ? n : n <= kLong ? 1 : kUnroll;
+  std::vector<int64_t> others;
+  for (const int64_t steps : {1, 2, 4, 8}) {
+    if (steps <= n) others.push_back(steps);
+  }
+  const int64_t steps = w.choose_number("steps of " + s->name, model, others);
+  if (steps == n) {
     w.step("unroll {} {}", s->name, k);
-  } else if (extent(last) > kLong) {
-    w.step("split {0} {1} {1}.o {1}.i {2}; unroll {0} {1}.i", s->name, k, kUnroll);
+  } else if (steps > 1) {
+    w.step("split {0} {1} {1}.o {1}.i {2}; unroll {0} {1}.i", s->name, k, steps);
   }
 }
 
 namespace {
+
+constexpr int64_t kWays = 8;  // of L1
 
 Factor look_at(const Kernel& kernel, const NodeRef& f, const NodeRef& v, const NodeRef& k) {
   Factor r;
@@ -127,28 +151,30 @@ int64_t factor_size(const Stage& s) {
 }
 
 // A panel is worth its copy if the lanes are not neighbours, or its rows lie far apart and many
-// tiles read it again.
-bool Packer::packs_b() const {
+// tiles read it again; fewer, where all its rows share lines of L1 and push each other out.
+bool Packer::packs_b() {
   if (has_words()) return true;
   const bool scattered = b_.along_v.other > 0;
   const int64_t step = b_.along_k.largest * factor_size(*s_);
   if (b_.stored && !scattered) return false;
-  if (!b_.plain) return row_tiles() >= 2;
-  return scattered || (step >= 1024 && row_tiles() >= 8);
+  const bool collide = step % (w_.target().l1 / kWays) == 0 && depth_ >= 128;
+  const bool model =
+      b_.plain ? scattered || (step >= 1024 && row_tiles() >= (collide ? 4 : 8)) : row_tiles() >= 2;
+  return w_.choose_whether("packed b of " + s_->name, model);
 }
 
-bool Packer::packs_a() const {
+bool Packer::packs_a() {
   if (has_words()) return true;
   if (a_.stored) return false;
-  if (!a_.plain) return column_tiles() >= 2;
-  if (depth_ <= 64 || column_tiles() < 4) return false;
-  return !reads_rows_well(a_.along_v.largest);
+  const bool large = depth_ > 64 && column_tiles() >= 4;
+  const bool model = a_.plain ? large && !reads_rows_well(a_.along_v.largest) : column_tiles() >= 2;
+  return w_.choose_whether("packed a of " + s_->name, model);
 }
 
 // A row that lies together is read nearly as fast where it lies: to exchange its elements with
 // those of other rows costs more than it saves in so many vectors of columns.
 bool Packer::reads_rows_well(int64_t row_stride) const {
-  constexpr int64_t kManyVectors = 110, kWays = 8;
+  constexpr int64_t kManyVectors = 110;
   const bool together = a_.along_k.unit > 0 && a_.along_k.other == 0;
   // Rows at such a distance share lines of L1, and push each other out if they are more than it has
   // ways.

@@ -9,8 +9,10 @@
 
 namespace lazuli {
 
-/// The register tile of contraction `c`, of which `rows` rows are walked at a time.
-Tile tile_of(const ScheduleWriter& w, const Contraction& c, int64_t rows);
+/// The model's register tile of contraction `c`, of which `rows` rows are walked at a time.
+Tile model_tile(const ScheduleWriter& w, const Contraction& c, int64_t rows);
+/// The tile that stage `s` gets.
+Tile tile_of(ScheduleWriter& w, const Stage& s, const Contraction& c, int64_t rows);
 
 /// The loops of a register tile: names of the loops that the splits left outside, and the text of
 // those inside.
@@ -56,10 +58,8 @@ class Packer {
 
   int64_t row_tiles() const { return extent(c_.r) / tile_.mr; }
   int64_t column_tiles() const;
-  /// A panel is worth its copy if the lanes are not neighbours, or its rows lie far apart and many
-  /// tiles read it again.
-  bool packs_b() const;
-  bool packs_a() const;
+  bool packs_b();
+  bool packs_a();
   void pack_b(const PackPlace& place);
   void pack_a(const PackPlace& place);
 

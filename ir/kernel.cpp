@@ -238,6 +238,7 @@ Kernel clone(const Kernel& kernel) {
   copy.arguments = kernel.arguments;
   copy.schedule = kernel.schedule;
   copy.reasons = kernel.reasons;
+  copy.choices = kernel.choices;
   copy.value_count = kernel.value_count;
   std::unordered_map<const Stage*, Stage*> twin;
   for (const auto& s : kernel.stages) {

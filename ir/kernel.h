@@ -92,12 +92,24 @@ struct KernelArgument {
   bool output = false;
 };
 
+/// A decision of the chooser (ir/choose.h) that leaves every bit of the results as it is.
+struct Choice {
+  struct Option {
+    std::string text;
+    double cost = 0;  // predicted time, that of what was taken being 1; 0: the model does not say
+  };
+  std::string what;  // "tile of sum"; once in a kernel
+  std::string taken;
+  std::vector<Option> others;
+};
+
 struct Kernel {
   std::string name;
   std::vector<KernelArgument> arguments;
   std::vector<std::unique_ptr<Stage>> stages;  // sources before users
   std::string schedule;                        // the steps applied so far, as text
   std::vector<std::string> reasons;            // why each was chosen
+  std::vector<Choice> choices;                 // and what else could have been
   int value_count = 0;
 
   int add_argument(std::string arg_name, DType dtype, int64_t size, bool output);

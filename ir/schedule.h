@@ -47,6 +47,11 @@ void apply_schedule(Kernel& kernel, const std::string& text);
 /// reduction, in-place values die in time.
 void verify_schedule(const Kernel& kernel);
 
+/// Whether two schedules of one algorithm give the same bits, as far as loops tell: every reduction
+/// takes its terms in the same order, into the same accumulators, and rounds at the same points, and
+/// loops that end at a mask end alike. What is kept where does not matter.
+bool same_order(const Kernel& a, const Kernel& b);
+
 /// The root stages in the order in which their phases run. UserError if they wait for each other.
 std::vector<const Stage*> phases(const Kernel& kernel);
 

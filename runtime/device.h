@@ -22,6 +22,8 @@ struct Origin;
 struct StepReport {
   std::string schedule;              // the steps of the schedule, as text
   std::vector<std::string> reasons;  // why each was chosen
+  std::vector<Choice> choices;       // and what else could have been
+  double cycles = 0;                 // of its instructions on one core, as estimated
 };
 
 /// A plan made ready to run again and again: functions, argument blocks and memory. Not for use by two threads at once.

@@ -21,7 +21,7 @@ struct KernelText {
   std::string program;                  // loops
   std::string llvm, assembly, opencl;
   double flops = 0, bytes = 0;
-  double predicted_seconds = 0;
+  double predicted_seconds = 0;  // on one core
 };
 
 struct PlanText {
@@ -42,16 +42,18 @@ struct StepNote {
   std::string name;
   std::vector<std::string> operations;  // the graph's ops that it computes, in order
   std::vector<std::string> decisions;   // why they share it
-  double flops = 0, bytes = 0, predicted_seconds = 0;
+  double flops = 0, bytes = 0;
 };
 
 /// The same, run and timed.
 struct StepCost : StepNote {
+  double predicted_seconds = 0;  // before it ran
   double seconds = 0;
   double floor_seconds = 0;  // the larger of flops at peak and bytes at bandwidth
   std::string bound;         // "compute" or "memory"
   std::string schedule;
   std::vector<std::string> reasons;
+  std::string next_best;            // what else could have been, and its predicted time
   std::optional<MachineCode> code;  // of a kernel
 
   /// Of the floor; above 100 where the arrays came from a cache.

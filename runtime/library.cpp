@@ -1,5 +1,7 @@
 #include "runtime/library.h"
 
+#include <cmath>
+
 #include "core/error.h"
 
 namespace lazuli {
@@ -17,6 +19,13 @@ void run_library_step(const Node& node, std::span<void* const> arrays, ThreadPoo
     default:
       internal_error(fmt::format("library: {} is no library step", name(node.op)));
   }
+}
+
+double library_operations(const Node& node) {
+  if (node.op == Op::Scatter) return static_cast<double>(node.src[1]->numel());
+  const auto n = static_cast<double>(node.numel());
+  if (node.op == Op::Scan || n == 0) return n;
+  return n * std::ceil(std::log2(static_cast<double>(node.shape.back())));  // lines are sorted
 }
 
 }  // namespace lazuli

@@ -14,6 +14,9 @@ namespace lazuli {
 /// row-major.
 void run_library_step(const Node& node, std::span<void* const> arrays, ThreadPool& pool);
 
+/// Operations of one run: comparisons of a sort, additions of a scan, elements of a scatter.
+double library_operations(const Node& node);
+
 // ---- its ops, each for itself
 void run_scan(const Node& node, std::span<void* const> arrays, ThreadPool& pool);
 void run_argsort(const Node& node, std::span<void* const> arrays, ThreadPool& pool);

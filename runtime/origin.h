@@ -5,7 +5,6 @@
 #include <vector>
 
 #include "ir/plan.h"
-#include "ir/target.h"
 #include "runtime/inspect.h"
 
 namespace lazuli {
@@ -13,7 +12,7 @@ namespace lazuli {
 class Executable;
 
 /// What each step of a plan is, as text that holds no nodes, hence no arrays.
-std::vector<StepNote> step_notes(const Plan& plan, const Target& target);
+std::vector<StepNote> step_notes(const Plan& plan);
 
 /// A plan that was run. Values refer to it weakly: a device forgets plans in time.
 struct Origin {

@@ -27,7 +27,7 @@ struct CachedPlan {
 class CpuDevice final : public Device {
  public:
   explicit CpuDevice(Runtime& runtime)
-      : runtime_(runtime), target_(target_of(runtime.config)), kernels_(target_) {}
+      : runtime_(runtime), target_(target_of(runtime.config)), kernels_(target_, runtime) {}
 
   std::string_view name() const override { return "cpu"; }
   std::string description() const override {
@@ -102,7 +102,7 @@ class CpuDevice final : public Device {
     for (const PlanSlot& s : plan.slots) {
       if (s.role == PlanSlot::Role::Input) c.inputs.push_back(s.node);
     }
-    std::vector<StepNote> notes = step_notes(plan, target_);
+    std::vector<StepNote> notes = step_notes(plan);
     const auto executable = std::make_shared<CpuExecutable>(runtime_, kernels_, std::move(plan));
     executable->forget_graph();
     if (keep_memory) executable->keep_memory();

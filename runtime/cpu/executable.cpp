@@ -11,9 +11,6 @@
 namespace lazuli {
 namespace {
 
-// Below this predicted time waking other threads costs more than it saves.
-constexpr double kParallelSeconds = 6e-6;
-
 size_t slot_bytes(const PlanSlot& s) {
   return static_cast<size_t>(numel(s.shape)) * static_cast<size_t>(size_of(s.dtype));
 }
@@ -58,7 +55,7 @@ class CpuExecutable::Memory {
         }
       }
     }
-    scratch_stride_ = (e.scratch_bytes_ + 4095) / 4096 * 4096 + 576;
+    scratch_stride_ = scratch_stride(e.scratch_bytes_);
     if (e.scratch_bytes_) {
       scratch_ = allocator.allocate(static_cast<size_t>(scratch_stride_ * e.runtime_.pool.size()));
     }
@@ -81,10 +78,7 @@ class CpuExecutable::Memory {
   std::span<void*> arguments(const Launch& l) {
     return {arguments_.data() + l.first, l.slots.size()};
   }
-  void* scratch(int worker) {
-    return scratch_ ? scratch_.data() + scratch_stride_ * worker : nullptr;
-  }
-  void* shared() { return shared_.data(); }
+  WorkMemory work() { return {scratch_.data(), scratch_stride_, shared_.data()}; }
 
  private:
   const CpuExecutable& executable_;
@@ -133,6 +127,7 @@ void CpuExecutable::compile_all(const std::vector<std::shared_ptr<Kernel>>& kern
                              [&](int64_t from, int64_t to, int) {
                                for (int64_t i = from; i < to; i++) store_.get(*distinct[static_cast<size_t>(i)]);
                              });
+  for (const Kernel* k : distinct) store_.tune(*k);
 }
 
 // First fit by size over the intervals in which temporaries live.
@@ -178,22 +173,7 @@ void CpuExecutable::plan_memory() {
 void CpuExecutable::launch(const Launch& l, Memory& memory) {
   const std::span<void*> arguments = memory.arguments(l);
   if (!l.kernel) return run_library_step(*l.node, arguments, runtime_.pool);
-  for (const CompiledKernel::PhaseFunctions& phase : l.kernel->phases) {
-    // The ragged last iteration is one more step.
-    const int64_t steps = phase.count + (phase.tail ? 1 : 0);
-    const auto run = [&](int64_t from, int64_t to, int worker) {
-      void* const scratch = memory.scratch(worker);
-      const int64_t end = std::min(to, phase.count);
-      if (from < end) phase.body(arguments.data(), scratch, memory.shared(), from, end);
-      if (to > phase.count) phase.tail(arguments.data(), scratch, memory.shared(), 0, 1);
-    };
-    if (l.kernel->predicted_seconds < kParallelSeconds || steps == 1) {
-      run(0, steps, 0);
-    } else {
-      const int64_t grain = steps / (4 * int64_t{runtime_.pool.size()});
-      runtime_.pool.parallel_for(0, steps, std::max<int64_t>(grain, 1), run);
-    }
-  }
+  run_kernel(*l.kernel, arguments.data(), memory.work(), runtime_.pool);
 }
 
 CpuExecutable::~CpuExecutable() = default;
@@ -238,7 +218,9 @@ std::vector<double> CpuExecutable::time_steps(std::span<const Ref<Storage>> inpu
 std::vector<StepReport> CpuExecutable::report() const {
   std::vector<StepReport> out;
   for (const Launch& l : launches_) {
-    out.push_back(l.kernel ? StepReport{l.kernel->schedule, l.kernel->reasons} : StepReport{});
+    StepReport r;
+    if (l.kernel) r = {l.kernel->schedule, l.kernel->reasons, l.kernel->choices, l.kernel->cycles};
+    out.push_back(std::move(r));
   }
   return out;
 }

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <cstring>
 #include <iterator>
 #include <optional>
@@ -14,9 +15,12 @@
 #include "ir/choose.h"
 #include "ir/lower.h"
 #include "ir/plan.h"
+#include "ir/program_cost.h"
+#include "ir/schedule.h"
 #include "runtime/cpu/compiler.h"
 #include "runtime/cpu/kernel_store.h"
 #include "runtime/device.h"
+#include "runtime/library.h"
 #include "runtime/origin.h"
 #include "runtime/probe.h"
 #include "runtime/runtime.h"
@@ -78,7 +82,7 @@ KernelText kernel_text(const PlanStep& step, size_t i, const Target& target, boo
   if (with_assembly) t.assembly = assembly(t.llvm, options_for(target));
   t.flops = count_flops(*step.kernel);
   t.bytes = count_bytes(*step.kernel);
-  t.predicted_seconds = predict_seconds(*step.kernel, target);
+  t.predicted_seconds = estimate_seconds(estimate_cycles(program), t.bytes, target, 1);
   return t;
 }
 
@@ -128,7 +132,7 @@ std::string graph_dot(std::span<const Tensor> roots) {
   return out + "}\n";
 }
 
-std::vector<StepNote> step_notes(const Plan& plan, const Target& target) {
+std::vector<StepNote> step_notes(const Plan& plan) {
   std::vector<StepNote> notes;
   for (size_t i = 0; i < plan.steps.size(); i++) {
     const PlanStep& step = plan.steps[i];
@@ -138,8 +142,8 @@ std::vector<StepNote> step_notes(const Plan& plan, const Target& target) {
     if (step.kernel) {
       n.flops = count_flops(*step.kernel);
       n.bytes = count_bytes(*step.kernel);
-      n.predicted_seconds = predict_seconds(*step.kernel, target);
     } else {
+      n.flops = library_operations(*step.node);
       for (int a : step.arguments) {
         const PlanSlot& s = plan.slots[static_cast<size_t>(a)];
         n.bytes += static_cast<double>(numel(s.shape)) * size_of(s.dtype);
@@ -147,9 +151,32 @@ std::vector<StepNote> step_notes(const Plan& plan, const Target& target) {
     }
     notes.push_back(std::move(n));
   }
+  // Operations for which the same was decided are told of at once.
+  struct Told {
+    std::string operations, text;
+    bool several = false;
+  };
+  std::vector<std::vector<Told>> folded(notes.size());
   for (const Decision& d : plan.decisions) {
     if (d.step < 0) continue;
-    notes[static_cast<size_t>(d.step)].decisions.push_back(fmt::format("{} {}", name(d.op), d.text));
+    auto& list = folded[static_cast<size_t>(d.step)];
+    const auto same =
+        std::find_if(list.begin(), list.end(), [&](const Told& l) { return l.text == d.text; });
+    if (same == list.end()) {
+      list.push_back({std::string(name(d.op)), d.text});
+    } else {
+      same->operations += fmt::format(", {}", name(d.op));
+      same->several = true;
+    }
+  }
+  for (size_t i = 0; i < notes.size(); i++) {
+    constexpr std::string_view kOne = "shares ";
+    for (const auto& [operations, text, several] : folded[i]) {
+      const bool plural = several && text.starts_with(kOne);
+      notes[i].decisions.push_back(
+          plural ? fmt::format("{} share {}", operations, text.substr(kOne.size()))
+                 : fmt::format("{} {}", operations, text));
+    }
   }
   return notes;
 }
@@ -157,6 +184,27 @@ std::vector<StepNote> step_notes(const Plan& plan, const Target& target) {
 namespace {
 
 using Arrays = std::vector<Ref<Storage>>;
+
+std::string relative_time(double ratio) {
+  if (ratio >= 2) return fmt::format("{:.1f} times as long", ratio);
+  if (std::abs(ratio - 1) < 0.005) return "equally long";
+  return fmt::format("{:.0f} % {}", 100 * std::abs(ratio - 1), ratio < 1 ? "shorter" : "longer");
+}
+
+// The cheapest option of each choice, where the model tells of its time.
+std::string told(const std::vector<Choice>& choices) {
+  std::string out;
+  for (const Choice& c : choices) {
+    const Choice::Option* best = nullptr;
+    for (const Choice::Option& o : c.others) {
+      if (o.cost > 0 && (!best || o.cost < best->cost)) best = &o;
+    }
+    if (!best) continue;
+    out += fmt::format("{}{}: {}, predicted {}", out.empty() ? "" : "; ", c.what, best->text,
+                       relative_time(best->cost));
+  }
+  return out;
+}
 
 std::vector<StepCost> measure(const std::vector<StepNote>& notes, Executable& executable,
                               const Arrays& inputs, int repeats, const Roofline& roof) {
@@ -173,16 +221,23 @@ std::vector<StepCost> measure(const std::vector<StepNote>& notes, Executable& ex
     c.seconds = seconds[i];
     c.schedule = std::move(reports[i].schedule);
     c.reasons = std::move(reports[i].reasons);
+    const Target& target = Runtime::current().device().target();
+    // A library step takes some two cycles for each operation.
+    const double cycles = c.schedule.empty() && c.reasons.empty() ? 2 * c.flops : reports[i].cycles;
+    c.predicted_seconds = estimate_seconds(cycles, c.bytes, target, roof.threads);
+    std::vector<Choice> choices = std::move(reports[i].choices);
     const double compute = c.flops / (roof.peak_gflops * 1e9), memory = c.bytes / (roof.bandwidth_gbps * 1e9);
     c.floor_seconds = std::max(compute, memory);
     c.bound = compute > memory ? "compute" : "memory";
-    if (executable.plan().steps[i].kernel) {
-      const Target& target = Runtime::current().device().target();
-      Kernel k = clone(*executable.plan().steps[i].kernel);
-      choose_schedule(k, target);
+    if (const auto& kernel = executable.plan().steps[i].kernel) {
+      Kernel k = clone(*kernel);
+      apply_schedule(k, c.schedule);
       const std::string text = emit_llvm(lower(k, target), target, "kernel");
       c.code = read_assembly(assembly(text, options_for(target)));
+      std::vector<Choice> rules = other_rules(*kernel, target);
+      std::move(rules.begin(), rules.end(), std::back_inserter(choices));
     }
+    c.next_best = told(choices);
     costs.push_back(std::move(c));
   }
   return costs;
@@ -195,6 +250,7 @@ std::string told(const std::vector<StepCost>& costs) {
     for (const std::string& d : c.decisions) out += "  why: " + d + "\n";
     for (const std::string& r : c.reasons) out += "  schedule: " + r + "\n";
     if (!c.schedule.empty()) out += indented(c.schedule);
+    if (!c.next_best.empty()) out += "  next best: " + c.next_best + "\n";
     out += fmt::format("  {:.4g} operations, {:.4g} bytes; predicted {:.1f} us, measured {:.1f} us, {:.0f} % of the floor, bound by {}\n",
                        c.flops, c.bytes, c.predicted_seconds * 1e6, c.seconds * 1e6,
                        c.percent(), c.bound);
@@ -225,7 +281,7 @@ Prepared prepare(std::span<const Tensor> roots) {
       if (s.role == PlanSlot::Role::Input) p.inputs.push_back(s.node->storage());
     }
   }
-  p.notes = step_notes(plan, device.target());
+  p.notes = step_notes(plan);
   p.executable = device.prepare(std::move(plan));
   return p;
 }

@@ -1,11 +1,17 @@
 #include "runtime/cpu/kernel_store.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 
 #include "codegen/llvm.h"
+#include "core/error.h"
 #include "ir/choose.h"
 #include "ir/index.h"
 #include "ir/lower.h"
+#include "ir/program_cost.h"
+#include "ir/schedule.h"
+#include "runtime/cpu/tune.h"
 
 #define XXH_INLINE_ALL
 #include <xxhash.h>
@@ -133,15 +139,91 @@ std::shared_ptr<const CompiledKernel> KernelStore::get(const Kernel& kernel) {
   return it->second;
 }
 
+namespace {
+
+// Whatever a winner depends on: the model's schedule stands for the rules that made it.
+Hash128 tuning_key(const Kernel& scheduled, const Target& t, int threads) {
+  const std::string text =
+      fmt::format("{} {} {} {} {} {} {} {} {} {} {}\n{}\n{}", LAZULI_VERSION, t.cpu, t.triple,
+                  t.features, t.lanes, t.vector_registers, t.has_fma, t.l1, t.l2, t.l3, threads,
+                  print_algorithm(scheduled), scheduled.schedule);
+  const XXH128_hash_t r = XXH3_128bits(text.data(), text.size());
+  return {r.low64, r.high64};
+}
+
+std::string told(const Winner& w) {
+  if (w.tried == 1) return "tuned: no other schedule gives the same bits";
+  if (w.settled.empty())
+    return fmt::format("tuned: of {} schedules none is clearly faster", w.tried);
+  std::string choices;
+  for (const auto& [what, taken] : w.settled) {
+    choices += fmt::format("{}{}: {}", choices.empty() ? "" : ", ", what, taken);
+  }
+  return fmt::format("tuned: {}; {:.1f} us, {:.0f} % less than the model's choice, of {} schedules",
+                     choices, w.seconds * 1e6, 100 * (1 - w.seconds / w.model_seconds), w.tried);
+}
+
+// Schedules `k` as was found; false if the rules, which may have changed, do not have it so.
+bool schedule_as(const Winner& w, const Kernel& kernel, const Target& target, Kernel& k) {
+  Kernel found = clone(kernel);
+  try {
+    choose_schedule(found, target, w.settled);
+  } catch (const UserError&) {
+    return false;
+  }
+  if (!same_order(k, found)) return false;
+  k = std::move(found);
+  k.reasons.push_back(told(w));
+  return true;
+}
+
+}  // namespace
+
+KernelStore::KernelStore(Target target, Runtime& runtime)
+    : target_(std::move(target)), runtime_(runtime) {
+  if (runtime.config.tune) winners_.emplace(runtime.config.cache_folder);
+}
+
 std::shared_ptr<const CompiledKernel> KernelStore::build(const Kernel& kernel) const {
   Kernel k = clone(kernel);
   choose_schedule(k, target_);
-  const Program program = lower(k, target_);
+  bool searched = false;
+  if (winners_) {
+    const auto winner = winners_->find(tuning_key(k, target_, runtime_.pool.size()));
+    searched = winner && schedule_as(*winner, kernel, target_, k);
+  }
+  std::shared_ptr<CompiledKernel> out =
+      compile_kernel(k, target_, predict_seconds(kernel, target_));
+  out->searched = searched;
+  return out;
+}
+
+void KernelStore::tune(const Kernel& kernel) {
+  if (!winners_ || predict_seconds(kernel, target_) < kTuneSeconds) return;
+  std::lock_guard one(tuning_);  // others would disturb the clock
+  const std::shared_ptr<const CompiledKernel> model = get(kernel);
+  if (model->searched) return;
+  Kernel k = clone(kernel);
+  choose_schedule(k, target_);
+  try {
+    winners_->keep(tuning_key(k, target_, runtime_.pool.size()),
+                   lazuli::tune(kernel, *model, target_, runtime_));
+  } catch (const DeviceError&) {
+    return;  // no memory for a second set of arrays: it stays as the model says
+  }
+  std::shared_ptr<const CompiledKernel> found = build(kernel);
+  std::lock_guard lock(mutex_);
+  kernels_[structural_hash(kernel)] = std::move(found);
+}
+
+std::shared_ptr<CompiledKernel> compile_kernel(const Kernel& kernel, const Target& target,
+                                               double predicted_seconds) {
+  const Program program = lower(kernel, target);
   verify_program(program);
   auto out = std::make_shared<CompiledKernel>();
-  CompileOptions options = options_for(target_);
+  CompileOptions options = options_for(target);
   options.verify = false;
-  out->module = compile(emit_llvm(program, target_, "kernel"), options);
+  out->module = compile(emit_llvm(program, target, "kernel"), options);
   for (size_t i = 0; i < program.phases.size(); i++) {
     CompiledKernel::PhaseFunctions f;
     f.body = out->module->kernel(phase_function("kernel", i, false));
@@ -151,10 +233,38 @@ std::shared_ptr<const CompiledKernel> KernelStore::build(const Kernel& kernel) c
   }
   out->scratch_bytes = program.scratch_bytes;
   out->shared_bytes = program.shared_bytes;
-  out->predicted_seconds = predict_seconds(kernel, target_);
-  out->schedule = k.schedule;
-  out->reasons = k.reasons;
+  out->predicted_seconds = predicted_seconds;
+  out->schedule = kernel.schedule;
+  out->reasons = kernel.reasons;
+  out->choices = kernel.choices;
+  out->cycles = estimate_cycles(program);
   return out;
+}
+
+int64_t scratch_stride(int64_t scratch_bytes) {
+  return (scratch_bytes + 4095) / 4096 * 4096 + 576;
+}
+
+void run_kernel(const CompiledKernel& kernel, void** arguments, const WorkMemory& memory,
+                ThreadPool& pool) {
+  // Below this predicted time waking other threads costs more than it saves.
+  constexpr double kParallelSeconds = 6e-6;
+  for (const CompiledKernel::PhaseFunctions& phase : kernel.phases) {
+    // The ragged last iteration is one more step.
+    const int64_t steps = phase.count + (phase.tail ? 1 : 0);
+    const auto run = [&](int64_t from, int64_t to, int worker) {
+      void* const scratch = memory.scratch ? memory.scratch + memory.stride * worker : nullptr;
+      const int64_t end = std::min(to, phase.count);
+      if (from < end) phase.body(arguments, scratch, memory.shared, from, end);
+      if (to > phase.count) phase.tail(arguments, scratch, memory.shared, 0, 1);
+    };
+    if (kernel.predicted_seconds < kParallelSeconds || steps == 1) {
+      run(0, steps, 0);
+    } else {
+      const int64_t grain = steps / (4 * int64_t{pool.size()});
+      pool.parallel_for(0, steps, std::max<int64_t>(grain, 1), run);
+    }
+  }
 }
 
 }  // namespace lazuli

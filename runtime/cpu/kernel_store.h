@@ -4,6 +4,7 @@
 #include <atomic>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <unordered_map>
 #include <vector>
@@ -12,6 +13,8 @@
 #include "ir/program.h"
 #include "ir/target.h"
 #include "runtime/cpu/compiler.h"
+#include "runtime/cpu/winners.h"
+#include "runtime/runtime.h"
 
 namespace lazuli {
 
@@ -26,8 +29,27 @@ struct CompiledKernel {
   double predicted_seconds = 0;  // on one core
   std::string schedule;          // text, for explain
   std::vector<std::string> reasons;
+  std::vector<Choice> choices;
+  double cycles = 0;  // of its instructions, as estimated
   std::shared_ptr<const CompiledModule> module;
+  bool searched = false;  // its schedule is what a search found
 };
+
+/// Code of a kernel that has a schedule. UserError where the lowering finds that it is not legal.
+std::shared_ptr<CompiledKernel> compile_kernel(const Kernel& kernel, const Target& target,
+                                               double predicted_seconds);
+
+/// Bytes from one worker's scratch memory to the next one's.
+int64_t scratch_stride(int64_t scratch_bytes);
+/// Memory of a launch: `stride` bytes for each worker, and what they share.
+struct WorkMemory {
+  std::byte* scratch;
+  int64_t stride;
+  std::byte* shared;
+};
+/// Runs all phases, on the pool's threads if there is enough to do.
+void run_kernel(const CompiledKernel& kernel, void** arguments, const WorkMemory& memory,
+                ThreadPool& pool);
 
 /// Hash of what a kernel computes: equal for kernels that differ in names and serial numbers alone.
 Hash128 structural_hash(const Kernel& kernel);
@@ -40,17 +62,22 @@ double predict_seconds(const Kernel& kernel, const Target& target);
 
 class KernelStore {
  public:
-  explicit KernelStore(Target target) : target_(std::move(target)) {}
+  KernelStore(Target target, Runtime& runtime);
 
   /// The compiled form; compiles on a miss. Thread-safe.
   std::shared_ptr<const CompiledKernel> get(const Kernel& kernel);
+  /// Where the runtime is to measure schedules, searches for a better one, unless a search has been
+  /// made or is not worth it; get() then gives that.
+  void tune(const Kernel& kernel);
   int64_t compiles() const { return compiles_; }
 
  private:
   std::shared_ptr<const CompiledKernel> build(const Kernel& kernel) const;
 
   Target target_;
-  std::mutex mutex_;
+  Runtime& runtime_;
+  std::optional<Winners> winners_;  // if schedules are to be measured
+  std::mutex mutex_, tuning_;
   struct KeyHash {
     size_t operator()(const Hash128& h) const { return h.low; }
   };

@@ -12,6 +12,7 @@
 #include "ir/schedule.h"
 #include "runtime/reference/reference.h"
 #include "tests/ir/algorithms.h"
+#include "tests/text_of_error.h"
 
 namespace lazuli {
 namespace {
@@ -184,6 +185,33 @@ TEST_SUITE("ir") {
     CHECK(order(128 << 10, true) == "order C m.b k.b n.o m.o k m.i n.u n.v");
   }
 
+  TEST_CASE("panels whose rows share lines of L1 are packed for few rows") {
+    const auto packs = [](int64_t rows, int64_t columns, int64_t depth) {
+      Kernel k = test::matmul(rows, columns, depth, false, false, false);
+      choose_schedule(k, named_target("x86-64-v3"));
+      return holds(k.schedule, "pack C 1 C.b\n");
+    };
+    CHECK(packs(16, 1024, 128));
+    CHECK(!packs(16, 1000, 128));
+    CHECK(packs(64, 1000, 128));
+    CHECK(!packs(16, 1024, 64));
+    CHECK(!packs(8, 1024, 128));
+  }
+
+  TEST_CASE("column sums take fewer blocks the farther their rows are") {
+    const auto block = [](int64_t rows, int64_t l3) {
+      Target target = named_target("x86-64-v3");
+      target.l3 = l3;
+      Kernel k = test::column_sum(rows, 2048);
+      choose_schedule(k, target);
+      const size_t at = k.schedule.find(".b j ") + 5;
+      return std::stoi(k.schedule.substr(at));
+    };
+    CHECK(block(64, 2 << 20) == 128);
+    CHECK(block(80, 2 << 20) == 256);
+    CHECK(block(80, 1 << 20) == 512);
+  }
+
   TEST_CASE("a convolution pads its image panel by panel, its gradients by what suits them") {
     const auto array = [](Shape shape) { return contiguous(randn(shape)); };
     const Tensor x = array({8, 64, 56, 56}), w = array({64, 64, 3, 3});
@@ -346,6 +374,87 @@ TEST_SUITE("ir") {
       const std::string wanted = std::string("rule ") + c.rule;
       CHECK_MESSAGE(reasons(k).find(wanted) != std::string::npos, reasons(k));
     }
+  }
+
+  TEST_CASE("what a rule chose can be settled otherwise, or is refused") {
+    const Target target = named_target("x86-64-v3");
+    const auto settle = [&](const Settled& settled) {
+      Kernel k = test::matmul(64, 96, 80, false, false, false);
+      choose_schedule(k, target, settled);
+      CHECK(test::difference(k, target) == "");
+      return k.schedule;
+    };
+    CHECK(holds(settle({}), "split C m m.o m.i 4\n"));
+    const std::string tall = settle({{"tile of C", "6x2"}, {"packed b of C", "yes"}});
+    CHECK(holds(tall, "split C m m.o m.i 6\n"));
+    CHECK(holds(tall, "pack C 1 C.b\n"));
+    Kernel k = test::matmul(64, 96, 80, false, false, false);
+    CHECK(text_of_error<UserError>([&] { choose_schedule(k, target, {{"tile of C", "9x9"}}); }) ==
+          "schedule: tile of C cannot be 9x9 here; leave it out");
+    CHECK(text_of_error<UserError>([&] { choose_schedule(k, target, {{"tile of D", "4x2"}}); }) ==
+          "schedule: tile of D cannot be 4x2 here; leave it out");
+    CHECK(k.schedule.empty());
+  }
+
+  TEST_CASE("alternatives to what a rule chose compute the algorithm on 16 lanes") {
+    const Target target = named_target("x86-64-v4");
+    size_t tried = 0, met = 0;
+    for (const Case& c : cases()) {
+      Kernel model = c.make();
+      choose_schedule(model, target);
+      for (const Choice& choice : model.choices) {
+        if (met++ % 2) continue;
+        const std::string& other = choice.others[tried % choice.others.size()].text;
+        INFO(c.name, " with ", choice.what, " ", other);
+        Kernel k = c.make();
+        try {
+          choose_schedule(k, target, {{choice.what, other}});
+        } catch (const UserError&) {
+          continue;  // no legal schedule
+        }
+        CHECK(k.schedule != model.schedule);
+        const std::string d = test::difference(k, target);
+        CHECK_MESSAGE(d.empty(), d.substr(0, 300));
+        tried++;
+      }
+    }
+    CHECK(tried > 30);
+  }
+
+  TEST_CASE("the rule that comes next is told of with what it costs") {
+    const Target target = named_target("x86-64-v3");
+    const std::vector<Choice> product =
+        other_rules(test::matmul(64, 96, 80, false, false, false), target);
+    REQUIRE(product.size() == 1);
+    CHECK(product[0].what == "rule of C");
+    CHECK(product[0].taken == "contraction");
+    CHECK(product[0].others[0].text == "columns");
+    CHECK(product[0].others[0].cost > 1.5);
+    const std::vector<Choice> rows = other_rules(test::softmax(16, 77), target);
+    REQUIRE(rows.size() == 1);
+    CHECK(rows[0].others[0].text == "none");
+    CHECK(rows[0].others[0].cost > 3);
+  }
+
+  TEST_CASE("schedules have the same order where every sum takes its terms alike") {
+    const auto order = [](const char* a, const char* b, DType t = DType::F32) {
+      Kernel x = test::matmul(16, 24, 80, false, false, false, t), y = clone(x);
+      apply_schedule(x, a);
+      apply_schedule(y, b);
+      return same_order(x, y);
+    };
+    CHECK(order("", "split C k k.o k.i 8; split C m m.o m.i 6"));
+    CHECK(order("", "split C k k.o k.i 7; unroll C k.i"));
+    CHECK(order("", "split C k k.b k 40; order C k.b m n k"));
+    CHECK(!order("", "split C k k.b k 40; order C k.b m n k", DType::F16));
+    CHECK(!order("", "split C k k.o k.i 8; order C m n k.i k.o"));
+    CHECK(!order("", "split C k k.o k.i 4; ilp C k.i"));
+    CHECK(!order("", "split C k k.o k.v 8; vector C k.v"));
+    CHECK(order("split C k k.o k.v 8; vector C k.v",
+                "split C k k.o k.v 8; split C m m.o m.i 4; unroll C m.i; order C m.o n k.o m.i k.v; "
+                "vector C k.v"));
+    CHECK(!order("split C k k.o k.v 8; vector C k.v",
+                 "split C k k.o k.v 8; order C k.o m n k.v; vector C k.v"));
   }
 
   TEST_CASE("a schedule is a function of algorithm and target alone") {

@@ -6,7 +6,8 @@
 #include <random>
 #include <vector>
 
-#include "lazuli/lazuli.h"
+#include "core/ops_matmul.h"
+#include "core/tensor.h"
 
 namespace lazuli {
 namespace {

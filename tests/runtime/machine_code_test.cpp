@@ -3,6 +3,7 @@
 
 #include <doctest/doctest.h>
 
+#include <set>
 #include <string>
 
 #include "codegen/llvm.h"
@@ -111,6 +112,33 @@ TEST_CASE("innermost loops of packed products have their instruction, and leave 
         }
       }
     }
+  }
+}
+
+TEST_CASE("no tile of AVX2 and AVX-512 touches the stack in its innermost loop") {
+  for (const char* cpu : {"x86-64-v3", "x86-64-v4"}) {
+    const Target target = named_target(cpu);
+    std::set<std::string> tiles;
+    for (const int64_t m : {1, 2, 3, 4, 5, 6, 7, 8, 13, 14, 22, 61}) {
+      for (const int64_t n : {8, 16, 24, 32, 48, 64, 200}) {
+        Kernel model = test::matmul(m, n, 40, false, false, false);
+        choose_schedule(model, target);
+        for (const Choice& c : model.choices) {
+          if (c.what != "tile of C") continue;
+          for (const Choice::Option& o : c.others) {
+            if (!tiles.insert(o.text).second) continue;
+            Kernel k = test::matmul(m, n, 40, false, false, false);
+            choose_schedule(k, target, {{c.what, o.text}});
+            const MachineCode code = read_assembly(
+                assembly(emit_llvm(lower(k, target), target, "k"), options_for(target)));
+            INFO(std::string(cpu), " ", m, "x", n, " with tile ", o.text);
+            CHECK(code.inner_stack_accesses == 0);
+            CHECK(code.inner_calls == 0);
+          }
+        }
+      }
+    }
+    CHECK(tiles.size() == (target.lanes == 8 ? 20 : 41));  // all that the registers have room for
   }
 }
 

@@ -170,6 +170,7 @@ int explain(const ExplainOptions& options, const Common& common) {
                      {"operations", s.operations},
                      {"schedule", s.schedule},
                      {"reasons", s.reasons},
+                     {"next_best", s.next_best},
                      {"flops", s.flops},
                      {"bytes", s.bytes},
                      {"predicted_seconds", s.predicted_seconds},
