@@ -204,6 +204,8 @@ void place_squares(ScheduleWriter& w, const Squares& q, const Stage& s, const st
 
 namespace {
 
+constexpr int64_t kLine = 64, kCollide = 4096;  // bytes
+
 // A pointwise stage with a transposed operand.
 bool schedule_transpose(ScheduleWriter& w, Stage* s) {
   if (s->axes.size() < 2) return false;
@@ -217,27 +219,33 @@ bool schedule_transpose(ScheduleWriter& w, Stage* s) {
   const std::string i = w.loop(*s, q.along), j = w.loop(*s, lane);
   const std::string outside = w.loops(*s, ScheduleWriter::axes_without(*s, {q.along, lane}));
   const int64_t lanes = w.lanes();
+  // Rows of whole cache lines alone bypass the cache: a tile writes parts of many.
+  const int64_t row = extent(lane) * size_of(s->values[0].expr->dtype);
+  const std::vector<std::string> streamed =
+      row % kLine == 0 ? streamed_values(w, *s) : std::vector<std::string>();
   std::string order;
-  if (streamed_values(w, *s).empty()) {
+  if (streamed.empty() || row % kCollide != 0) {
     constexpr int64_t kSquares = 32;  // that a parallel iteration walks along a row of the source
     w.step("split {0} {1} {1}.o {1}.i {2}; split {0} {1}.o {1}.b {1}.o {3}", s->name, i, lanes,
            kSquares);
     w.step("split {0} {1} {1}.o {1}.u {2}", s->name, j, 2 * lanes);
     order = fmt::format("{}.b {}.o", i, j);
   } else {
-    // In memory: whole cache lines of as many rows of the source as the machine follows, and
-    // stretches of the result.
-    constexpr int64_t kRows = 128;
-    w.step("split {0} {1} {1}.b {1}.o {2}; split {0} {1}.o {1}.o {1}.i {3}", s->name, i, 2 * lanes,
-           lanes);
+    // Rows that lie in the same sets and banks are written in stretches: from as many rows of the
+    // source as the machine follows.
+    constexpr int64_t kRows = 128, kShared = 256;
+    w.step("split {0} {1} {1}.p {1} {2}; split {0} {1} {1}.b {1}.o {3}", s->name, i, kShared,
+           2 * lanes);
+    w.step("split {0} {1}.o {1}.o {1}.i {2}", s->name, i, lanes);
     w.step("split {0} {1} {1}.b {1}.o {2}; split {0} {1}.o {1}.o {1}.u {3}", s->name, j, kRows,
            2 * lanes);
-    order = fmt::format("{1}.b {0}.b {1}.o", i, j);
+    order = fmt::format("{0}.p {1}.b {0}.b {1}.o", i, j);
   }
   w.step("split {0} {1}.u {1}.u {1}.v {2}", s->name, j, lanes);
   w.step("order {0}{1} {2} {3}.o {3}.i {4}.u {4}.v; unroll {0} {3}.i {4}.u; vector {0} {4}.v",
          s->name, outside, order, i, j);
   place_squares(w, q, *s, i + ".o");
+  for (const std::string& n : streamed) w.step("stream {}", n);
   return true;
 }
 
@@ -252,7 +260,6 @@ bool schedule_pointwise(ScheduleWriter& w, StageGroup& g) {
   if (schedule_transpose(w, s)) {
     w.reason(fmt::format("{}: an operand is transposed in squares of registers", s->name));
     w.parallel(s);
-    stream_outputs(w, s);
     return true;
   }
   w.vectorize(s, {}, s->axes);

@@ -18,9 +18,9 @@ Tile tile_of(ScheduleWriter& w, const Stage& s, const Contraction& c, int64_t ro
     return c.y ? fmt::format("{}x{}x{}", t.mr, t.ny, t.nv) : fmt::format("{}x{}", t.mr, t.nv);
   };
   const Tile model = model_tile(w, c, rows);
-  const std::vector<Tile> others = other_tiles(w.target(), static_cast<int>(w.lanes()), rows,
-                                               c.y ? extent(c.y) : 1, extent(c.v), depth_of(c),
-                                               c.op);
+  const std::vector<Tile> others =
+      other_tiles(w.target(), static_cast<int>(w.lanes()), rows, c.y ? extent(c.y) : 1, extent(c.v),
+                  depth_of(c), c.op);
   std::vector<Choice::Option> options;
   for (const Tile& t : others) options.push_back({text(t), t.cycles / model.cycles});
   const std::string taken = w.choose("tile of " + s.name, text(model), std::move(options));
@@ -62,7 +62,16 @@ bool walks_as_one(const Kernel& kernel, const NodeRef& expr, const NodeRef& a, c
     if (n->op != Op::Load && n->op != Op::Read) return;
     NodeRef place = n->src[0];
     if (n->op == Op::Read) {
-      const Value& v = *kernel.find_value(static_cast<int>(n->integer())).second;
+      const auto [owner, found] = kernel.find_value(static_cast<int>(n->integer()));
+      const Value& v = *found;
+      for (size_t d = 0; d < n->src.size(); d++) {
+        if (!uses(n->src[d], b)) continue;
+        // Storage that is rounded up leaves gaps.
+        const int own = axis_index(*owner, v.dims[d].get());
+        for (const Loop& l : owner->loops) {
+          one &= l.axis != own || l.stride * l.extent <= extent(v.dims[d]);
+        }
+      }
       for (size_t d = 1; d < n->src.size(); d++) {
         place = index_add(n->src[d], place, extent(v.dims[d]));
       }

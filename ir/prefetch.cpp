@@ -124,9 +124,7 @@ class NextRow {
   // The instructions to stand at the beginning of the outer loop's body, after those of the inner
   // loops have been added.
   std::vector<Instruction> take(std::vector<Instruction>& body) {
-    for (const Instruction& i : body) {
-      if (i.dst.kind == Operand::Kind::Value) definitions_.emplace(i.dst.id, &i);
-    }
+    for (const Instruction& i : body) learn(i);
     std::vector<std::pair<Instruction*, std::vector<Instruction>>> added;
     for (Instruction& i : body) {
       if (i.code == Code::Loop) added.emplace_back(&i, inside(i));
@@ -152,14 +150,14 @@ class NextRow {
       const MemoryArgument& m = program_.arguments[static_cast<size_t>(i.memory)];
       const auto sum = own.find(i.args[0].id);
       if (m.size * size_of(m.dtype) <= target_.l3 || sum == own.end() ||
-          sum->second->op != Op::Add || !by_index(sum->second->args[0]))
+          sum->second->op != Op::Add || loaded_.count(sum->second->args[0].id) == 0)
         continue;
       std::set<int64_t> lines;
       for (const Instruction& x : inner.body) {
         if (x.code == Code::Load && x.args[0].id == i.dst.id)
           lines.insert(x.imm * size_of(m.dtype) / kLine);
       }
-      const std::optional<Operand> next = following(sum->second->args[0]);
+      const std::optional<Operand> next = next_of(sum->second->args[0]);
       if (!next || lines.empty()) continue;
       Instruction add = *sum->second, address = i;
       add.args[0] = *next;
@@ -178,20 +176,34 @@ class NextRow {
     return code;
   }
 
-  // Whether x is made from what the outer loop's body loads.
-  bool by_index(const Operand& x) const {
-    const auto it = definitions_.find(x.id);
-    if (x.kind != Operand::Kind::Value || it == definitions_.end()) return false;
-    if (it->second->code == Code::Load) return true;
-    return it->second->code == Code::Op &&
-           std::any_of(it->second->args.begin(), it->second->args.end(),
-                       [&](const Operand& a) { return by_index(a); });
+  // What a loop or a branch makes is not known before it, nor what comes from that.
+  void learn(const Instruction& i) {
+    for (const Phi& phi : i.phis) unknown_.insert(phi.dst.id);
+    for (const Instruction& j : i.body) unknown_.insert(j.dst.id);
+    if (!i.body.empty() || i.dst.kind != Operand::Kind::Value) return;
+    definitions_.emplace(i.dst.id, &i);
+    const bool from_load = std::any_of(i.args.begin(), i.args.end(), [&](const Operand& a) {
+      return a.kind == Operand::Kind::Value && loaded_.count(a.id) > 0;
+    });
+    if (i.code == Code::Load || (i.code == Code::Op && from_load)) loaded_.insert(i.dst.id);
   }
 
-  // x as it is in the next iteration, or in the last.
+  // x as it is in the next iteration, or in the last, if that takes few instructions.
+  std::optional<Operand> next_of(const Operand& x) {
+    const size_t count = made_.size();
+    const auto known = copies_;
+    std::optional<Operand> r = following(x);
+    if (!r) {
+      made_.resize(count);
+      copies_ = known;
+    }
+    return r;
+  }
+
   std::optional<Operand> following(const Operand& x) {
     if (x.kind != Operand::Kind::Value) return x;
     if (const auto it = copies_.find(x.id); it != copies_.end()) return it->second;
+    if (unknown_.count(x.id) > 0 || made_.size() >= kMost) return std::nullopt;
     Operand r = x;
     if (x.id == loop_.dst.id) {
       Operand one = x;
@@ -232,6 +244,7 @@ class NextRow {
   const Target& target_;
   const Instruction& loop_;
   std::unordered_map<int, const Instruction*> definitions_;
+  std::set<int> unknown_, loaded_;  // what comes from a block inside, and from a load
   std::unordered_map<int, Operand> copies_;
   std::vector<Instruction> made_;
 };

@@ -234,6 +234,29 @@ TEST_SUITE("ir") {
     CHECK(holds(s, "split sum nff nff.o nff.i 4\n"));
   }
 
+  TEST_CASE("sums over storage that is rounded up keep their loops") {
+    const auto array = [](Shape shape) { return contiguous(randn(shape)); };
+    const Tensor a = permute(array({17, 24, 8}), {1, 2, 0}), b = array({64, 8, 17});
+    const std::string s =
+        checked_schedule(einsum("ipq,jpq->ij", {a, b}), named_target("x86-64-v3"));
+    CHECK(holds(s, "lift sum.b 0 sum.b.t\n"));
+    CHECK(!holds(s, "flatten sum"));
+  }
+
+  TEST_CASE("a transpose in memory walks many rows where the result's rows collide in cache") {
+    const auto order = [&](int64_t rows, int64_t columns) {
+      Target target = named_target("x86-64-v3");
+      target.l3 = 1 << 20;
+      const Tensor x = contiguous(randn({rows, columns}));
+      const std::string s = checked_schedule(contiguous(x.mT()), target);
+      return std::pair(holds(s, "split contiguous j j.b j.o 128\n"),
+                       holds(s, "stream contiguous\n"));
+    };
+    CHECK(order(1024, 300) == std::pair(true, true));
+    CHECK(order(1040, 300) == std::pair(false, true));  // rows of whole lines
+    CHECK(order(1036, 300) == std::pair(false, false));
+  }
+
   TEST_CASE("a transposed operand is packed in squares of registers") {
     const auto array = [](Shape shape) { return contiguous(randn(shape)); };
     for (int64_t depth : {8, 29, 70}) {
@@ -389,10 +412,12 @@ TEST_SUITE("ir") {
     CHECK(holds(tall, "split C m m.o m.i 6\n"));
     CHECK(holds(tall, "pack C 1 C.b\n"));
     Kernel k = test::matmul(64, 96, 80, false, false, false);
-    CHECK(text_of_error<UserError>([&] { choose_schedule(k, target, {{"tile of C", "9x9"}}); }) ==
-          "schedule: tile of C cannot be 9x9 here; leave it out");
-    CHECK(text_of_error<UserError>([&] { choose_schedule(k, target, {{"tile of D", "4x2"}}); }) ==
-          "schedule: tile of D cannot be 4x2 here; leave it out");
+    CHECK(text_of_error<UserError>([&] {
+            choose_schedule(k, target, {{"tile of C", "9x9"}});
+          }) == "schedule: tile of C cannot be 9x9 here; leave it out");
+    CHECK(text_of_error<UserError>([&] {
+            choose_schedule(k, target, {{"tile of D", "4x2"}});
+          }) == "schedule: tile of D cannot be 4x2 here; leave it out");
     CHECK(k.schedule.empty());
   }
 
@@ -450,9 +475,10 @@ TEST_SUITE("ir") {
     CHECK(!order("", "split C k k.o k.i 8; order C m n k.i k.o"));
     CHECK(!order("", "split C k k.o k.i 4; ilp C k.i"));
     CHECK(!order("", "split C k k.o k.v 8; vector C k.v"));
-    CHECK(order("split C k k.o k.v 8; vector C k.v",
-                "split C k k.o k.v 8; split C m m.o m.i 4; unroll C m.i; order C m.o n k.o m.i k.v; "
-                "vector C k.v"));
+    CHECK(
+        order("split C k k.o k.v 8; vector C k.v",
+              "split C k k.o k.v 8; split C m m.o m.i 4; unroll C m.i; order C m.o n k.o m.i k.v; "
+              "vector C k.v"));
     CHECK(!order("split C k k.o k.v 8; vector C k.v",
                  "split C k k.o k.v 8; order C k.o m n k.v; vector C k.v"));
   }

@@ -88,6 +88,20 @@ TEST_SUITE("ir") {
     const std::vector<int> lines = prefetched(rows(1000, 64), small);
     CHECK(lines == std::vector<int>{0, 1, 0});
     CHECK(test::difference(rows(1000, 64), small) == "");
+    // An index that comes out of a branch, as that of sin, is not known before.
+    Kernel k = rows(30, 64);
+    const int q = k.add_argument("q", DType::F32, 50, false);
+    Value& out = k.stages[0]->values[0];
+    const NodeRef i = k.stages[0]->axes[0], j = k.stages[0]->axes[1];
+    const NodeRef angle = scalar_op(Op::Sin, DType::F32, {load(q, DType::F32, i)});
+    const NodeRef id = scalar_op(
+        Op::Cast, DType::I64,
+        {scalar_op(Op::Mul, DType::F32, {angle, scalar_const(Scalar(20.0), DType::F32)})});
+    out.expr = load(1, DType::F32, index_add(j, id, 64),
+                    logical_and(index_less(index_const(-1), id), index_less(id, index_const(30))));
+    small.l3 = 256;
+    CHECK(test::difference(k, small) == "");
+    CHECK(prefetched(k, small) == std::vector<int>{0, 0, 0, 0});
     // A table that stays in cache.
     CHECK(prefetched(rows(1000, 64), Target()) == std::vector<int>{0, 0, 0});
   }
