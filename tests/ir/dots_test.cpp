@@ -120,9 +120,9 @@ TEST_SUITE("ir") {
     target.l2 = 64 << 10;
     for (const int64_t l3 : {1 << 20, 256 << 10, 64 << 10, 32 << 10}) {
       target.l3 = l3;
-      CHECK(chosen_dot({115, 151, 181, DType::I8, DType::I8, DType::I32, true, true}, target) ==
+      CHECK(chosen_dot({59, 83, 181, DType::I8, DType::I8, DType::I32, true, true}, target) ==
             "dot.u8i8");
-      CHECK(chosen_dot({115, 151, 181, DType::I8, DType::I8, DType::I8}, target) == "dot.u8i8");
+      CHECK(chosen_dot({59, 83, 181, DType::I8, DType::I8, DType::I8}, target) == "dot.u8i8");
     }
   }
 
