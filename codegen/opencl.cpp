@@ -1,11 +1,11 @@
 #include "codegen/opencl.h"
 
-#include <functional>
 #include <fmt/args.h>
 #include <fmt/format.h>
 
 #include <bit>
 #include <cmath>
+#include <functional>
 
 #include "codegen/llvm.h"
 #include "core/error.h"

@@ -145,7 +145,9 @@ void ScheduleWriter::parallel(Stage* s) {
     if (!marked.empty() && !exact) break;
     // An iteration of a further loop costs two divisions.
     int64_t inside = 1;
-    for (const Loop* i = &l + 1; i != s->loops.data() + s->loops.size(); i++) inside *= i->extent;
+    for (auto i = static_cast<size_t>(&l - s->loops.data()) + 1; i < s->loops.size(); i++) {
+      inside *= s->loops[i].extent;
+    }
     if (count >= kFew && inside < kTiny) break;
     marked += " " + l.name;
     count *= l.extent;

@@ -204,7 +204,7 @@ void place_squares(ScheduleWriter& w, const Squares& q, const Stage& s, const st
 
 namespace {
 
-constexpr int64_t kLine = 64, kCollide = 4096;  // bytes
+constexpr int64_t kCollide = 4096;  // bytes
 
 // A pointwise stage with a transposed operand.
 bool schedule_transpose(ScheduleWriter& w, Stage* s) {
@@ -222,7 +222,7 @@ bool schedule_transpose(ScheduleWriter& w, Stage* s) {
   // Rows of whole cache lines alone bypass the cache: a tile writes parts of many.
   const int64_t row = extent(lane) * size_of(s->values[0].expr->dtype);
   const std::vector<std::string> streamed =
-      row % kLine == 0 ? streamed_values(w, *s) : std::vector<std::string>();
+      row % kCacheLine == 0 ? streamed_values(w, *s) : std::vector<std::string>();
   std::string order;
   if (streamed.empty() || row % kCollide != 0) {
     constexpr int64_t kSquares = 32;  // that a parallel iteration walks along a row of the source

@@ -212,8 +212,8 @@ void Packer::pack_b(const PackPlace& place) {
   }
   const std::string batch = rest(*stage, c_.v);
   const ScheduleWriter::Split sp = w_.split_vectors(*stage, v, tile_.nv);
-  if (squares
-          .stage) {  // one vector of columns after the other: a square fills half of the registers
+  // One vector of columns after the other: a square fills half of the registers.
+  if (squares.stage) {
     const std::string n = w_.loop(*stage, squares.along);
     w_.step("split {0} {1} {1}.o {1}.i {2}", p, n, w_.lanes());
     w_.step("order {0}{1} {2} {3}{4} {5}.o {5}.i {6}; unroll {0} {5}.i", p, batch, sp.blocks,

@@ -47,7 +47,7 @@ Program lower(const Kernel& kernel, const Target& target) {
   Kernel legal = clone(kernel);
   legalize(legal);
   Program program = Nest(legal, target, lanes_of_schedule(legal)).run();
-  prefetch_rows(program, target);
+  prefetch_indexed_rows(program, target);
   prefetch_epilogues(program, target);
   prefetch_walked_rows(program, target);
   return program;

@@ -9,7 +9,6 @@
 namespace lazuli {
 namespace {
 
-constexpr int64_t kLine = 64;        // bytes
 constexpr int64_t kIterations = 16;  // of a loop that is long enough to hide a miss
 constexpr size_t kMost = 64;         // lines
 
@@ -55,7 +54,7 @@ class Behind {
     if (i.code != Code::Load || i.memory < 0 || walked_.count(i.memory)) return;
     const MemoryArgument& m = program_.arguments[static_cast<size_t>(i.memory)];
     if (m.size * size_of(m.dtype) <= target_.l1) return;
-    const int64_t line = i.imm * size_of(m.dtype) / kLine;
+    const int64_t line = i.imm * size_of(m.dtype) / kCacheLine;
     if (accesses_.size() == kMost || !lines_.insert({i.args[0].id, line}).second) return;
     accesses_.push_back({i.args[0], i.imm, i.memory});
   }
@@ -155,7 +154,7 @@ class NextRow {
       std::set<int64_t> lines;
       for (const Instruction& x : inner.body) {
         if (x.code == Code::Load && x.args[0].id == i.dst.id)
-          lines.insert(x.imm * size_of(m.dtype) / kLine);
+          lines.insert(x.imm * size_of(m.dtype) / kCacheLine);
       }
       const std::optional<Operand> next = next_of(sum->second->args[0]);
       if (!next || lines.empty()) continue;
@@ -167,7 +166,7 @@ class NextRow {
       code.push_back(std::move(add));
       code.push_back(address);
       for (int64_t line : lines) {
-        Instruction ask{.code = Code::Prefetch, .imm = line * kLine / size_of(m.dtype)};
+        Instruction ask{.code = Code::Prefetch, .imm = line * kCacheLine / size_of(m.dtype)};
         ask.memory = i.memory;
         ask.args = {address.dst};
         code.push_back(std::move(ask));
@@ -268,7 +267,7 @@ void prefetch_epilogues(Program& program, const Target& target) {
   }
 }
 
-void prefetch_rows(Program& program, const Target& target) {
+void prefetch_indexed_rows(Program& program, const Target& target) {
   for (Phase& phase : program.phases) {
     visit_rows(program, target, phase.body);
     visit_rows(program, target, phase.tail);

@@ -15,7 +15,7 @@ void prefetch_epilogues(Program& program, const Target& target);
 
 /// Rows that are found by an index, in an argument larger than the last cache: while one is read,
 /// the lines of the next iteration's are asked for.
-void prefetch_rows(Program& program, const Target& target);
+void prefetch_indexed_rows(Program& program, const Target& target);
 
 /// Where a loop walks each row of a large argument more than once, the first pass would wait for
 /// memory, and memory for the others: lines of the next row are asked for in the passes over this

@@ -11,7 +11,6 @@
 namespace lazuli {
 namespace {
 
-constexpr int64_t kLine = 64;          // bytes
 constexpr int64_t kShortest = 2048;    // bytes of a row that is worth it
 constexpr double kCyclesPerLine = 10;  // that memory takes to bring one
 constexpr double kCyclesPerOp = 0.4;   // on a vector
@@ -84,7 +83,7 @@ double waiting_cycles(const Instruction& loop) {
   for (const Instruction& i : loop.body) {
     if (i.code == Code::Store && i.flag) {
       const int64_t bytes = i.args[1].lanes * size_of(i.args[1].dtype);
-      cycles -= kCyclesPerLine * static_cast<double>(bytes) / kLine;
+      cycles -= kCyclesPerLine * static_cast<double>(bytes) / kCacheLine;
     } else if (i.code == Code::Op && i.dst.lanes > 1) {
       const bool with_nan = (i.op == Op::Max || i.op == Op::Min) && is_float(i.dst.dtype);
       cycles += kCyclesPerOp * (with_nan ? 3 : 1);
@@ -141,7 +140,7 @@ class Rows {
     std::map<int64_t, const Pass*> pass_of;  // by line of an iteration
     for (const Instruction& i : passes[0].loop->body) {
       if (i.code != Code::Load || i.memory != memory) continue;
-      const auto [it, fresh] = pass_of.emplace(i.imm * unit / kLine, nullptr);
+      const auto [it, fresh] = pass_of.emplace(i.imm * unit / kCacheLine, nullptr);
       if (!fresh) continue;
       Pass& most =
           *std::max_element(passes.begin(), passes.end(),
@@ -153,7 +152,7 @@ class Rows {
       std::vector<Instruction>& body = p.loop->body;
       for (size_t i = 0; i < body.size(); i++) {
         if (body[i].code != Code::Load || body[i].memory != memory) continue;
-        const auto it = pass_of.find(body[i].imm * unit / kLine);
+        const auto it = pass_of.find(body[i].imm * unit / kCacheLine);
         if (it == pass_of.end() || it->second != &p) continue;
         it->second = nullptr;
         Instruction ask{.code = Code::Prefetch, .imm = body[i].imm + p.row, .memory = memory};

@@ -30,7 +30,7 @@ enum class Code : uint8_t {
   Insert,       // args[0] with lane `imm` = args[1]
   Extract,      // lane `imm` of args[0]
   Shuffle,      // exchanges blocks of `imm` lanes between args[0] and args[1]; `flag` picks the second result
-  Evens,        // every second element of a run: args[0] holds its first `lanes`, args[1] begins with the last of those
+  Evens,        // lane q is element 2*q of a run of which args[0] holds [0, lanes) and args[1] [lanes - 1, 2*lanes - 1)
   Pointer,      // address of element args[0] of memory `memory`
   Load,         // element(s) at pointer args[0] + imm; masked by `mask` leading lanes, or by the Bool args[1]
   Store,        // args[1] to args[0] + imm; masked likewise (Bool args[2]); `flag`: non-temporal

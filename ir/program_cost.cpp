@@ -81,6 +81,7 @@ class Estimator {
       case Code::Insert:
       case Code::Extract:
       case Code::Shuffle:
+      case Code::Evens:
         busy.lanes += 1;
         break;
       case Code::LaneReduce:

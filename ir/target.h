@@ -9,6 +9,9 @@
 
 namespace lazuli {
 
+/// Bytes that a cache brings and keeps together, on every CPU known here.
+inline constexpr int64_t kCacheLine = 64;
+
 struct Target {
   std::string cpu = "x86-64-v3";        // LLVM's name of the CPU
   std::string triple = "x86_64-unknown-linux-gnu";

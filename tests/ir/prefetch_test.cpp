@@ -102,6 +102,13 @@ TEST_SUITE("ir") {
     small.l3 = 256;
     CHECK(test::difference(k, small) == "");
     CHECK(prefetched(k, small) == std::vector<int>{0, 0, 0, 0});
+    // One that is made of what all its parts share is walked once, and left alone as too long.
+    NodeRef shared = scalar_op(Op::Cast, DType::F32, {i});
+    for (int depth = 0; depth < 80; depth++) {
+      shared = scalar_op(Op::Mul, DType::F32, {shared, shared});
+    }
+    out.expr = substitute(out.expr, {{id, scalar_op(Op::Cast, DType::I64, {shared})}});
+    CHECK(prefetched(k, small) == std::vector<int>{0, 0, 0, 0});
     // A table that stays in cache.
     CHECK(prefetched(rows(1000, 64), Target()) == std::vector<int>{0, 0, 0});
   }
