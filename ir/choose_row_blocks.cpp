@@ -18,7 +18,20 @@ bool contains(const std::vector<NodeRef>& list, const Node* n) {
 struct RowContraction {
   Stage* stage;
   Contraction c;
-  Stage* host;  // the stage that its tile loops are in: its one pointwise reader, or itself
+  Stage* host;        // the stage that its tile loops are in: its one pointwise reader, or itself
+  int64_t terms = 0;  // of its sum that a block has; 0: it is summed at once
+};
+
+// A contraction that keeps an axis outside of its tile, and the stages that it reads, directly or
+// not, which keep that axis too: they are computed for one index of it at a time.
+struct Chunks {
+  Stage* owner = nullptr;  // null: there is no such contraction
+  NodeRef axis;
+  std::vector<Stage*> inside;
+
+  bool holds(const Stage* s) const {
+    return std::find(inside.begin(), inside.end(), s) != inside.end();
+  }
 };
 
 // Multiply-adds of the contractions of one row, all that stands in a block but the rows.
@@ -37,13 +50,15 @@ double row_work(const StageGroup& g, const std::vector<RowContraction>& list) {
 // The largest number of rows whose local values stay in a third of L2, with the cheapest tiles. Few
 // rows are shared out to sixteen blocks, unless a block would then have little to do.
 int64_t choose_block(ScheduleWriter& w, const StageGroup& g,
-                     const std::vector<RowContraction>& list, const NodeRef& block) {
+                     const std::vector<RowContraction>& list, const Chunks& chunks,
+                     const NodeRef& block) {
   int64_t bytes = 4;
   for (const Stage* s : g.members) {
     for (const Value& v : s->values) {
       int64_t row = size_of(v.expr->dtype);
       for (const NodeRef& d : v.dims) {
-        if (!contains(g.grid, d)) row *= extent(d);
+        const bool one = chunks.holds(s) && d.get() == chunks.axis.get();
+        if (!contains(g.grid, d) && !one) row *= extent(d);
       }
       if (v.slot < 0) bytes = std::max(bytes, row);
     }
@@ -64,8 +79,8 @@ int64_t choose_block(ScheduleWriter& w, const StageGroup& g,
     double cycles = 0;
     for (const RowContraction& r : list) {
       const bool rows = r.c.r.get() == block.get();
-      cycles += model_tile(w, r.c, rows ? q : extent(r.c.r)).cycles /
-                static_cast<double>(rows ? q : 1);
+      cycles +=
+          model_tile(w, r.c, rows ? q : extent(r.c.r)).cycles / static_cast<double>(rows ? q : 1);
     }
     if (n % q) cycles *= 1.06;  // a ragged block is a second copy of the whole body
     if (cycles <= best * 1.0001) {
@@ -102,6 +117,65 @@ std::vector<RowContraction> find_contractions(const ScheduleWriter& w, const Sta
   return list;
 }
 
+// Rows of a block at a distance at which they share lines of L1 push the columns of b out of it that
+// the next tile of rows reads again. Where those are many, the sum is walked in blocks of terms,
+// with partial results in memory.
+void choose_terms(ScheduleWriter& w, RowContraction& r, const NodeRef& block, int64_t rows) {
+  if (r.c.reduced.size() != 1 || r.c.y || r.c.r.get() != block.get()) return;
+  constexpr int64_t kFewTiles = 4;
+  const Tile tile = model_tile(w, r.c, rows);
+  const int64_t n = extent(r.c.reduced[0]), size = factor_size(*r.stage), l1 = w.target().l1;
+  const int64_t line = tile.nv * w.lanes() * size;
+  const bool collide = n * size % (l1 / kWays) == 0;
+  if (!collide || rows < kFewTiles * tile.mr || n * line <= l1) return;
+  int64_t terms = l1 / 4 / line;
+  for (int64_t t = terms / 2; t <= l1 / 4 / line; t++) {
+    if (n % t == 0) terms = t;
+  }
+  r.terms = w.choose_number("terms at a time of " + r.stage->name, terms, {terms / 2, 2 * terms});
+  r.host = r.stage;
+}
+
+Chunks find_chunks(const ScheduleWriter& w, const StageGroup& g,
+                   const std::vector<RowContraction>& list) {
+  const Reads reads(w.kernel());
+  for (const RowContraction& r : list) {
+    if (r.host != r.stage) continue;
+    for (const NodeRef& axis : r.stage->values[0].dims) {
+      const bool tiled =
+          axis.get() == r.c.v.get() || axis.get() == r.c.r.get() || axis.get() == r.c.y.get();
+      if (tiled || contains(g.grid, axis)) continue;
+      Chunks c{r.stage, axis, {}};
+      std::vector<const Stage*> open{r.stage};
+      for (size_t seen = 0; seen < open.size(); seen++) {
+        for (Stage* s : g.members) {
+          if (s == r.stage || c.holds(s) || !is_axis_of(*s, axis) || !keeps_in_all(*s, axis) ||
+              !reads.reads(open[seen], s))
+            continue;
+          c.inside.push_back(s);
+          open.push_back(s);
+        }
+      }
+      // What others read of them is one element of a row and chunk, and they come later.
+      bool small = true, passed = false;
+      for (const Stage* s : g.members) {
+        passed |= s == r.stage;
+        for (const Stage* x : c.inside) {
+          if (c.holds(s) || s == r.stage) continue;
+          for (const Value& v : x->values) {
+            if (!reads.reads(s, v.id)) continue;
+            small &= passed && std::all_of(v.dims.begin(), v.dims.end(), [&](const NodeRef& d) {
+                       return contains(g.grid, d) || d.get() == axis.get();
+                     });
+          }
+        }
+      }
+      if (small && !c.inside.empty()) return c;
+    }
+  }
+  return {};
+}
+
 // The tile of one contraction, in its host, inside the row block.
 void schedule_tile(ScheduleWriter& w, const StageGroup& g, const RowContraction& r,
                    const NodeRef& block, int64_t rows, const std::vector<NodeRef>& fixed,
@@ -128,12 +202,21 @@ void schedule_tile(ScheduleWriter& w, const StageGroup& g, const RowContraction&
   const std::string rest = others(*r.host);
   const TileLoops t = split_tile(w, r.host, r.c, tile);
   const std::string images = t.y.empty() ? "" : t.y + " ";
-  const bool rows_inside = !w.choose_whether("rows outside of " + r.stage->name, !packs_b);
+  // The loop outside keeps its panel of b in L1 where not all of b stays there.
+  const int64_t columns = depth_of(r.c) * factor_size(*r.stage) * extent(r.c.v);
+  const bool rows_inside =
+      !w.choose_whether("rows outside of " + r.stage->name, !packs_b && columns <= w.target().l1);
   const std::string two = images + (rows_inside ? t.v + " " + t.r : t.r + " " + t.v);
   const std::string innermost = rows_inside ? t.r : t.v;
   const std::string ks = w.loops(*r.stage, r.c.reduced);
   if (r.host == r.stage) {
-    w.step("order {}{}{} {}{}{}", r.host->name, around, rest, two, ks, t.inner);
+    std::string blocks;
+    if (r.terms > 0) {
+      const std::string k = w.loop(*r.stage, r.c.reduced[0]);
+      w.step("split {0} {1} {1}.b {1} {2}", r.stage->name, k, r.terms);
+      blocks = k + ".b ";
+    }
+    w.step("order {}{}{} {}{}{}{}", r.host->name, around, rest, blocks, two, ks, t.inner);
   } else {
     w.step("order {}{}{} {}{}", r.host->name, around, rest, two, t.inner);
     const std::string fixed_loops = w.loops(*r.stage, fixed), own_rest = others(*r.stage);
@@ -156,8 +239,7 @@ void schedule_tile(ScheduleWriter& w, const StageGroup& g, const RowContraction&
 
 // An element-wise value of a block takes the place of one that it reads at the same point and that
 // nobody reads later.
-void keep_in_place(ScheduleWriter& w, const StageGroup& g, Stage* s,
-                   const std::string& block_loop) {
+void keep_in_place(ScheduleWriter& w, const StageGroup& g, Stage* s, const std::string& loop) {
   const Value& v = s->values[0];  // others of the stage are sums of it
   for (size_t i = 0; i < s->values.size(); i++) {
     if ((i > 0) != s->values[i].reduces()) return;
@@ -171,7 +253,7 @@ void keep_in_place(ScheduleWriter& w, const StageGroup& g, Stage* s,
     const auto [owner, x] = w.kernel().find_value(r.value);
     if (owner == s || !g.has(owner) || owner->at_loop.empty()) continue;
     bool same = x->slot < 0 && x->scope == Scope::Scratch && x->expr->dtype == v.expr->dtype &&
-                x->dims.size() == v.dims.size() && owner->at_loop == block_loop;
+                x->dims.size() == v.dims.size() && owner->at_loop == loop;
     for (size_t d = 0; same && d < v.dims.size(); d++) {
       same = r.index[d].get() == v.dims[d].get() && x->dims[d].get() == v.dims[d].get();
     }
@@ -221,7 +303,8 @@ bool schedule_row_blocks(ScheduleWriter& w, StageGroup& g) {
   }
   const NodeRef block = g.grid.back();
   // Inside a block the root's own axes are walked after the grid.
-  const int64_t rows = choose_block(w, g, list, block);
+  const Chunks chunks = find_chunks(w, g, list);
+  const int64_t rows = choose_block(w, g, list, chunks, block);
   const std::string n = w.loop(*root, block), block_loop = rows > 1 ? n + ".b" : n;
   int64_t outside = 1;
   for (const NodeRef& a : fixed) outside *= extent(a);
@@ -229,6 +312,7 @@ bool schedule_row_blocks(ScheduleWriter& w, StageGroup& g) {
   // parallel.
   const std::string outer_loop = outside < 8 ? "" : w.loop(*root, fixed.back());
   if (rows > 1) w.step("split {0} {1} {2} {1} {3}", root->name, n, block_loop, rows);
+  for (RowContraction& r : list) choose_terms(w, r, block, rows);
   bool root_is_host = false;
   std::map<const Stage*, bool> tiled;
   for (const RowContraction& r : list) {
@@ -265,16 +349,24 @@ bool schedule_row_blocks(ScheduleWriter& w, StageGroup& g) {
   // Everything else, by rows of the block.
   for (Stage* s : g.members) {
     if (s == root) continue;
+    const bool inside = chunks.holds(s);
+    const Stage* host = inside ? chunks.owner : root;
+    const std::string loop = inside ? w.loop(*host, chunks.axis) : block_loop;
     const bool is_host = tiled.count(s) > 0;
     if (is_host) {
-      if (!s->at) w.step("at {} {} {}", s->name, root->name, block_loop);
+      if (!s->at) w.step("at {} {} {}", s->name, host->name, loop);
       continue;
     }
-    std::vector<NodeRef> local = ScheduleWriter::axes_without(*s, g.grid);
+    std::vector<NodeRef> around = g.grid, outer = fixed;
+    if (inside) {
+      around.push_back(chunks.axis);
+      outer.push_back(chunks.axis);
+    }
+    const std::vector<NodeRef> local = ScheduleWriter::axes_without(*s, around);
     if (local.empty()) {
-      w.vectorize(s, fixed, {block});
+      w.vectorize(s, outer, {block});
     } else {
-      w.vectorize(s, g.grid, local);
+      w.vectorize(s, around, local);
     }
     const std::vector<Stage*> readers = readers_of(w.kernel(), *s);
     Stage* only = readers.size() == 1 ? readers[0] : nullptr;
@@ -290,8 +382,8 @@ bool schedule_row_blocks(ScheduleWriter& w, StageGroup& g) {
              s->values[0].name);
       continue;
     }
-    w.step("at {} {} {}", s->name, root->name, block_loop);
-    keep_in_place(w, g, s, block_loop);
+    w.step("at {} {} {}", s->name, host->name, loop);
+    keep_in_place(w, g, s, loop);
   }
   w.parallel(root);
   w.reason(fmt::format("{}: blocks of {} rows of {}", root->name, rows, n));

@@ -120,8 +120,6 @@ void unroll_sum(ScheduleWriter& w, Stage* s, Contraction c) {
 
 namespace {
 
-constexpr int64_t kWays = 8;  // of L1
-
 Factor look_at(const Kernel& kernel, const NodeRef& f, const NodeRef& v, const NodeRef& k) {
   Factor r;
   int accesses = 0;

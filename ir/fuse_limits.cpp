@@ -150,10 +150,28 @@ Partitioner::Text Partitioner::long_walk(int n, const Labels& labels, const Atom
   return fmt::format("contraction %{} would walk {} KiB per iteration", n, bytes >> 10);
 }
 
+// Atoms in `drop` that a contraction of kernel k keeps, and members that it reads too: those are
+// computed for one index at a time, between two walks.
+Partitioner::AtomSet Partitioner::chunks_among(int k, const AtomSet& drop) {
+  AtomSet out;
+  for (int m : kern(k).main) {
+    if (!is_contraction(node(m))) continue;
+    const AtomSet own = atoms_of(kept_labels(node(m), p_[m].labels));
+    for (int s : p_[m].members) {
+      if (kern_of(s) != k || p_[s].finish) continue;
+      for (int a : atoms_of(kept_labels(node(s), p_[s].labels))) {
+        if (drop.count(a) && own.count(a)) out.insert(a);
+      }
+    }
+  }
+  return out;
+}
+
 // The same of the members of kernel k, when its grid loses `drop`.
 Partitioner::Text Partitioner::long_walk_without(int k, const AtomSet& drop) {
-  if (drop.empty()) return {};
-  const AtomSet alive = grid_without(k, drop);
+  if (drop.empty() || !kern(k).contraction) return {};
+  AtomSet alive = grid_without(k, drop);
+  for (int a : chunks_among(k, drop)) alive.insert(a);
   for (int m : kern(k).main) {
     if (auto why = long_walk(m, p_[m].labels, alive)) return why;
   }

@@ -45,7 +45,7 @@ std::optional<Mask> parse_mask(const Stage& s, const Value& v) {
   for (size_t a = s.axes.size(); a-- > 0;) {
     if (linear_form(room).coefficient(s.axes[a]) != -1) continue;
     const NodeRef bound = index_add(room, s.axes[a]);
-    bool plain = bound->lo >= 1;
+    bool plain = true;
     visit(bound, [&](const NodeRef& n) {
       plain &= n->op == Op::Var || n->op == Op::Lin || n->op == Op::Const;
     });
@@ -161,12 +161,25 @@ class Limiter {
       case Op::Add:
       case Op::Sub:
         if (of(0) == Outside::Zero && of(1) == Outside::Zero) return Outside::Zero;
-        return of(0) == Outside::MinusInfinity && of(1) != Outside::MinusInfinity
+        return of(0) == Outside::MinusInfinity && of(1) != Outside::MinusInfinity &&
+                       (mask_.bound->lo >= 1 || exceeds_minus_infinity(n->src[1]))
                    ? Outside::MinusInfinity
                    : Outside::Unknown;
       default:
         return Outside::Unknown;
     }
+  }
+
+  // Of what may depend on no element inside of the bound: -inf less its own maximum is NaN.
+  bool exceeds_minus_infinity(const NodeRef& n) const {
+    const auto finite = [](const NodeRef& c) {
+      return c->op == Op::Const && std::isfinite(const_scalar(*c).as_double());
+    };
+    if (n->op == Op::Max) return finite(n->src[0]) || finite(n->src[1]);
+    if (n->op == Op::Min) return finite(n->src[1]) && exceeds_minus_infinity(n->src[0]);
+    if (n->op != Op::Read) return false;
+    const Value& v = *kernel_.find_value(static_cast<int>(n->integer())).second;
+    return !v.reduces() && exceeds_minus_infinity(v.expr);
   }
 
   Kernel& kernel_;

@@ -137,20 +137,19 @@ void Nest::place_attached(const Stage* s, size_t position, const Environment& e)
   for (const Stage* c : below) {
     if (here(c)) continue;
     const size_t at = loop_position(*c->at, c->at_loop);
-    for (const Stage* reader : below) {
-      if (reader == c || reader == c->at || !reads_.reads(reader, c) || is_below(reader, c->at, at))
-        continue;
-      for (const Value& v : c->values) {
-        if (v.slot >= 0 || emitter_.place(v.id).held) continue;
-        require(v.scope != Scope::Register,
-                "lower {}: {} is kept in registers, but {} reads it outside loop {}; give it the "
-                "scope scratch",
-                kernel_.name, v.name, reader->name, c->at_loop);
-        make_place(c, v, regions.at(c));
-        emitter_.place(v.id).held = true;
-        held.push_back(v.id);
-      }
-      break;
+    for (const Value& v : c->values) {
+      if (v.slot >= 0 || emitter_.place(v.id).held) continue;
+      const auto reader = std::find_if(below.begin(), below.end(), [&](const Stage* r) {
+        return r != c && r != c->at && reads_.reads(r, v.id) && !is_below(r, c->at, at);
+      });
+      if (reader == below.end()) continue;
+      require(v.scope != Scope::Register,
+              "lower {}: {} is kept in registers, but {} reads it outside loop {}; give it the "
+              "scope scratch",
+              kernel_.name, v.name, (*reader)->name, c->at_loop);
+      make_place(c, v, regions.at(c));
+      emitter_.place(v.id).held = true;
+      held.push_back(v.id);
     }
   }
   for (const Stage* c : below) {
@@ -255,10 +254,9 @@ void Nest::unrolled_loop(const Stage* s, size_t position, Environment& e) {
     starts.push_back(emitter_.position());
     iteration(q, l.stride);
   }
-  const bool inmost = std::none_of(s->loops.begin() + static_cast<ptrdiff_t>(position) + 1,
-                                   s->loops.end(), [](const Loop& i) {
-                                     return i.kind != LoopKind::Vector && i.extent > 1;
-                                   });
+  const bool inmost =
+      std::none_of(s->loops.begin() + static_cast<ptrdiff_t>(position) + 1, s->loops.end(),
+                   [](const Loop& i) { return i.kind != LoopKind::Vector && i.extent > 1; });
   if (inmost) emitter_.interleave_copies(starts);
   if (n % l.stride) iteration(n / l.stride, n % l.stride);
 }
@@ -334,14 +332,14 @@ void Nest::serial_loop(const Stage* s, size_t position, Environment& e) {
             kernel_.name, s->name, s->loops[q].name, l.name);
   }
   NodeRef steps;  // to the bound, a last shorter one counted too; null where there is none
-  if (s->limit.count(l.axis) && full > 0) {
-    bool outermost = true;
-    for (size_t q = 0; q < position; q++) outermost &= s->loops[q].axis != l.axis;
-    const bool whole = n == s->axes[static_cast<size_t>(l.axis)]->hi + 1;
-    if (outermost && whole) steps = trimmed_steps(s, l.axis, l.stride, e);
-    if (steps && steps->lo == full + (tail > 0)) steps = {};  // all the way at all times
+  if (full > 0 && ends_at_bound(s, position, e)) {
+    steps = trimmed_steps(s, position, e);
+    if (steps->lo == full + (tail > 0)) steps = {};  // all the way at all times
   }
   const NodeRef blocks = steps ? at_most(steps, full) : index_const(full);
+  const bool may_be_empty = steps && steps->lo < 1;
+  if (may_be_empty)
+    emitter_.open_if(emitter_.emit(scalar_op(Op::Lt, DType::Bool, {index_const(0), steps})));
   if (full == 1 || (steps && blocks->hi == 1)) {
     body(s, position, e, index_const(0), l.stride);
   } else if (full > 0) {
@@ -350,6 +348,7 @@ void Nest::serial_loop(const Stage* s, size_t position, Environment& e) {
     body(s, position, e, v, l.stride);
     emitter_.close_loop();
   }
+  if (may_be_empty) emitter_.close_if();
   if (!tail) return;
   if (!steps) {
     body(s, position, e, index_const(full), tail);
@@ -373,25 +372,38 @@ bool Nest::innermost(const Stage* s, size_t position) const {
 // ---- triangular domains
 
 namespace {
-// How far a stage goes at a time along a bounded axis of n indices: all the way unless its outermost
-// loop along that is one that ends at the bound.
-int64_t bounded_step(const Stage& s, int axis, int64_t n) {
+// The innermost of the loops along a bounded axis that end at the bound: serial ones with none of
+// another kind around them. Null: there is none.
+const Loop* last_bounded(const Stage& s, int axis) {
+  const Loop* last = nullptr;
   for (const Loop& l : s.loops) {
-    if (l.axis == axis) return l.kind == LoopKind::Serial ? std::min(l.stride, n) : n;
+    if (l.axis != axis) continue;
+    if (l.kind != LoopKind::Serial) break;
+    last = &l;
   }
-  return n;
+  return last;
 }
 }  // namespace
 
-NodeRef Nest::trimmed_steps(const Stage* s, int a, int64_t stride, const Environment& e) const {
+bool Nest::ends_at_bound(const Stage* s, size_t position, const Environment& e) const {
+  const int axis = s->loops[position].axis;
+  const auto a = static_cast<size_t>(axis);
+  if (!s->limit.count(axis) || e.region->extent[a] != s->axes[a]->hi + 1) return false;
+  const Loop* last = last_bounded(*s, axis);
+  return last && &s->loops[position] <= last;
+}
+
+NodeRef Nest::trimmed_steps(const Stage* s, size_t position, const Environment& e) const {
+  const Loop& l = s->loops[position];
+  const auto a = static_cast<size_t>(l.axis);
   bool stores = false;
-  for (const Value& v : s->values) stores |= s->keeps(v, a);
+  for (const Value& v : s->values) stores |= s->keeps(v, l.axis);
   // The largest bound: of the whole region where it is stored, else of the tile.
-  const NodeRef& limit = s->limit.at(a);
+  const NodeRef& limit = s->limit.at(l.axis);
   const LinearForm form = linear_form(limit);
   Substitution largest;
   for (size_t b = 0; b < s->axes.size(); b++) {
-    if (static_cast<int>(b) == a) continue;
+    if (b == a) continue;
     const NodeRef base = stores ? e.region->base[b] : e.current[b];
     const int64_t length = stores ? e.region->extent[b] : e.remaining[b];
     const bool falls = form.coefficient(s->axes[b].get()) < 0;
@@ -399,27 +411,31 @@ NodeRef Nest::trimmed_steps(const Stage* s, int a, int64_t stride, const Environ
   }
   // What is stored goes as far as those who come after it do, who round up to steps of their own:
   // none may see what was left out.
-  const int64_t n = s->axes[static_cast<size_t>(a)]->hi + 1;
-  std::vector<int64_t> units{stride};  // outermost last
+  std::vector<int64_t> units;  // outermost last
   if (stores) {
     const auto self = std::find_if(kernel_.stages.begin(), kernel_.stages.end(),
                                    [&](const auto& other) { return other.get() == s; });
     for (auto reader = self + 1; reader != kernel_.stages.end(); ++reader) {
       for (const auto& [ra, bound] : (*reader)->limit) {
-        const int64_t unit = bounded_step(**reader, ra, n);
-        if (units.back() % unit != 0) units.push_back(unit);
+        const Loop* last = last_bounded(**reader, ra);
+        const int64_t n = (*reader)->axes[static_cast<size_t>(ra)]->hi + 1;
+        const int64_t unit = last ? std::min(last->stride, n) : n;
+        if ((units.empty() ? l.stride : units.back()) % unit != 0) units.push_back(unit);
       }
     }
   }
-  NodeRef end = at_least(substitute(limit, largest), 1);
-  NodeRef steps;
-  while (!units.empty()) {
-    const int64_t unit = units.back();
-    steps = index_divmod(index_add(end, index_const(unit - 1)), unit).first;
-    end = index_mul(steps, unit);
-    units.pop_back();
-  }
-  return at_most(steps, (n + stride - 1) / stride);
+  const auto steps_to = [](const NodeRef& end, int64_t step) {
+    return index_divmod(index_add(end, index_const(step - 1)), step).first;
+  };
+  NodeRef end = at_least(substitute(limit, largest), 0);
+  for (; !units.empty(); units.pop_back())
+    end = index_mul(steps_to(end, units.back()), units.back());
+  // An inner loop begins where outer ones have come to, which may be past the bound of its tile.
+  const bool outermost =
+      std::none_of(s->loops.begin(), s->loops.begin() + static_cast<ptrdiff_t>(position),
+                   [&](const Loop& o) { return o.axis == l.axis; });
+  if (!outermost) end = at_least(index_add(end, e.current[a], -1), 0);
+  return at_most(steps_to(end, l.stride), (e.remaining[a] + l.stride - 1) / l.stride);
 }
 
 }  // namespace lazuli

@@ -19,9 +19,10 @@
 // L9 Regions: ir/footprint.h. If a reader of a stage sits outside the loop the stage is attached
 // at, the storage belongs to the
 //    loop now opening, and the inner emission only fills it.
-// L10 Triangular domains. The outermost loop over a bounded axis gets a run-time end, and its last
-// shorter step stands under an If. A stage that stores along the axis must cover its readers: the
-// largest bound of its whole region, rounded up to the step of each stage that comes after it.
+// L10 Triangular domains. The serial loops over a bounded axis get run-time ends, and what may be
+// empty, or is a last shorter step, stands under an If. A stage that stores along the axis must
+// cover its readers: the largest bound of its whole region, rounded up to the step of each stage
+// that comes after it.
 #pragma once
 
 #include <memory>
@@ -85,7 +86,8 @@ class Nest {
   void leaf(const Stage* s, Environment& e);
   void accumulate(const Value& v, const NodeRef& term, Cell& c, const Environment& e);
   void keep(const Value& v, const std::vector<NodeRef>& index, const Operand& r);
-  NodeRef trimmed_steps(const Stage* s, int axis, int64_t stride, const Environment& e) const;
+  bool ends_at_bound(const Stage* s, size_t position, const Environment& e) const;
+  NodeRef trimmed_steps(const Stage* s, size_t position, const Environment& e) const;
 
   const Kernel& kernel_;
   const Target& target_;

@@ -91,6 +91,7 @@ class Partitioner {
   std::optional<int64_t> common_order(int a, int b);
   Text long_walk(int n, const Labels& labels, const AtomSet& alive);
   Text long_walk_without(int k, const AtomSet& drop);
+  AtomSet chunks_among(int k, const AtomSet& drop);
   int64_t walk(int n, const Labels& labels, const AtomSet& alive);
   int64_t footprint(int n, const AtomSet& alive);
   int64_t footprint_without(int k, const AtomSet& drop);

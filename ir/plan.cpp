@@ -8,6 +8,7 @@
 #include "core/topology.h"
 #include "ir/fuse.h"
 #include "ir/simplify.h"
+#include "ir/softmax_chunks.h"
 #include "ir/winograd.h"
 
 namespace lazuli {
@@ -111,7 +112,7 @@ class Planner {
 }  // namespace
 
 Plan make_plan(std::span<const NodeRef> roots, const Target& target) {
-  WinogradGraph graph = use_winograd(simplify(roots), target);
+  WinogradGraph graph = use_winograd(simplify(split_softmax(simplify(roots))), target);
   if (graph.changed) {
     // The notes go along to learn what their nodes become.
     std::vector<NodeRef> all = graph.roots;

@@ -255,18 +255,31 @@ NodeRef sum_of_moved_product(const NodeRef& n, Simplifier& s) {
   return reduce(Op::ReduceAdd, s(elementwise(Op::Mul, {a, b})), n->ints());
 }
 
-// Is e = exp(z - max(z)), as a softmax makes it?
+// Whatever x moves; where x moves a choice between a constant and something, whatever that moves.
+NodeRef below_choice(const NodeRef& x) {
+  NodeRef below;
+  chain_below(x, below);
+  if (is_op(below, Op::Where) && is_constant(below->src[1])) chain_below(below->src[2], below);
+  return below;
+}
+
+// Is e = exp(z - max(z)), as a softmax makes it? Where there is nothing but -inf something else may
+// stand for the maximum.
 bool is_shifted_exp(const NodeRef& e) {
   if (!is_op(e, Op::Exp) || !is_op(e->src[0], Op::Sub)) return false;
   const NodeRef& shifted = e->src[0];
   const NodeRef& z = shifted->src[0];
-  NodeRef most;
-  chain_below(shifted->src[1], most);
+  NodeRef shift;
+  chain_below(shifted->src[1], shift);
+  const NodeRef most = below_choice(shifted->src[1]);
   if (!is_op(most, Op::ReduceMax) || most->src[0].get() != z.get()) return false;
   // Each row's own.
   Shape rows = z->shape;
   for (int64_t a : most->ints()) rows[static_cast<size_t>(a)] = 1;
-  return expand(reshape(most, rows), z->shape).get() == shifted->src[1].get();
+  const NodeRef column = reshape(most, rows);
+  if (shift.get() == most.get()) return expand(column, z->shape).get() == shifted->src[1].get();
+  return shift->src[2].get() == column.get() &&
+         expand(shift, z->shape).get() == shifted->src[1].get();
 }
 
 // sum{k} e[k] / sum(e) * x[k] = sum{k} e[k] * x[k] / sum(e) for the exponentials of a softmax, as
@@ -275,12 +288,12 @@ NodeRef divide_last(const NodeRef& n, Simplifier& s) {
   if (n->op != Op::ReduceAdd || !is_op(n->src[0], Op::Mul)) return {};
   const NodeRef& product = n->src[0];
   for (size_t side = 0; side < 2; side++) {
-    NodeRef weights, sum;
+    NodeRef weights;
     const std::vector<NodeRef> chain = chain_below(product->src[side], weights);
     if (!is_op(weights, Op::Div) || !s.read_once(weights) || weights->numel() <= n->numel())
       continue;
     const NodeRef& e = weights->src[0];
-    chain_below(weights->src[1], sum);
+    const NodeRef sum = below_choice(weights->src[1]);
     if (!is_op(sum, Op::ReduceAdd) || sum->src[0].get() != e.get() || !is_shifted_exp(e)) continue;
     NodeRef up = e, down = weights->src[1];
     bool plain = true;

@@ -85,8 +85,8 @@ std::string differs(const std::vector<NodeRef>& roots) {
     }
     return bits;
   };
-  const Bits want = run(
-      [](size_t bytes) { return make_ref<HostStorage>(Runtime::current().memory, bytes); });
+  const Bits want =
+      run([](size_t bytes) { return make_ref<HostStorage>(Runtime::current().memory, bytes); });
   for (const End end : {End::Front, End::Back}) {
     if (run([&](size_t bytes) { return make_ref<Guarded>(bytes, end); }) != want)
       return end == End::Front ? "other bits at the front of a page" : "other bits at its end";
@@ -148,6 +148,12 @@ constexpr const char* kExpressions[] = {
     ("scaled_dot_product_attention(q:f32[1,3,37,20], k:f32[1,3,37,20], v:f32[1,3,37,20], "
      "is_causal=true)"),
     "scaled_dot_product_attention(q:f32[2,3,1,20], k:f32[2,3,77,20], v:f32[2,3,77,20])",
+    "scaled_dot_product_attention(q:f32[1,2,37,20], k:f32[1,2,2070,20], v:f32[1,2,2070,28])",
+    ("scaled_dot_product_attention(q:f32[1,1,67,12], k:f32[1,1,2048,12], v:f32[1,1,2048,20], "
+     "is_causal=true)"),
+    "softmax(where(arange(2048) <= 30 * arange(66)[:, None], q:f32[66,8] @ k:f32[2048,8].T, "
+    "-inf), -1) @ v:f32[2048,24]",
+    "softmax(x:f32[50,31] @ y:f32[31,700], -1) @ z:f32[700,40]",
     "(sum(x:f32[13,35], 0), sum(x, 1), sum(x), prod(x, 1), amax(x, 0))",
     "(argmax(x:f32[13,35], 1), argmin(x, 0), any(x > 2, 1))",
     "contiguous(x:f32[33,65].T)",
