@@ -85,6 +85,48 @@ bool rows_go_outside(ScheduleWriter& w, const Stage& s, const Contraction& c, co
   return w.choose_whether("rows outside of " + s.name, model);
 }
 
+// Few rows times a large operand whose rows lie along the columns: it is read from memory once and
+// in order, some terms of the sum a visit. The partial sums stay in cache, in blocks of columns as
+// long as there are cores to share them. False: it is none, or memory would round its sums.
+bool schedule_few_rows_of_columns(ScheduleWriter& w, Stage* s, Stage* root, const Contraction& c) {
+  constexpr int64_t kMostRows = 8, kTerms = 8, kLeast = 512;
+  const Value& v = s->values[0];
+  const NodeRef& b = v.expr->src[static_cast<size_t>(c.b)];
+  const Strides along = strides_along(w.kernel(), b, c.v);
+  int64_t bytes = factor_size(*s), others = 1;
+  for (const NodeRef& axis : s->axes) bytes *= uses(b, axis) ? extent(axis) : 1;
+  const bool fits = extent(c.r) <= kMostRows && !c.y && c.op == Op::Mul && c.reduced.size() == 1 &&
+                    along.unit > 0 && along.other == 0 && bytes > w.target().l2 &&
+                    extent(c.reduced[0]) > 2 * kTerms &&
+                    accumulator(v.expr->dtype) == v.expr->dtype;
+  if (!fits) return false;
+  for (const NodeRef& d : v.dims) {
+    if (d.get() != c.v.get() && d.get() != c.r.get()) others *= extent(d);
+  }
+  const int64_t cores = w.target().cores,
+                most = w.target().l2 / 2 / (extent(c.r) * factor_size(*s));
+  const int64_t wanted = std::max(extent(c.v) * others / (cores > 1 ? 2 * cores : 1), kLeast);
+  const int64_t block = std::max(std::min(wanted, most) / w.lanes(), int64_t{1}) * w.lanes();
+  const std::string k = w.loop(*s, c.reduced[0]), column = w.loop(*s, c.v) + ".b";
+  const std::string outside = batch_loops(w, *root, *s, c) + " " + column;
+  w.step("split {0} {1} {2} {1} {3}", s->name, w.loop(*s, c.v), column, block);
+  const ScheduleWriter::Split sp = w.split_vectors(*s, c.v, 1);
+  w.step("split {0} {1} {1}.o {1}.i {2}", s->name, k, kTerms);
+  w.step("order {0}{1} {2}.o {3} {2}.i {4}{5}; unroll {0} {2}.i {4} {6}; vector {0} {7}", s->name,
+         outside, k, sp.blocks, w.loop(*s, c.r), sp.inner(), sp.unrolled, sp.lane);
+  if (root != s) {
+    w.step("split {0} {1} {2} {1} {3}", root->name, w.loop(*root, c.v), column, block);
+    const ScheduleWriter::Split own = w.split_vectors(*root, c.v, 2);
+    w.step("order {0}{1} {2}{3}; unroll {0} {4}; vector {0} {5}", root->name, outside,
+           w.loop(*root, c.r), own.all(), own.unrolled, own.lane);
+    w.step("at {} {} {}", s->name, root->name, column);
+  }
+  w.parallel(root);
+  w.reason(fmt::format("{}: few rows of a large operand that is read once, {} terms a visit",
+                       s->name, kTerms));
+  return true;
+}
+
 }  // namespace
 
 Stage* panel_stage(ScheduleWriter& w, const StageGroup& g) {
@@ -156,6 +198,7 @@ bool schedule_contraction(ScheduleWriter& w, StageGroup& g) {
     });
   }
   const Contraction c = sums.back().c;
+  if (sums.size() == 1 && !g.panel && schedule_few_rows_of_columns(w, s, root, c)) return true;
   const Tile tile = tile_of(w, *s, c, extent(c.r));
   std::vector<Packer> packers;
   std::vector<bool> packed_b, packed_a;

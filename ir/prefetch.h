@@ -19,7 +19,8 @@ void prefetch_indexed_rows(Program& program, const Target& target);
 
 /// Where a loop walks each row of a large argument more than once, the first pass would wait for
 /// memory, and memory for the others: lines of the next row are asked for in the passes over this
-/// one, each in that which has most time to spare.
+/// one, each in that which has most time to spare. So are those of the next rows where a loop
+/// computes on several short ones at once.
 void prefetch_walked_rows(Program& program, const Target& target);
 
 }  // namespace lazuli

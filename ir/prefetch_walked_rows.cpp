@@ -76,6 +76,7 @@ struct Pass {
   int64_t row;     // elements from one row to the next
   int64_t step;    // elements of an iteration
   double waiting;  // cycles of an iteration in which memory has nothing to do
+  bool several;    // short rows at once
 };
 
 double waiting_cycles(const Instruction& loop) {
@@ -106,11 +107,26 @@ class Rows {
     for (auto& [memory, passes] : passes_) {
       const bool alike = std::all_of(passes.begin(), passes.end(),
                                      [&](const Pass& p) { return p.step == passes[0].step; });
-      if (passes.size() > 1 && alike) share_out(memory, passes);
+      if ((passes.size() > 1 || passes[0].several) && alike) share_out(memory, passes);
     }
   }
 
  private:
+  // Does a loop compute on several rows at once that end before the processor sees where they go?
+  bool walks_short_rows(const Instruction& loop, int memory, int64_t walked) const {
+    constexpr int kOperations = 2;  // for a load
+    std::set<int64_t> rows;
+    int loads = 0, operations = 0;
+    for (const Instruction& i : loop.body) {
+      const bool load = i.code == Code::Load && i.memory == memory && i.dst.lanes > 1;
+      if (load) rows.insert(i.imm / walked);
+      loads += load;
+      operations += i.code == Code::Op && i.dst.lanes > 1;
+    }
+    const DType t = program_.arguments[static_cast<size_t>(memory)].dtype;
+    return walked * size_of(t) < kShortest && rows.size() > 1 && operations >= kOperations * loads;
+  }
+
   void note(Instruction& loop) {
     const bool counted =
         loop.begin.kind == Operand::Kind::Constant && loop.end.kind == Operand::Kind::Constant;
@@ -127,10 +143,11 @@ class Rows {
       if (m.output || m.size * unit <= target_.l2 || seen.count(i.memory)) continue;
       const int64_t row = outer_.of(i.args[0]).value_or(0);
       const int64_t step = along.of(i.args[0]).value_or(0), walked = step * count;
-      if (row * unit < kShortest || row * unit > target_.l2 / 2) continue;
-      if (walked > row || 4 * walked < 3 * row) continue;
+      if (row <= 0 || row * unit > target_.l2 / 2 || walked <= 0 || walked > row) continue;
+      const bool several = walks_short_rows(loop, i.memory, walked);
+      if (!several && (row * unit < kShortest || 4 * walked < 3 * row)) continue;
       seen.insert(i.memory);
-      passes_[i.memory].push_back({&loop, row, step, waiting_cycles(loop)});
+      passes_[i.memory].push_back({&loop, row, step, waiting_cycles(loop), several});
     }
   }
 

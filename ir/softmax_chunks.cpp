@@ -14,11 +14,18 @@
 namespace lazuli {
 namespace {
 
+// Whether rows are worth splitting: where many are computed at a time, whose elements are kept
+// meanwhile, and where rows are fewer than cores.
+bool is_split(const Shape& shape) {
+  constexpr int64_t kBlock = 8, kFewRows = 16;
+  const int64_t row = shape.back(), block = shape.size() > 1 ? shape[shape.size() - 2] : 1;
+  return row >= kLongRow && (block >= kBlock || numel(shape) / row < kFewRows);
+}
+
 // The length of chunks of a row, near the square root of 16 times the row, since what is kept of
-// each chunk adds up; 0: the row is not split.
+// each chunk adds up; 0: it divides into none.
 int64_t chunk_length(int64_t row) {
   constexpr int64_t kLeast = 256, kMost = 2048, kUnit = 8;
-  if (row < kLongRow) return 0;
   int64_t wanted = kLeast;
   while (wanted < kMost && 4 * wanted * wanted <= 16 * row) wanted *= 2;
   int64_t best = 0;
@@ -121,7 +128,7 @@ class Rewriter {
     const int difference = sources(i)[0];
     Row row;
     row.z = sources(difference)[0];
-    row.length = chunk_length(e->shape.back());
+    row.length = is_split(e->shape) ? chunk_length(e->shape.back()) : 0;
     const int shift = sources(difference)[1];
     if (row.length == 0 || !is_op(node(shift), Op::Expand)) return;
     row.shift = sources(shift)[0];

@@ -43,6 +43,9 @@ const std::vector<Case>& cases() {
        "contraction"},
       {"i32", [] { return test::matmul(33, 49, 65, false, false, false, DType::I32); },
        "contraction"},
+      {"few rows", [] { return test::matmul(5, 400, 403, false, false, true); }, "contraction"},
+      {"few rows, transposed", [] { return test::matmul(7, 403, 401, false, true, true); },
+       "contraction"},
       {"convolution", [] { return test::conv3x3(3, 5, 7, 9); }, "contraction"},
       {"even convolution", [] { return test::conv3x3(4, 8, 8, 16); }, "contraction"},
       {"attention", [] { return test::attention(2, 32, 16, false); }, "row blocks"},
@@ -183,6 +186,24 @@ TEST_SUITE("ir") {
     CHECK(order(1 << 20, true) == "order C n.o m.o k m.i n.u n.v");
     CHECK(order(256 << 10, true) == "order C n.b m.o n.o k m.i n.u n.v");
     CHECK(order(128 << 10, true) == "order C m.b k.b n.o m.o k m.i n.u n.v");
+  }
+
+  TEST_CASE("a large operand is read once, in order, for few rows") {
+    const auto how = [](const Shape& a, const Shape& b, bool transposed, DType dtype) {
+      const Tensor x = contiguous(randn(a, dtype)), y = contiguous(randn(b, dtype));
+      return reasons({matmul(x, transposed ? transpose(y, -1, -2) : y)});
+    };
+    const auto has = [](const std::string& text, const char* part) {
+      return text.find(part) != std::string::npos;
+    };
+    CHECK(has(how({3, 700}, {700, 500}, false, DType::F32), "few rows of a large operand"));
+    CHECK(has(how({3, 700}, {700, 500}, false, DType::F32), "8 terms a visit"));
+    CHECK(has(how({8, 700}, {500, 700}, true, DType::F32), "dot products of 4 by"));
+    CHECK(has(how({4, 5, 700}, {4, 700, 100}, false, DType::F64), "8 terms a visit"));
+    // More rows, an operand that stays in L2, and sums that memory would round.
+    CHECK(!has(how({9, 700}, {700, 500}, false, DType::F32), "few rows of"));
+    CHECK(!has(how({3, 70}, {70, 500}, false, DType::F32), "few rows of"));
+    CHECK(!has(how({3, 700}, {700, 1000}, false, DType::F16), "few rows of"));
   }
 
   TEST_CASE("panels whose rows share lines of L1 are packed for few rows") {

@@ -136,6 +136,8 @@ TEST_SUITE("ir") {
     // Arrays that stay in cache, short rows.
     CHECK(chosen(test::softmax(16, 4096)) == std::vector<int>{0, 0});
     CHECK(chosen(test::softmax(4096, 256)) == std::vector<int>{0, 0});
+    // Short rows, several of which are multiplied at once.
+    CHECK(chosen(test::matmul(4, 64, 4096, false, false, false)) == std::vector<int>{0, 8, 0});
     // One pass.
     CHECK(chosen(test::total_sum(1 << 20)) == std::vector<int>{0, 0});
     Kernel ragged = test::softmax(70, 2050);
