@@ -50,6 +50,34 @@ ScheduleWriter::Split ScheduleWriter::split_vectors(const Stage& s, const NodeRe
   return r;
 }
 
+namespace {
+
+// Bytes from what a stage loads to what it loads at the next index of `axis`: the fewest of all
+// loads that depend on it. 0: there are none.
+int64_t shortest_step(const Stage& s, const NodeRef& axis) {
+  int64_t least = 0;
+  for (const Value& v : s.values) {
+    visit(v.expr, [&](const NodeRef& n) {
+      if (n->op != Op::Load || n->src.empty()) return;
+      const int64_t bytes =
+          std::abs(linear_form(n->src[0]).coefficient(axis.get())) * size_of(n->dtype);
+      if (bytes > 0 && (least == 0 || bytes < least)) least = bytes;
+    });
+  }
+  return least;
+}
+
+}  // namespace
+
+// The machine reads ahead in each page: several rows of a page or more come faster together than
+// one after another. Shorter ones gain where they are in L2 already.
+bool ScheduleWriter::sums_rows_together(const Stage& s, const NodeRef& row) const {
+  constexpr int64_t kCheap = 6, kPage = 4096;
+  const int64_t bytes = shortest_step(s, row), rows = extent(row);
+  return expression_cost(s) <= kCheap && rows >= 2 * kRowsTogether && bytes > 0 &&
+         (bytes >= kPage || bytes * rows <= target_.l2);
+}
+
 void ScheduleWriter::vectorize(Stage* s, const std::vector<NodeRef>& outer,
                                const std::vector<NodeRef>& local) {
   const std::vector<NodeRef> selecting = selecting_axes(*s);
@@ -114,6 +142,12 @@ void ScheduleWriter::vectorize(Stage* s, const std::vector<NodeRef>& outer,
     around += ".o";
     std::stable_partition(window, reduced.end(), [&](const NodeRef& a) { return !slides(a); });
   }
+  if (!kept_vector && !kept.empty() && chosen.empty() && sums_rows_together(*s, kept.back())) {
+    unroll = std::max<int64_t>(unroll / 2, 1);
+    few_rows = " " + loop(*s, kept.back());
+    step("split {0}{1}{1}.o{1} {2}", s->name, few_rows, kRowsTogether);
+    around += ".o";
+  }
   const std::string written_out = loops(*s, {window, reduced.end()});
   const std::string inside = loops(*s, reduced);
   const std::string copies = loops(*s, chosen);
@@ -122,10 +156,15 @@ void ScheduleWriter::vectorize(Stage* s, const std::vector<NodeRef>& outer,
   // reduction.
   const std::string order =
       kept_vector ? fmt::format(" {}{}{}{}{}", sp.blocks, inside, few_rows, copies, sp.inner())
-                  : copies + inside + sp.all();
-  step("order {}{}{}; {} {}{}{} {}; vector {} {}", s->name, around, order,
-       kept_vector ? "unroll" : "ilp", s->name, written_out, few_rows, sp.unrolled, s->name,
-       sp.lane);
+                  : fmt::format("{}{} {}{}{}", copies, inside, sp.blocks, few_rows, sp.inner());
+  step("order {}{}{}", s->name, around, order);
+  if (kept_vector) {
+    step("unroll {}{}{} {}", s->name, written_out, few_rows, sp.unrolled);
+  } else {
+    if (!few_rows.empty()) step("unroll {}{}", s->name, few_rows);
+    step("ilp {} {}", s->name, sp.unrolled);
+  }
+  step("vector {} {}", s->name, sp.lane);
   if (!copies.empty()) step("unroll {}{}", s->name, copies);
 }
 

@@ -457,6 +457,25 @@ bool keep_in_output(ScheduleWriter& w, Stage* root, Stage* s, const Value& v) {
   return false;
 }
 
+// Whether one member sums rows, and the others are scalars of a row: several rows are then walked
+// at a time.
+bool takes_rows_together(const ScheduleWriter& w, const StageGroup& g, const RowPlan& plan) {
+  if (plan.block || w.lanes() == 1) return false;
+  int64_t walks = 0;
+  for (const Stage* s : g.members) {
+    const std::vector<NodeRef> local = ScheduleWriter::axes_without(*s, plan.grid);
+    if (local.empty()) continue;
+    const bool sums = std::none_of(local.begin(), local.end(),
+                                   [&](const NodeRef& a) { return keeps_in_all(*s, a); });
+    if (!sums || contains(selecting_axes(*s), plan.grid.back()) ||
+        !vector_axis(w.kernel(), *s, local, static_cast<int>(w.lanes())) ||
+        !w.sums_rows_together(*s, plan.grid.back()))
+      return false;
+    walks++;
+  }
+  return walks == 1;
+}
+
 void schedule_member(ScheduleWriter& w, Stage* s, const RowPlan& plan) {
   const std::vector<NodeRef> outer(plan.grid.begin(), plan.grid.end() - (plan.block ? 1 : 0));
   w.vectorize(s, outer, ScheduleWriter::axes_without(*s, outer));
@@ -477,7 +496,22 @@ bool schedule_rows(ScheduleWriter& w, StageGroup& g) {
   RowPlan plan = plan_rows(w, g);
   // Rows of nothing: every member has grid axes only. Vectors then run along the last grid axis.
   std::string at;
-  if (plan.block) {
+  const bool together = takes_rows_together(w, g, plan);
+  if (together) {
+    plan.block = plan.grid.back();
+    at = w.loop(*root, plan.block) + ".o";
+    for (Stage* s : g.members) {
+      const bool scalar = ScheduleWriter::axes_without(*s, plan.grid).empty();
+      if (!scalar) {
+        schedule_member(w, s, plan);
+        continue;
+      }
+      const std::string n = w.loop(*s, plan.block);
+      w.step("split {0} {1} {1}.o {1} {2}", s->name, n, ScheduleWriter::kRowsTogether);
+      w.step("order {0}{1} {2}.o {2}; unroll {0} {2}", s->name,
+             w.loops(*s, {plan.grid.begin(), plan.grid.end() - 1}), n);
+    }
+  } else if (plan.block) {
     const std::string n = w.loop(*root, plan.block);
     std::vector<NodeRef> outer(plan.grid.begin(), plan.grid.end() - 1);
     const std::string around = w.loops(*root, outer);
@@ -500,14 +534,14 @@ bool schedule_rows(ScheduleWriter& w, StageGroup& g) {
   bool in_output = false;
   for (Stage* s : g.members) {
     if (s == root) continue;
-    schedule_member(w, s, plan);
+    if (!together) schedule_member(w, s, plan);
     w.step("at {} {} {}", s->name, root->name, at);
     int64_t row = 1;
     for (const NodeRef& a : ScheduleWriter::axes_without(*s, plan.grid)) row *= extent(a);
     for (size_t i = 0; i < s->values.size(); i++) {
       const Value& v = s->values[i];
       if (v.slot >= 0 || v.scope == Scope::Shared || v.scope == Scope::Register) continue;
-      if (!plan.block && is_row_scalar(v, plan.grid)) {
+      if ((!plan.block || together) && is_row_scalar(v, plan.grid)) {
         w.step("scope {} reg", v.name);
       } else if (!plan.block && row * size_of(v.expr->dtype) > w.target().l1 / 2) {
         in_output |= keep_in_output(w, root, s, v);

@@ -47,6 +47,10 @@ class ScheduleWriter {
   /// Vectors along the best axis among `local`, the axes in `outer` as loops around. Everything
   /// that is not ordered comes between.
   void vectorize(Stage* s, const std::vector<NodeRef>& outer, const std::vector<NodeRef>& local);
+  /// Whether vectorize() sums kRowsTogether neighbours along `row`, a kept axis, in one loop, where
+  /// vectors run along a summed axis.
+  bool sums_rows_together(const Stage& s, const NodeRef& row) const;
+  static constexpr int64_t kRowsTogether = 4;
   /// Marks leading loops parallel until there is work for many cores: the first that every value
   /// keeps, and further ones if nothing is attached between and no iteration is ragged.
   void parallel(Stage* s);

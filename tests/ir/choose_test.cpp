@@ -233,6 +233,30 @@ TEST_SUITE("ir") {
     CHECK(block(80, 1 << 20) == 512);
   }
 
+  TEST_CASE("rows of a page or more, and short ones in L2, are summed a few at a time") {
+    const auto array = [](Shape shape) {
+      const Tensor t = randn(std::move(shape));
+      realize_reference(std::vector{t.node()});
+      return t;
+    };
+    Target target = named_target("x86-64-v3");
+    target.l2 = 32 << 10;
+    const auto together = [&](const Tensor& root, const char* step = "unroll sum i\n") {
+      return holds(checked_schedule(root, target), step);
+    };
+    CHECK(together(sum(array({21, 1024}), 1)));
+    CHECK(together(sum(array({2, 9, 1100}), 2), "unroll sum j\n"));
+    CHECK(together(sum(array({30, 256}), 1)));
+    CHECK(!together(sum(array({33, 256}), 1)));
+    CHECK(!together(sum(array({7, 1024}), 1)));
+    CHECK(!together(sum(exp(array({21, 1024})), 1)));
+    // With what is computed of the sums.
+    const Tensor x = array({1, 1100}), w = array({21, 1100}), b = array({21});
+    CHECK(together(relu(matmul(x, matrix_transpose(w)) + b)));
+    // A row that is walked twice stays in L1.
+    CHECK(!together(softmax(w, 1)));
+  }
+
   TEST_CASE("a convolution pads its image panel by panel, its gradients by what suits them") {
     const auto array = [](Shape shape) { return contiguous(randn(shape)); };
     const Tensor x = array({8, 64, 56, 56}), w = array({64, 64, 3, 3});
