@@ -269,9 +269,13 @@ void schedule_plainly(Kernel& kernel) {
 }
 
 constexpr ScheduleRule kRules[] = {
-    {"dot products", schedule_dot},      {"contraction", schedule_contraction},
-    {"row blocks", schedule_row_blocks}, {"columns", schedule_columns},
-    {"pointwise", schedule_pointwise},   {"rows", schedule_rows},
+    {"dot products", schedule_dot},
+    {"few rows", schedule_few_rows},
+    {"contraction", schedule_contraction},
+    {"row blocks", schedule_row_blocks},
+    {"columns", schedule_columns},
+    {"pointwise", schedule_pointwise},
+    {"rows", schedule_rows},
 };
 
 // Loops over masked elements that add nothing end at the mask.
@@ -355,7 +359,7 @@ Kernel scheduled(const Kernel& kernel, const Target& target, const Settled& sett
         refused.insert(current);
       } else {
         const size_t before = refused.size();
-        for (const char* name : {"row blocks", "dot products", "contraction", "rows"}) {
+        for (const char* name : {"row blocks", "dot products", "few rows", "contraction", "rows"}) {
           for (const Chosen& c : chosen) {
             if (refused.size() == before && c.rule == name) refused.insert(c);
           }

@@ -126,6 +126,66 @@ bool schedule_dot(ScheduleWriter& w, StageGroup& g) {
   return true;
 }
 
+// A contraction of few rows whose other factor lies along the summed axis: to pack that for vectors
+// along its kept axis would take longer than to use it. A tile of dot products walks several rows
+// of it; the next ones while those are in L2. What is made of the sums has vectors of its own, a
+// block of columns at a time.
+bool schedule_few_rows(ScheduleWriter& w, StageGroup& g) {
+  constexpr int64_t kFewRows = 16, kFewVectors = 16, kBlock = 64, kMost = 4;
+  if (w.lanes() == 1 || g.panel || g.members.size() > 2) return false;
+  Stage *s = g.members.front(), *root = g.root();
+  const Contraction c = contraction_of(*s, {});
+  const bool fits = c.is && c.op == Op::Mul && !c.y && s->limit.empty() && c.reduced.size() == 1 &&
+                    (root == s || is_epilogue(w.kernel(), *root, *s));
+  if (!fits) return false;
+  const Value& v = s->values[0];
+  const NodeRef &lane = c.reduced[0], &a = v.expr->src[static_cast<size_t>(c.a)],
+                &b = v.expr->src[static_cast<size_t>(c.b)];
+  const auto contiguous = [&](const NodeRef& factor) {
+    const Strides st = strides_along(w.kernel(), factor, lane);
+    return st.unit > 0 && st.other == 0;
+  };
+  if (!contiguous(a) || !contiguous(b) || strides_along(w.kernel(), b, c.v).other == 0 ||
+      extent(lane) < kFewVectors * w.lanes() || extent(c.v) < 2 * kMost)
+    return false;
+  std::vector<NodeRef> batch, images;  // kept axes of b, and of a alone
+  int64_t rows = extent(c.r);
+  for (const NodeRef& d : v.dims) {
+    if (d.get() == c.v.get() || d.get() == c.r.get()) continue;
+    (uses(b, d) ? batch : images).push_back(d);
+    if (!uses(b, d)) rows *= extent(d);
+  }
+  // Each tile converts what it reads.
+  bool converts = false;
+  visit(b, [&](const NodeRef& n) { converts |= n->op == Op::Cast; });
+  if (rows > (converts ? kFewRows / 2 : kFewRows)) return false;
+  // Registers hold the sums, a vector of each row of b, and one of a, or a product too.
+  const bool fma = w.target().has_fma && is_float(v.expr->dtype);
+  const int64_t room = w.target().vector_registers - (fma ? 1 : 2);
+  const int64_t tiles = (extent(c.r) + kMost - 1) / kMost;
+  const int64_t mr = (extent(c.r) + tiles - 1) / tiles, mc = std::min(room / (mr + 1), kMost);
+  const std::string r = w.loop(*s, c.r), q = w.loop(*s, c.v), l = w.loop(*s, lane);
+  w.step(
+      "split {0} {1} {1}.o {1}.i {2}; split {0} {3} {3}.o {3}.i {4}; split {0} {5} {5}.o {5}.v {6}",
+      s->name, r, mr, q, mc, l, w.lanes());
+  w.step(
+      "order {0}{1} {2}.o{3} {4}.o {5}.o {4}.i {2}.i {5}.v; unroll {0} {4}.i {2}.i; vector {0} "
+      "{5}.v",
+      s->name, w.loops(*s, batch), q, w.loops(*s, images), r, l);
+  if (root != s) {
+    const std::string columns = w.loop(*root, c.v);
+    w.step("split {0} {1} {1}.b {1} {2}; split {0} {1} {1}.o {1}.v {3}", root->name, columns,
+           kBlock, w.lanes());
+    w.step("order {0}{1} {2}.b{3} {4} {2}.o {2}.v; vector {0} {2}.v", root->name,
+           w.loops(*root, batch), columns, w.loops(*root, images), w.loop(*root, c.r));
+    w.step("at {} {} {}.b", s->name, root->name, columns);
+  }
+  w.parallel(root);
+  w.reason(fmt::format("{}: dot products of {} by {} rows, lanes along the summed axis {}", s->name,
+                       mr, mc, l));
+  return true;
+}
+
 namespace {
 
 // The dimension of contraction `s` along which the only stage that reads it, point by point, stores

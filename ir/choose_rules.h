@@ -107,6 +107,7 @@ struct ScheduleRule {
 };
 
 bool schedule_dot(ScheduleWriter& w, StageGroup& g);
+bool schedule_few_rows(ScheduleWriter& w, StageGroup& g);
 bool schedule_contraction(ScheduleWriter& w, StageGroup& g);
 /// The stage that the rule for a contraction computes panel by panel, where the panel is read: one
 /// that only this group reads and that costs little next to its use, such as a padded image. Or
