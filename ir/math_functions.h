@@ -82,6 +82,14 @@ V<S> poly(V<S> x, const std::array<double, N>& c) {
   return term[0];
 }
 
+/// The same by Horner's rule, the least there is to do: where several are evaluated side by side.
+template <template <typename> class V, typename S, size_t N>
+V<S> horner(V<S> x, const std::array<double, N>& c) {
+  V<S> y(c[N - 1]);
+  for (size_t i = N - 1; i-- > 0;) y = fma(x, y, V<S>(c[i]));
+  return y;
+}
+
 /// The same with Horner's rule for the last step: one rounding less where c[0] dominates.
 template <template <typename> class V, typename S, size_t N>
 V<S> poly_to_one(V<S> x, const std::array<double, N>& c) {
@@ -557,14 +565,15 @@ V<double> erf_positive(V<double> a) {
   return where(a < V<double>(T::kErfSmall), small, V<double>(1) - erfc_positive(a));
 }
 template <template <typename> class V>
-V<float> erf_positive(V<float> a) {  // 1 - e^-q(a), without cancellation where q is small
+V<float> erf_positive(V<float> a) {
   using T = Table<float>;
   a = at_most(a, T::kErfOne);
-  const V<float> q = fma(a, poly_to_one(a, T::kErfLog), a);
-  const V<float> t = fma(q, V<float>(-T::kLog2e.high), V<float>(T::kRound));
-  const V<float> r = fma(t - V<float>(T::kRound), V<float>(-T::kLn2.high), -q);
-  const V<float> s = power_of_two<V, float>(bits(t));
-  return fma(-s, expm1_core(r), V<float>(1) - s);
+  // A series to 1.17 and 1 - erfc(a) from there. Below, the latter is less; above, the former is
+  // more, so that extremes choose.
+  const V<float> near = at_most(fma(a, horner(a * a, T::kErf), a), T::kErfMiddle);
+  const V<float> root = horner(a, T::kErfcRoot), square = root * root, fourth = square * square;
+  const V<float> far = fma(-fourth, fourth, V<float>(1));
+  return where(far < near, near, far);
 }
 
 LAZULI_MATH V<S> erf(V<S> x) {

@@ -67,19 +67,19 @@ struct Table<float> {
   static constexpr std::array kAtan{-0x1.55553ep-2, 0x1.9991ecp-3,  -0x1.24211ap-3,
                                     0x1.c0946cp-4,  -0x1.5825f2p-4, 0x1.da9c2ep-5,
                                     -0x1.fe7d24p-6, 0x1.6551e2p-7,  -0x1.d5a1aap-10};
-  // erf(x)/x - 1 over z = x^2, x <= 0.94: 2^-25.4
-  static constexpr std::array kErf{0x1.06eba6p-3, -0x1.8126ep-2, 0x1.ce18fep-4,
-                                   -0x1.b6721p-6, 0x1.46956p-8,  -0x1.373d26p-11};
+  // erf(x)/x - 1 over z = x^2, x <= 1.2: 2^-26.0
+  static constexpr std::array kErf{0x1.06eba6p-3, -0x1.8127p-2,    0x1.ce232p-4,  -0x1.b76688p-6,
+                                   0x1.50288cp-8, -0x1.8bce88p-11, 0x1.10710ap-14};
   // erfc(a) e^(a^2) (a + k) over (a - k) / (a + k), 0.49 <= a <= 10.1: 2^-25.8
   static constexpr double kErfcCentre = 2, kErfcHigh = 10.1;
   static constexpr std::array kErfc{0x1.058672p0,   -0x1.5fd386p-1,  0x1.1e2d9ep-2,
                                     -0x1.2a883ep-5, -0x1.60254ep-6,  0x1.a82718p-8,
                                     0x1.892758p-9,  -0x1.a5a4a4p-11, -0x1.ecfedap-12};
-  // -log(erfc(a))/a - 1, a <= 3.93; the error of erf is 2^-27.7
-  static constexpr double kErfOne = 3.93;
-  static constexpr std::array kErfLog{0x1.06eba8p-3,   0x1.45f3p-1,    0x1.a4f8bp-4,
-                                      -0x1.39b58ep-6,  -0x1.6666f6p-13, 0x1.b7ba8cp-10,
-                                      -0x1.4ec23ep-11, 0x1.f4126ep-14, -0x1.3c8a8ep-17};
+  // erfc(a)^(1/8), 1.15 <= a <= 3.92; the error of erf is 2^-27.4. More than 1 at 0.
+  static constexpr double kErfOne = 3.92, kErfMiddle = 0x1.cdd3p-1;  // erf(1.17)
+  static constexpr std::array kErfcRoot{0x1.004f7p+0,   -0x1.2bea9ep-3, -0x1.e638ap-5,
+                                        -0x1.a9f6f4p-7, 0x1.be96e2p-7,  -0x1.5885c4p-9,
+                                        0x1.58ed6cp-13};
 };
 
 template <>
