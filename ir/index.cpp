@@ -233,8 +233,7 @@ NodeRef rebuild(const NodeRef& n, Sources src) {
     case Op::Read:
       return with_src(n, std::move(src));
     default:
-      if (is_rare(*n) && !is_const(src[0])) return with_src(n, std::move(src));
-      return scalar_op(n->op, n->dtype, std::move(src));
+      return scalar_op(n->op, n->dtype, std::move(src), n->arg);
   }
 }
 
@@ -409,7 +408,7 @@ NodeRef substitute(const NodeRef& root, const Substitution& map, Substitution& m
   return known(root);
 }
 
-NodeRef scalar_op(Op op, DType dtype, Sources src) {
+NodeRef scalar_op(Op op, DType dtype, Sources src, const Arg& arg) {
   if (op == Op::Where && is_const(src[0])) return const_value(src[0]) ? src[1] : src[2];
   if (op == Op::Cast && src[0]->dtype == dtype) return src[0];
   if (dtype == DType::Bool && (op == Op::And || op == Op::Or)) {
@@ -430,7 +429,12 @@ NodeRef scalar_op(Op op, DType dtype, Sources src) {
     if (NodeRef r = fold_compare(op, src)) return r;
   }
   const Interval range = is_integral(dtype) ? interval_of(op, dtype, src) : Interval{};
-  return make({.op = op, .dtype = dtype, .src = std::move(src), .lo = range.lo, .hi = range.hi});
+  return make({.op = op,
+               .dtype = dtype,
+               .arg = arg,
+               .src = std::move(src),
+               .lo = range.lo,
+               .hi = range.hi});
 }
 
 NodeRef scalar_const(const Scalar& v, DType dtype) {

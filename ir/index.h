@@ -37,7 +37,7 @@ NodeRef substitute(const NodeRef& n, const Substitution& map);
 NodeRef substitute(const NodeRef& n, const Substitution& map, Substitution& memo);
 
 /// Kernel-level elementwise node (shape ()), folding a select with a constant condition and the like.
-NodeRef scalar_op(Op op, DType dtype, Sources src);
+NodeRef scalar_op(Op op, DType dtype, Sources src, const Arg& arg = {});
 NodeRef scalar_const(const Scalar& v, DType dtype);
 /// The value of a Const.
 Scalar const_scalar(const Node& n);

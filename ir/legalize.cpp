@@ -101,7 +101,7 @@ class Legalizer {
     }
     bool half = is_half(n->dtype);
     for (const NodeRef& s : src) half |= is_half(s->dtype);
-    if (!half) return plain(n->op, n->dtype, std::move(src));
+    if (!half) return plain(n->op, n->dtype, std::move(src), n->arg);
     const DType narrow = n->dtype;
     bool exact = n->op == Op::Where || n->op == Op::Neg || n->op == Op::Abs || n->op == Op::Max ||
                  n->op == Op::Min;
@@ -111,7 +111,7 @@ class Legalizer {
       exact &= exact_.count(s) > 0 || is_const(s);
     }
     if (!is_half(narrow)) return plain(n->op, narrow, std::move(src));
-    NodeRef wide = plain(n->op, DType::F32, std::move(src));
+    NodeRef wide = plain(n->op, DType::F32, std::move(src), n->arg);
     NodeRef r = scalar_op(Op::Cast, narrow, {wide});
     if (exact) {
       wide_[r] = wide;
@@ -159,9 +159,9 @@ class Legalizer {
     return scalar_op(Op::Cast, to, {x});
   }
 
-  NodeRef plain(Op op, DType dtype, Sources src) {
+  NodeRef plain(Op op, DType dtype, Sources src, const Arg& arg = {}) {
     if (src.back()->dtype == DType::Bool) return logic(op, dtype, std::move(src));
-    if (is_math(op)) return expand_math(op, dtype, src);
+    if (is_math(op)) return expand_math(op, dtype, src, arg);
     const bool floats = is_float(src.back()->dtype);
     switch (op) {
       case Op::Abs:

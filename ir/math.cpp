@@ -146,8 +146,6 @@ constexpr std::array kRows{
     Row{Op::Lgamma, through_f64<math::lgamma<Expr>>, 2, 40},
     Row{Op::Digamma, through_f64<math::digamma<Expr>>, 1, 40},
 };
-#undef LAZULI_UNARY
-#undef LAZULI_BINARY
 
 const Row* find_row(Op op) {
   const auto it =
@@ -171,13 +169,17 @@ bool is_math(Op op) {
   return find_row(op) != nullptr;
 }
 
-NodeRef expand_math(Op op, DType dtype, const Sources& src) {
-  const Row& row = row_of(op);
-  if (!is_half(dtype)) return row.build(dtype, src);
+NodeRef expand_math(Op op, DType dtype, const Sources& src, const Arg& arg) {
+  const bool promised = op == Op::Exp && arg == Arg(kNotPositive);
+  const Builder build = promised ? LAZULI_UNARY(exp_not_positive) : row_of(op).build;
+  if (!is_half(dtype)) return build(dtype, src);
   Sources wide;
   for (const NodeRef& s : src) wide.push_back(scalar_op(Op::Cast, DType::F32, {s}));
-  return scalar_op(Op::Cast, dtype, {row.build(DType::F32, wide)});
+  return scalar_op(Op::Cast, dtype, {build(DType::F32, wide)});
 }
+
+#undef LAZULI_UNARY
+#undef LAZULI_BINARY
 
 int stated_ulp(Op op, DType dtype) {
   const Row& row = row_of(op);

@@ -13,12 +13,20 @@ bool is_math(Op op);
 /// `op` of kernel-level float nodes of dtype `dtype` as a graph of basic operations: + - * / fma
 /// sqrt abs round, compare, where, cast, bitcast, and integer operations. Nothing is flushed to
 /// zero, NaN, infinities and signed zeros are as in C's Annex F, and angles of any size are reduced
-/// exactly. f16 and bf16 go through f32. The algorithms: ir/math_functions.h.
-NodeRef expand_math(Op op, DType dtype, const Sources& src);
+/// exactly. f16 and bf16 go through f32. `arg` is that of the node. The algorithms:
+/// ir/math_functions.h.
+NodeRef expand_math(Op op, DType dtype, const Sources& src, const Arg& arg = {});
 
 /// The largest error of expand_math in units in the last place of the exact result. For the 16-bit
 /// floats 1.
 int stated_ulp(Op op, DType dtype);
+
+/// Arg of an Exp of what is at most 0, or NaN: the same result for less. The simplifier finds them.
+inline constexpr int64_t kNotPositive = 1;
+/// Whether `n` is an Exp with that promise.
+inline bool is_not_positive_exp(const Node& n) {
+  return n.op == Op::Exp && std::holds_alternative<int64_t>(n.arg) && n.integer() == kNotPositive;
+}
 
 /// Arg of a Where whose condition is seldom true: a target may guard the first branch with `if any
 /// lane`, but need not.

@@ -100,26 +100,24 @@ V<S> poly_to_one(V<S> x, const std::array<double, N>& c) {
 
 // ---- exponentials
 
-/// x = n log 2 + r with |r| <= log(2)/2; the low bits of `bits` are those of n, plus a multiple of
-/// 2^(width - mantissa).
+/// x = n log 2 + r with |r| <= log(2)/2; the low bits of `field` are those of n + bias, plus a
+/// multiple of 2^(width - mantissa). With the bias of an exponent field it takes a shift to make 2^n
+/// of it. An even one leaves the ties as they are.
 LAZULI_MATH struct Exponent {
-  V<UintOf<S>> bits;
+  V<UintOf<S>> field;
   V<S> r;
 };
 
-LAZULI_MATH Exponent<V, S> split_exp(V<S> x) {
+LAZULI_MATH Exponent<V, S> split_exp(V<S> x, int bias) {
   using T = Table<S>;
-  const V<S> t = fma(x, V<S>(T::kLog2e.high), V<S>(T::kRound));
-  const V<S> n = t - V<S>(T::kRound);
-  const V<S> r = fma(n, V<S>(-T::kLn2.low), fma(n, V<S>(-T::kLn2.high), x));
-  return {bits(t), r};
+  const V<S> round(T::kRound + bias), t = fma(x, V<S>(T::kLog2e.high), round), n = t - round;
+  return {bits(t), fma(n, V<S>(-T::kLn2.low), fma(n, V<S>(-T::kLn2.high), x))};
 }
 
-LAZULI_MATH Exponent<V, S> split_exp2(V<S> x) {
+LAZULI_MATH Exponent<V, S> split_exp2(V<S> x, int bias) {
   using T = Table<S>;
-  const V<S> t = x + V<S>(T::kRound);
-  const V<S> n = t - V<S>(T::kRound);
-  return {bits(t), (x - n) * V<S>(T::kLn2.high)};
+  const V<S> round(T::kRound + bias), t = x + round;
+  return {bits(t), (x - (t - round)) * V<S>(T::kLn2.high)};
 }
 
 /// e^r - 1 for |r| <= log(2)/2, to full relative accuracy.
@@ -127,37 +125,46 @@ LAZULI_MATH V<S> expm1_core(V<S> r) {
   return fma(r * r, poly(r, Table<S>::kExp), r);
 }
 
-/// 2^(n + offset) for n in the low bits; the result must be a normal number.
-LAZULI_MATH V<S> power_of_two(V<UintOf<S>> n, int offset = 0) {
-  using T = Table<S>;
-  const auto bias = static_cast<UintOf<S>>(T::kBias + offset);
-  return bitcast<S>((n << T::kMantissa) + V<UintOf<S>>(bias << T::kMantissa));
+/// 2^n of n + kBias; it must be a normal number.
+LAZULI_MATH V<S> power_of_two(V<UintOf<S>> field) {
+  return bitcast<S>(field << Table<S>::kMantissa);
 }
 
-/// 2^n (1 + p), rounded once even where the result is denormal: 2^n is applied as two factors.
-LAZULI_MATH V<S> scale(V<UintOf<S>> n, V<S> p) {
-  const V<UintOf<S>> half = n >> 1;
+/// 2^n (1 + p) of n + 2 kBias, rounded once even where the result is denormal: 2^n is applied as two
+/// factors.
+LAZULI_MATH V<S> scale(V<UintOf<S>> field, V<S> p) {
+  const V<UintOf<S>> half = field >> 1;
   const V<S> first = power_of_two<V, S>(half);
-  return fma(first, p, first) * power_of_two<V, S>(n - half);
+  return fma(first, p, first) * power_of_two<V, S>(field - half);
 }
 
 LAZULI_MATH V<S> exp(V<S> x) {
-  x = at_least(at_most(x, Table<S>::kExpHigh), Table<S>::kExpLow);
-  const auto [n, r] = split_exp(x);
-  return scale<V, S>(n, expm1_core(r));
+  using T = Table<S>;
+  const auto [field, r] = split_exp(at_least(at_most(x, T::kExpHigh), T::kExpLow), 2 * T::kBias);
+  return scale<V, S>(field, expm1_core(r));
+}
+
+/// The same bits for x <= 0: nothing overflows, and one factor in range may be made one that is not
+/// by a constant.
+LAZULI_MATH V<S> exp_not_positive(V<S> x) {
+  using T = Table<S>;
+  constexpr int up = 65;  // more than the digits of a denormal result, and an even sum with the bias
+  const auto [field, r] = split_exp(at_least(x, T::kExpLow), T::kBias + up);
+  const V<S> s = power_of_two<V, S>(field);
+  return fma(s, expm1_core(r), s) * V<S>(power(-up));
 }
 
 LAZULI_MATH V<S> exp2(V<S> x) {
-  x = at_least(at_most(x, Table<S>::kExp2High), Table<S>::kExp2Low);
-  const auto [n, r] = split_exp2(x);
-  return scale<V, S>(n, expm1_core(r));
+  using T = Table<S>;
+  const auto [field, r] = split_exp2(at_least(at_most(x, T::kExp2High), T::kExp2Low), 2 * T::kBias);
+  return scale<V, S>(field, expm1_core(r));
 }
 
 /// (e^x - 1) 2^offset, without the care that tiny x needs.
 LAZULI_MATH V<S> scaled_expm1(V<S> x, int offset) {
-  const auto [n, r] = split_exp(x);
-  const V<S> s = power_of_two<V, S>(n, offset);
-  return fma(s, expm1_core(r), s - V<S>(offset == 0 ? 1.0 : offset == -1 ? 0.5 : 0.25));
+  const auto [field, r] = split_exp(x, Table<S>::kBias + offset);
+  const V<S> s = power_of_two<V, S>(field);
+  return fma(s, expm1_core(r), s - V<S>(power(offset)));
 }
 
 LAZULI_MATH V<S> expm1(V<S> x) {
@@ -176,8 +183,9 @@ LAZULI_MATH V<S> sinh(V<S> x) {
 }
 
 LAZULI_MATH V<S> cosh(V<S> x) {
-  const auto [n, r] = split_exp(at_most(abs(x), Table<S>::kSinhHigh));
-  const V<S> s = power_of_two<V, S>(n, -2);
+  using T = Table<S>;
+  const auto [field, r] = split_exp(at_most(abs(x), T::kSinhHigh), T::kBias - 2);
+  const V<S> s = power_of_two<V, S>(field);
   const V<S> q = fma(s, expm1_core(r), s);
   return (q + V<S>(0.0625) / q) * V<S>(2);
 }
@@ -187,15 +195,15 @@ template <template <typename> class V>
 V<double> tanh_positive(V<double> a) {
   using T = Table<double>;
   const V<double> z = a * a, one(1), near = fma(a * z, poly(z, T::kTanh), a);
-  const auto [n, r] = split_exp(a + a);
-  const V<double> s = power_of_two<V, double>(n);
+  const auto [field, r] = split_exp(a + a, T::kBias);
+  const V<double> s = power_of_two<V, double>(field);
   const V<double> far = one - V<double>(2) / fma(s, expm1_core(r), s + one);
   return where(a < V<double>(T::kTanhNear), near, far);
 }
 template <template <typename> class V>
 V<float> tanh_positive(V<float> a) {  // (1 - e^-2a) / (1 + e^-2a): both sides are rounded once
-  const auto [n, r] = split_exp(-(a + a));
-  const V<float> s = power_of_two<V, float>(n), p = expm1_core(r), one(1);
+  const auto [field, r] = split_exp(-(a + a), Table<float>::kBias);
+  const V<float> s = power_of_two<V, float>(field), p = expm1_core(r), one(1);
   return fma(-s, p, one - s) / fma(s, p, one + s);
 }
 
@@ -208,8 +216,9 @@ LAZULI_MATH V<S> tanh(V<S> x) {
 LAZULI_MATH V<S> sigmoid(V<S> x) {
   using T = Table<S>;
   constexpr int down = -(T::kMantissa + 1);
-  const auto [n, r] = split_exp(-at_least(at_most(x, T::kSigmoidHigh), T::kExpLow));
-  const V<S> s = power_of_two<V, S>(n, down), one(power(down));
+  const V<S> bounded = at_least(at_most(x, T::kSigmoidHigh), T::kExpLow);
+  const auto [field, r] = split_exp(-bounded, T::kBias + down);
+  const V<S> s = power_of_two<V, S>(field), one(power(down));
   return one / (fma(s, expm1_core(r), one) + s);
 }
 
@@ -545,10 +554,10 @@ LAZULI_MATH V<S> erfc_positive(V<S> a) {
   const V<S> inverse_low = fma(-sum, inverse, V<S>(1)) - sum_low * inverse;  // relative
   const V<S> c = poly_to_one((a - k) * inverse, T::kErfc);
   const V<S> g = c * inverse, g_low = fma(c, inverse, -g);
-  const auto [n, r] = split_exp(-square);
+  const auto [field, r] = split_exp(-square, 2 * T::kBias);
   const V<S> p = expm1_core(r + (inverse_low - square_low));
-  const V<UintOf<S>> half = n >> 1;
-  return (g + fma(g, p, g_low)) * power_of_two<V, S>(half) * power_of_two<V, S>(n - half);
+  const V<UintOf<S>> half = field >> 1;
+  return (g + fma(g, p, g_low)) * power_of_two<V, S>(half) * power_of_two<V, S>(field - half);
 }
 
 LAZULI_MATH V<S> erfc(V<S> x) {
@@ -616,8 +625,8 @@ LAZULI_MATH V<S> pow(V<S> x, V<S> y) {
   const V<bool> inside = abs(product) < V<S>(T::kPowHigh);
   const V<S> product_low = where(inside, fma(y, high, -product) + y * low, zero);
   const V<S> bounded = at_least(at_most(product, T::kExp2High), T::kExp2Low);
-  const V<S> t = bounded + V<S>(T::kRound), n = t - V<S>(T::kRound);
-  const V<S> r = ((bounded - n) + product_low) * V<S>(T::kLn2.high);
+  const V<S> round_to(T::kRound + 2 * T::kBias), t = bounded + round_to;
+  const V<S> r = ((bounded - (t - round_to)) + product_low) * V<S>(T::kLn2.high);
   V<S> result = scale<V, S>(bits(t), expm1_core(r));
   // Negative bases: odd integers flip the sign, other non-integers have no power.
   const V<S> half = y * V<S>(0.5);

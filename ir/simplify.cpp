@@ -190,6 +190,7 @@ constexpr Rule kAlgebra[] = {
     {"bitcast at once", bitcast_of_bitcast},
     {"a condition as a number as a condition", number_of_condition},
     {"sort where only the elements are read", gather_in_order},
+    {"an exponential that cannot overflow", mark_not_positive},
 };
 
 }  // namespace

@@ -7,6 +7,8 @@
 #include "core/graph.h"
 #include "core/ops_creation.h"
 #include "ir/fuse.h"
+#include "ir/index.h"
+#include "ir/math.h"
 #include "ir/simplify_rules.h"
 
 namespace lazuli {
@@ -263,25 +265,6 @@ NodeRef below_choice(const NodeRef& x) {
   return below;
 }
 
-// Is e = exp(z - max(z)), as a softmax makes it? Where there is nothing but -inf something else may
-// stand for the maximum.
-bool is_shifted_exp(const NodeRef& e) {
-  if (!is_op(e, Op::Exp) || !is_op(e->src[0], Op::Sub)) return false;
-  const NodeRef& shifted = e->src[0];
-  const NodeRef& z = shifted->src[0];
-  NodeRef shift;
-  chain_below(shifted->src[1], shift);
-  const NodeRef most = below_choice(shifted->src[1]);
-  if (!is_op(most, Op::ReduceMax) || most->src[0].get() != z.get()) return false;
-  // Each row's own.
-  Shape rows = z->shape;
-  for (int64_t a : most->ints()) rows[static_cast<size_t>(a)] = 1;
-  const NodeRef column = reshape(most, rows);
-  if (shift.get() == most.get()) return expand(column, z->shape).get() == shifted->src[1].get();
-  return shift->src[2].get() == column.get() &&
-         expand(shift, z->shape).get() == shifted->src[1].get();
-}
-
 // sum{k} e[k] / sum(e) * x[k] = sum{k} e[k] * x[k] / sum(e) for the exponentials of a softmax, as
 // in attention: none is larger than 1, and fewer sums are divided than there are weights.
 NodeRef divide_last(const NodeRef& n, Simplifier& s) {
@@ -294,7 +277,10 @@ NodeRef divide_last(const NodeRef& n, Simplifier& s) {
       continue;
     const NodeRef& e = weights->src[0];
     const NodeRef sum = below_choice(weights->src[1]);
-    if (!is_op(sum, Op::ReduceAdd) || sum->src[0].get() != e.get() || !is_shifted_exp(e)) continue;
+    if (!is_op(sum, Op::ReduceAdd) || sum->src[0].get() != e.get() || !is_op(e, Op::Exp) ||
+        !is_shifted(e->src[0], s)) {
+      continue;
+    }
     NodeRef up = e, down = weights->src[1];
     bool plain = true;
     for (size_t c = chain.size(); c-- > 0;) {
@@ -457,11 +443,17 @@ NodeRef exponentials_of_chunks(const NodeRef& n, Simplifier& s) {
   Shape column = stored->shape;
   column.push_back(1);
   const NodeRef own = s(expand(s(reshape(finite(stored->src[0]), column)), shape));
-  const NodeRef e = s(elementwise(Op::Exp, {s(elementwise(Op::Sub, {chunks, own}))}));
+  // What is infinite made NaN of the row already, so of finite differences it is true here too that
+  // none is positive.
+  const auto power = [&](const NodeRef& a, const NodeRef& b) {
+    const NodeRef x = s(elementwise(Op::Sub, {a, b}));
+    return s(is_not_positive_exp(*n->src[0]) ? exp_not_positive(x) : elementwise(Op::Exp, {x}));
+  };
+  const NodeRef e = power(chunks, own);
   const NodeRef sums = s(contiguous(s(reduce(Op::ReduceAdd, e, {z->rank()}))));
   const NodeRef t = s(expand(s(shrink_axis(shift, last, 0, 1)), stored->shape));
-  const NodeRef weight = s(elementwise(Op::Exp, {s(elementwise(Op::Sub, {finite(stored), t}))}));
-  return reduce(Op::ReduceAdd, s(elementwise(Op::Mul, {sums, weight})), n->ints());
+  return reduce(Op::ReduceAdd, s(elementwise(Op::Mul, {sums, power(finite(stored), t)})),
+                n->ints());
 }
 
 // Where the extreme of a long row is, as argmax asks: in the first chunk that has it.
@@ -527,6 +519,41 @@ constexpr Rule kReductions[] = {
 };
 
 }  // namespace
+
+bool is_shifted(const NodeRef& difference, Simplifier& s) {
+  if (!is_op(difference, Op::Sub) || !is_op(difference->src[1], Op::Expand)) return false;
+  const NodeRef& z = difference->src[0];
+  NodeRef top = difference->src[1]->src[0];
+  Shape rows = top->shape;
+  const auto unshape = [&] {
+    while (is_op(top, Op::Reshape)) top = top->src[0];
+  };
+  unshape();
+  if (is_op(top, Op::Where)) {
+    const NodeRef &empty = top->src[0], &most = top->src[2];
+    if (!is_op(empty, Op::Eq) || empty->src[0].get() != most.get() || !is_constant(empty->src[1]) ||
+        !is_constant(top->src[1]) ||
+        const_scalar(*empty->src[1]).as_double() != -std::numeric_limits<double>::infinity()) {
+      return false;
+    }
+    top = most;
+    unshape();
+  }
+  if (!is_op(top, Op::ReduceMax)) return false;
+  const NodeRef& x = top->src[0];
+  if (x.get() != z.get()) {  // of its chunks?
+    if (!reduces_last(top) || !is_op(x, Op::Contiguous) || !is_op(x->src[0], Op::ReduceMax)) {
+      return false;
+    }
+    const Shape shape = in_chunks(z);
+    const NodeRef& parts = x->src[0];
+    if (shape.empty() || !reduces_last(parts)) return false;
+    if (parts->src[0].get() != s(reshape(z, shape)).get()) return false;
+  }
+  Shape each = z->shape;
+  for (int64_t a : top->ints()) each[static_cast<size_t>(a)] = 1;
+  return rows == each;
+}
 
 std::span<const Rule> reduction_rules() {
   return kReductions;

@@ -58,6 +58,12 @@ NodeRef shrink_axis(const NodeRef& x, size_t axis, int64_t begin, int64_t end);
 NodeRef pad_axis(const NodeRef& x, size_t axis, int64_t before, int64_t after);
 /// Axis `from` becomes axis `to`; the others stay in order.
 NodeRef move_axis(const NodeRef& x, size_t from, size_t to);
+/// Exp of x, of which no element is positive; and the rule that finds these.
+NodeRef exp_not_positive(const NodeRef& x);
+NodeRef mark_not_positive(const NodeRef& n, Simplifier& s);
+/// Is `difference` = z - max(z), the greatest of each row, as a softmax has it? Where that is -inf
+/// another number may stand for it.
+bool is_shifted(const NodeRef& difference, Simplifier& s);
 NodeRef constant_of_bits(uint64_t bits, DType dtype, Shape shape);
 
 }  // namespace lazuli

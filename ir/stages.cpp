@@ -360,7 +360,7 @@ class KernelBuilder {
     ensure(is_elementwise(v.op), "a node that no kernel can evaluate stands in one");
     Sources src;
     for (int s : p_.sources(n)) src.push_back(element(s, at));
-    return scalar_op(v.op, v.dtype, std::move(src));
+    return scalar_op(v.op, v.dtype, std::move(src), v.arg);
   }
 
   // The element `inner` of n's source, or zero where there is none.

@@ -14,6 +14,7 @@
 #include "core/ops_reduce.h"
 #include "core/ops_softmax.h"
 #include "core/ops_sort.h"
+#include "ir/math.h"
 #include "ir/simplify_rules.h"
 #include "runtime/reference/reference.h"
 #include "tests/ir/random_graph.h"
@@ -142,6 +143,8 @@ std::vector<Case> cases() {
        ew(Op::Ne, {cast(condition, DType::I32), full(0, DType::I32, {4, 6})})},
       {"sort where only the elements are read", sort(Tensor(x)).values.node()},
       {"a moved constant is a constant", flip(full(2, DType::F32, {3}), {0})},
+      {"an exponential that cannot overflow", ew(Op::Exp, {ew(Op::Neg, {ew(Op::Abs, {x})})})},
+      {"an exponential that cannot overflow", powers},
       {"compose two of a kind", permute(permute(special({2, 3, 4}), {1, 2, 0}), {1, 2, 0})},
       {"compose two of a kind", flip(flip(x, {0}), {0, 1})},
       {"compose two of a kind", shrink(shrink(x, {1, 4, 0, 6}), {0, 2, 2, 5})},
@@ -287,6 +290,54 @@ TEST_CASE("a maximum taken off along another axis does not bound the exponential
   for (uint64_t bits : evaluate_graph(simplify({&root, 1})[0])) {
     CHECK(from_bits(bits, DType::F32).as_double() == doctest::Approx(1e6));
   }
+}
+
+TEST_CASE("only exponentials of what is not positive are promised to be") {
+  const NodeRef x = special({4, 6}), y = special({4, 6}, 3), minus = full(-0.5, DType::F32, {4, 6});
+  const NodeRef zero = full(0.0, DType::F32, {4, 6}), square = ew(Op::Mul, {x, x});
+  const auto along = [](const NodeRef& rows) { return expand(reshape(rows, {4, 1}), {4, 6}); };
+  const NodeRef top = reduce(Op::ReduceMax, x, {1});
+  const auto off = [&](const NodeRef& from) { return ew(Op::Sub, {x, along(from)}); };
+  // The greatest of a row, or another number where `limit` stands.
+  const auto replaced = [&](Op compare, double limit) {
+    const NodeRef at = ew(compare, {top, full(limit, DType::F32, {4})});
+    return ew(Op::Where, {at, full(0.0, DType::F32, {4}), top});
+  };
+  const double infinity = std::numeric_limits<double>::infinity();
+  const NodeRef wide = special({4, 4});
+  const NodeRef columns = expand(reshape(reduce(Op::ReduceMax, wide, {1}), {1, 4}), {4, 4});
+  const NodeRef promised[] = {
+      ew(Op::Neg, {square}),
+      ew(Op::Mul, {ew(Op::Mul, {minus, x}), x}),
+      ew(Op::Mul, {x, ew(Op::Mul, {y, ew(Op::Mul, {ew(Op::Mul, {y, minus}), x})})}),
+      ew(Op::Min, {x, zero}),
+      ew(Op::Sub, {minus, square}),
+      expand(reshape(ew(Op::Neg, {reduce(Op::ReduceAdd, square, {1})}), {4, 1}), {4, 6}),
+      off(top),
+      off(replaced(Op::Eq, -infinity)),
+  };
+  const NodeRef others[] = {
+      x,
+      square,
+      ew(Op::Mul, {ew(Op::Mul, {minus, x}), y}),
+      ew(Op::Max, {x, zero}),
+      ew(Op::Sub, {square, minus}),
+      ew(Op::Sub, {y, along(top)}),
+      off(reduce(Op::ReduceMin, x, {1})),
+      off(replaced(Op::Eq, infinity)),
+      off(replaced(Op::Lt, 0)),
+      ew(Op::Sub, {wide, columns}),
+  };
+  const auto is_promised = [](const NodeRef& of) {
+    const NodeRef root = ew(Op::Exp, {of});
+    const std::vector<NodeRef> simple = simplify({&root, 1});
+    for (const NodeRef& n : topological(simple)) {
+      if (n->op == Op::Exp) return is_not_positive_exp(*n);
+    }
+    return false;
+  };
+  for (const NodeRef& n : promised) CHECK(is_promised(n));
+  for (const NodeRef& n : others) CHECK(!is_promised(n));
 }
 
 TEST_CASE("exponentials of chunks meet every kind of row") {

@@ -82,13 +82,17 @@ TEST_CASE("kernels over rows keep denormals, infinities and NaN as the reference
                                      "relu(x:f32[{}]) * 2",
                                      "x:f32[{}] * 1.0",
                                      "exp(x:f32[{}] - amax(x, 1, true))",
+                                     "exp(-0.5 * x:f32[{}] * x)",
+                                     "exp(-abs(x:f32[{}]))",
                                      "sort(x:f32[{}], 1)",
                                      "norm(x:f32[{}], inf, 1)",
                                      "sum(x:f32[{}] * 1e-10, 1)"};
-  for (const int64_t width : {5, 8, 67, 1030}) {
+  constexpr int64_t kInChunks = 1 << 17;
+  for (const int64_t width : {int64_t{5}, int64_t{8}, int64_t{67}, int64_t{1030}, kInChunks}) {
     const Tensor x = rows(width);
     for (const char* form : expressions) {
       std::string text = form;
+      if (width == kInChunks && !text.starts_with("softmax") && !text.starts_with("log")) continue;
       text.replace(text.find("{}"), 2, std::to_string(x.shape()[0]) + "," + std::to_string(width));
       INFO(text);
       std::vector<std::vector<std::vector<double>>> values;
