@@ -106,7 +106,8 @@ bool schedule_few_rows_of_columns(ScheduleWriter& w, Stage* s, Stage* root, cons
   const int64_t cores = w.target().cores,
                 most = w.target().l2 / 2 / (extent(c.r) * factor_size(*s));
   const int64_t wanted = std::max(extent(c.v) * others / (cores > 1 ? 2 * cores : 1), kLeast);
-  const int64_t block = std::max(std::min(wanted, most) / w.lanes(), int64_t{1}) * w.lanes();
+  const int64_t whole = std::max(std::min(wanted, most) / w.lanes(), int64_t{1}) * w.lanes();
+  const int64_t block = std::min(whole, extent(c.v));
   const std::string k = w.loop(*s, c.reduced[0]), column = w.loop(*s, c.v) + ".b";
   const std::string outside = batch_loops(w, *root, *s, c) + " " + column;
   w.step("split {0} {1} {2} {1} {3}", s->name, w.loop(*s, c.v), column, block);

@@ -9,6 +9,7 @@
 #include "core/graph.h"
 #include "core/topology.h"
 #include "ir/fuse.h"
+#include "ir/math.h"
 #include "ir/simplify_rules.h"
 
 namespace lazuli {
@@ -66,7 +67,8 @@ NodeRef sum_last(const NodeRef& x) {
 struct Row {
   int z = -1, shift = -1;  // exp(z - shift), both along the rows; shift has an element for each row
   int64_t length = 0;      // of a chunk
-  std::set<int> inside;    // what nothing but z is computed from
+  bool not_positive = false;      // none of z - shift is
+  std::set<int> inside;           // what nothing but z is computed from
   NodeRef exponentials, weights;  // (..., chunks, length) and (..., chunks), once they are made
   std::map<std::pair<int, size_t>, NodeRef> split;  // nodes with an axis split
 };
@@ -128,6 +130,7 @@ class Rewriter {
     const int difference = sources(i)[0];
     Row row;
     row.z = sources(difference)[0];
+    row.not_positive = is_not_positive_exp(*e);
     row.length = is_split(e->shape) ? chunk_length(e->shape.back()) : 0;
     const int shift = sources(difference)[1];
     if (row.length == 0 || !is_op(node(shift), Op::Expand)) return;
@@ -260,12 +263,18 @@ class Rewriter {
     return whole;
   }
 
+  // exp(a - b). If none was positive in the row, none of finite differences is here; what is
+  // infinite makes NaN of the row all the same.
+  static NodeRef power(const Row& row, const NodeRef& a, const NodeRef& b) {
+    const NodeRef x = elementwise(Op::Sub, {a, b});
+    return row.not_positive ? exp_not_positive(x) : elementwise(Op::Exp, {x});
+  }
+
   // The maximum of the row, from those of its chunks.
   NodeRef maximum(Row& row) {
     const NodeRef chunks = split(row, row.z, node(row.z)->shape.size() - 1);
     const NodeRef most = reduce(Op::ReduceMax, chunks, {chunks->rank() - 1}), own = finite(most);
-    row.exponentials =
-        elementwise(Op::Exp, {elementwise(Op::Sub, {chunks, along(own, row.length)})});
+    row.exponentials = power(row, chunks, along(own, row.length));
     row.weights = own;  // once the shift is known
     return reduce(Op::ReduceMax, most, {most->rank() - 1});
   }
@@ -274,8 +283,7 @@ class Rewriter {
     Row& row = rows_.at(s.row);
     const NodeRef& own = row.weights;
     NodeRef x = row.exponentials;
-    NodeRef w =
-        elementwise(Op::Exp, {elementwise(Op::Sub, {own, expand(done(row.shift), own->shape)})});
+    NodeRef w = power(row, own, expand(done(row.shift), own->shape));
     for (const int i : s.moves) {
       const NodeRef& move = node(i);
       if (move->op == Op::Permute) {

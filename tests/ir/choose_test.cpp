@@ -49,7 +49,7 @@ const std::vector<Case>& cases() {
        "contraction"},
       {"few rows", [] { return test::matmul(5, 400, 403, false, false, true); }, "contraction"},
       {"few rows, transposed", [] { return test::matmul(7, 403, 401, false, true, true); },
-       "contraction"},
+       "few rows"},
       {"convolution", [] { return test::conv3x3(3, 5, 7, 9); }, "contraction"},
       {"even convolution", [] { return test::conv3x3(4, 8, 8, 16); }, "contraction"},
       {"attention", [] { return test::attention(2, 32, 16, false); }, "row blocks"},
