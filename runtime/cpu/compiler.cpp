@@ -9,6 +9,7 @@
 #include <array>
 #include <cstring>
 #include <filesystem>
+#include <set>
 #include <utility>
 
 #include "core/error.h"
@@ -125,7 +126,9 @@ std::unique_ptr<OwnedReply> run(std::string_view text, const CompileOptions& opt
       .triple = options.triple.c_str(),
       .cpu = options.cpu.c_str(),
       .features = options.features.c_str(),
-      .recipe = options.full_pipeline ? Recipe::kFull : Recipe::kFast,
+      .recipe = options.full_pipeline     ? Recipe::kFull
+                : options.hoist_constants ? Recipe::kFastHoisting
+                                          : Recipe::kFast,
       .output = output,
       .verify = options.verify,
   };
@@ -152,7 +155,7 @@ std::vector<HostSymbol> make_host_symbols() {
   const auto add = [&](std::string_view name, auto* function) {
     symbols.push_back({name, reinterpret_cast<const void*>(function)});
   };
-#define LAZULI_ADD(name, ...)                                \
+#define LAZULI_ADD(name, ...)                               \
   add(#name, static_cast<double (*)(__VA_ARGS__)>(::name)); \
   add(#name "f", ::name##f);
   LAZULI_ADD(ceil, double)
@@ -199,6 +202,47 @@ void* CompiledModule::symbol(std::string_view name) const {
 
 CompileOptions options_for(const Target& target) {
   return {.triple = target.triple, .cpu = target.cpu, .features = target.features};
+}
+
+namespace {
+
+// Whether some innermost loop carries vectors, stores vectors, and has many constants.
+bool sums_what_it_stores(const std::vector<Instruction>& block) {
+  constexpr size_t kManyConstants = 8;
+  bool found = false;
+  for (const Instruction& i : block) {
+    if (i.body.empty()) continue;
+    const auto holds = [&](const auto& test) {
+      return std::any_of(i.body.begin(), i.body.end(), test);
+    };
+    const bool inmost = !holds([](const Instruction& x) { return !x.body.empty(); });
+    if (i.code != Code::Loop || !inmost) {
+      found |= sums_what_it_stores(i.body);
+      continue;
+    }
+    std::set<uint64_t> constants;
+    for (const Instruction& x : i.body) {
+      for (const Operand& a : x.args) {
+        if (a.kind == Operand::Kind::Constant && a.lanes > 1) constants.insert(a.bits);
+      }
+    }
+    found |=
+        constants.size() >= kManyConstants &&
+        std::any_of(i.phis.begin(), i.phis.end(),
+                    [](const Phi& p) { return p.dst.lanes > 1 && is_float(p.dst.dtype); }) &&
+        holds([](const Instruction& x) { return x.code == Code::Store && x.args[1].lanes > 1; });
+  }
+  return found;
+}
+
+}  // namespace
+
+CompileOptions options_for(const Target& target, const Program& program) {
+  CompileOptions options = options_for(target);
+  for (const Phase& p : program.phases) {
+    options.hoist_constants |= sums_what_it_stores(p.body) || sums_what_it_stores(p.tail);
+  }
+  return options;
 }
 
 Image compile_image(std::string_view text, const CompileOptions& options) {

@@ -8,6 +8,7 @@
 #include <string_view>
 #include <vector>
 
+#include "ir/program.h"
 #include "ir/target.h"
 #include "runtime/cpu/object.h"
 
@@ -32,11 +33,17 @@ struct CompileOptions {
   /// Run LLVM's standard code generator instead of the short pass list that is tuned for explicit
   /// vector loops: some 1.7 times the compile time, for code that is not of that kind.
   bool full_pipeline = false;
+  /// In the short pass list: load constants before a loop, rather than in it.
+  bool hoist_constants = false;
   bool verify = true;  ///< run LLVM's verifier on the text; 1 to 2 % of the time
 };
 
 /// Code for a target.
 CompileOptions options_for(const Target& target);
+/// Code of `program`. Constants of a loop that adds up what it stores, such as exponentials, are
+/// hoisted: registers are short there, and the accumulators would be spilled in their place. Other
+/// loops are better off without.
+CompileOptions options_for(const Target& target, const Program& program);
 
 /// A function of the host that kernels may call.
 struct HostSymbol {

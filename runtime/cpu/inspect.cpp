@@ -79,7 +79,7 @@ KernelText kernel_text(const PlanStep& step, size_t i, const Target& target, boo
   t.program = print_program(program);
   t.llvm = emit_llvm(program, target, t.name);
   t.opencl = emit_opencl(program, t.name);
-  if (with_assembly) t.assembly = assembly(t.llvm, options_for(target));
+  if (with_assembly) t.assembly = assembly(t.llvm, options_for(target, program));
   t.flops = count_flops(*step.kernel);
   t.bytes = count_bytes(*step.kernel);
   t.predicted_seconds = estimate_seconds(estimate_cycles(program), t.bytes, target, 1);
@@ -232,8 +232,9 @@ std::vector<StepCost> measure(const std::vector<StepNote>& notes, Executable& ex
     if (const auto& kernel = executable.plan().steps[i].kernel) {
       Kernel k = clone(*kernel);
       apply_schedule(k, c.schedule);
-      const std::string text = emit_llvm(lower(k, target), target, "kernel");
-      c.code = read_assembly(assembly(text, options_for(target)));
+      const Program program = lower(k, target);
+      const std::string text = emit_llvm(program, target, "kernel");
+      c.code = read_assembly(assembly(text, options_for(target, program)));
       std::vector<Choice> rules = other_rules(*kernel, target);
       std::move(rules.begin(), rules.end(), std::back_inserter(choices));
     }

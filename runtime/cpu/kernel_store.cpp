@@ -221,7 +221,7 @@ std::shared_ptr<CompiledKernel> compile_kernel(const Kernel& kernel, const Targe
   const Program program = lower(kernel, target);
   verify_program(program);
   auto out = std::make_shared<CompiledKernel>();
-  CompileOptions options = options_for(target);
+  CompileOptions options = options_for(target, program);
   options.verify = false;
   out->module = compile(emit_llvm(program, target, "kernel"), options);
   for (size_t i = 0; i < program.phases.size(); i++) {

@@ -277,6 +277,7 @@ TEST_SUITE("runtime") {
           const auto expected = run_phase(row.text, input, {.cpu = cpu, .full_pipeline = true});
           const auto got = run_phase(row.text, input, {.cpu = cpu});
           CHECK(got == expected);
+          CHECK(run_phase(row.text, input, {.cpu = cpu, .hoist_constants = true}) == expected);
         }
       }
     }

@@ -16,6 +16,18 @@ namespace {
 
 TEST_SUITE_BEGIN("runtime");
 
+TEST_CASE("constants are hoisted out of loops that add up what they store") {
+  const auto hoists = [](Kernel k) {
+    const Target target = named_target("x86-64-v3");
+    choose_schedule(k, target);
+    return options_for(target, lower(k, target)).hoist_constants;
+  };
+  CHECK(hoists(test::softmax(64, 1000)));
+  CHECK(!hoists(test::chain(64, 1000, DType::F32)));
+  CHECK(!hoists(test::layer_norm(64, 1000)));
+  CHECK(!hoists(test::matmul(64, 64, 64, false, false, true)));
+}
+
 TEST_CASE("assembly is read for vector registers, stack accesses and innermost loops") {
   const MachineCode x86 = read_assembly(
       "\t.type\tf,@function\n"

@@ -163,8 +163,8 @@ CachedMachine& machine_for(const TargetNames& names) {
 Pipeline& pipeline_for(CachedMachine& machine, Recipe recipe, Output output) {
   std::unique_ptr<Pipeline>& pipeline = machine.pipelines[{recipe, output}];
   if (!pipeline) {
-    pipeline = std::make_unique<Pipeline>(machine.machine.get(), recipe == Recipe::kFast,
-                                          output == Output::kAssembly);
+    pipeline =
+        std::make_unique<Pipeline>(machine.machine.get(), recipe, output == Output::kAssembly);
   }
   return *pipeline;
 }

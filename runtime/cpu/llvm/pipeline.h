@@ -9,6 +9,8 @@
 #include <string>
 #include <vector>
 
+#include "runtime/cpu/llvm/api.h"
+
 namespace lazuli::llvm_module {
 
 /// Registers the passes that Pipeline names. Once, before the first Pipeline.
@@ -18,9 +20,9 @@ void register_passes();
 /// up takes as long as to compile 10 instructions.
 class Pipeline {
  public:
-  /// The short list of passes (`fast`, x86 only) or the standard list. Throws std::runtime_error if
-  /// LLVM lacks a pass.
-  Pipeline(LLVMTargetMachineRef machine, bool fast, bool assembly);
+  /// Where the short lists do not apply, the standard one takes their place. Throws
+  /// std::runtime_error if LLVM lacks a pass.
+  Pipeline(LLVMTargetMachineRef machine, llvm_api::Recipe recipe, bool assembly);
   ~Pipeline();
 
   /// The file. If a pass throws, the pipeline is too broken to be used again or destroyed.
