@@ -18,10 +18,6 @@ namespace {
 // A label is a letter, or kDots + i for the axis of `...` that is i-th from its end.
 constexpr int64_t kDots = 256;
 
-bool contains(const Ints& list, int64_t v) {
-  return std::find(list.begin(), list.end(), v) != list.end();
-}
-
 // The letters of one term; `...` as the single label kDots, to be widened.
 Ints parse_term(std::string_view equation, std::string_view term) {
   Ints labels;

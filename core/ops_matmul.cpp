@@ -21,10 +21,6 @@ void require_same_dtype(std::string_view op, const Tensor& a, const Tensor& b) {
           name(a.dtype()), name(b.dtype()));
 }
 
-bool contains(const Ints& list, int64_t v) {
-  return std::find(list.begin(), list.end(), v) != list.end();
-}
-
 // x with its axes at the places that `labels` have in `all`, and size 1 elsewhere.
 NodeRef align(const NodeRef& x, const Ints& labels, const Ints& all) {
   Ints order;

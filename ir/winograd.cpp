@@ -49,8 +49,13 @@ struct Windows {
   Ints labels;  // for each axis of `below`, the axis of the product that walks it, or -1
   int count = 0;
   int64_t place[2] = {-1, -1}, kernel[2] = {-1, -1};
-  bool flipped[2] = {false, false};
-  Ints begin;  // for each axis of the product, of its first index
+  // For each axis of the product, where in `below` its first index is, and whether it walks down.
+  Ints begin, down;
+
+  // The axis of `below` that this one of the product walks.
+  int64_t axis_of(int64_t l) const {
+    return std::find(labels.begin(), labels.end(), l) - labels.begin();
+  }
 };
 
 // Units may come and go. False for any other reshape.
@@ -72,10 +77,11 @@ bool through_reshape(const Node& n, Ints& labels) {
 std::optional<Windows> find_windows(const NodeRef& factor) {
   Windows w;
   const Shape& space = factor->shape;
-  Ints labels, flips;
+  Ints labels;
   for (size_t a = 0; a < space.size(); a++) {
     labels.push_back(space[a] == 1 ? -1 : static_cast<int64_t>(a));
     w.begin.push_back(0);
+    w.down.push_back(0);
   }
   NodeRef x = factor;
   for (; w.count < 2; x = x->src[0]) {
@@ -99,8 +105,10 @@ std::optional<Windows> find_windows(const NodeRef& factor) {
         for (int64_t a : x->ints()) {
           const int64_t l = labels[static_cast<size_t>(a)];
           if (l < 0) continue;
-          const auto known = std::find(flips.begin(), flips.end(), l);
-          known == flips.end() ? flips.push_back(l) : void(flips.erase(known));
+          if (l == w.place[0]) return {};  // its window would turn too
+          int64_t &begin = w.begin[static_cast<size_t>(l)], &down = w.down[static_cast<size_t>(l)];
+          begin = x->shape[static_cast<size_t>(a)] - 1 - begin;
+          down = 1 - down;
         }
         break;
       case Op::Shrink:
@@ -123,28 +131,15 @@ std::optional<Windows> find_windows(const NodeRef& factor) {
         return {};
     }
   }
-  for (size_t i = 0; i < 2; i++) {
-    const auto flip = std::find(flips.begin(), flips.end(), w.kernel[i]);
-    w.flipped[i] = flip != flips.end();
-    if (w.flipped[i]) flips.erase(flip);
-  }
-  if (!flips.empty()) return {};
+  if (w.place[0] == w.place[1]) return {};
   w.below = std::move(x);
   w.labels = std::move(labels);
   // Rows before columns, as they lie in memory.
-  const auto position = [&](int64_t l) {
-    return std::find(w.labels.begin(), w.labels.end(), l) - w.labels.begin();
-  };
-  if (position(w.place[0]) > position(w.place[1])) {
+  if (w.axis_of(w.place[0]) > w.axis_of(w.place[1])) {
     std::swap(w.place[0], w.place[1]);
     std::swap(w.kernel[0], w.kernel[1]);
-    std::swap(w.flipped[0], w.flipped[1]);
   }
   return w;
-}
-
-bool one_of(const Ints& list, int64_t value) {
-  return std::find(list.begin(), list.end(), value) != list.end();
 }
 
 // x with its axes in this order, those not named being of size 1, in groups that become one axis
@@ -161,7 +156,7 @@ NodeRef grouped(const NodeRef& x, std::span<const Ints> groups) {
     shape.push_back(size);
   }
   for (int64_t a = 0; a < x->rank(); a++) {
-    if (!one_of(order, a)) order.push_back(a);
+    if (!contains(order, a)) order.push_back(a);
   }
   return reshape(permute(x, order), shape);
 }
@@ -178,13 +173,12 @@ std::optional<Axes> sort_axes(const Node& sum, const Windows& w, const Node& wei
     if (shape[a] == 1) continue;
     const auto l = static_cast<int64_t>(a);
     const bool kept = !reduces_axis(sum, a), in_weight = varies[a];
-    const bool in_image = one_of(w.labels, l);
+    const bool in_image = contains(w.labels, l);
+    if (w.down[a] && l != w.kernel[0] && l != w.kernel[1]) return {};
     if (l == w.place[0] || l == w.place[1]) {
       if (!kept || in_weight) return {};
     } else if (l == w.kernel[0] || l == w.kernel[1]) {
       if (kept || !in_weight || shape[a] != kKernel || in_image) return {};
-    } else if (w.begin[a] != 0) {
-      return {};
     } else if (kept && in_image && !in_weight) {
       out.batch.push_back(l);
     } else if (kept && in_weight && !in_image) {
@@ -201,18 +195,18 @@ std::optional<Axes> sort_axes(const Node& sum, const Windows& w, const Node& wei
 // The part of the image that the windows see, as (batch, in, rows, columns).
 NodeRef image_of(const Windows& w, const Axes& axes, const Shape& space) {
   NodeRef x = w.below;
-  const auto axis_of = [&](int64_t l) {
-    return std::find(w.labels.begin(), w.labels.end(), l) - w.labels.begin();
-  };
-  for (int64_t l : w.place) {
-    const auto axis = static_cast<size_t>(axis_of(l)), place = static_cast<size_t>(l);
-    const int64_t begin = w.begin[place], end = begin + space[place] + kKernel - 1;
-    if (begin != 0 || end != x->shape[axis]) x = shrink_axis(x, axis, begin, end);
+  for (size_t axis = 0; axis < w.labels.size(); axis++) {
+    const int64_t l = w.labels[axis];
+    if (l < 0) continue;
+    const bool windows = l == axes.place[0] || l == axes.place[1];
+    const int64_t begin = w.begin[static_cast<size_t>(l)],
+                  end = begin + space[static_cast<size_t>(l)] + (windows ? kKernel - 1 : 0);
+    x = shrink_axis(x, axis, begin, end);
   }
   Ints groups[4];
-  for (int64_t l : axes.batch) groups[0].push_back(axis_of(l));
-  for (int64_t l : axes.in) groups[1].push_back(axis_of(l));
-  for (size_t i = 0; i < 2; i++) groups[2 + i].push_back(axis_of(axes.place[i]));
+  for (int64_t l : axes.batch) groups[0].push_back(w.axis_of(l));
+  for (int64_t l : axes.in) groups[1].push_back(w.axis_of(l));
+  for (size_t i = 0; i < 2; i++) groups[2 + i].push_back(w.axis_of(axes.place[i]));
   return grouped(x, groups);
 }
 
@@ -221,13 +215,13 @@ NodeRef kernel_of(const NodeRef& weight, const Windows& w, const Axes& axes) {
   Ints range, flips;
   for (size_t a = 0; a < x->shape.size(); a++) {
     const auto l = static_cast<int64_t>(a);
-    const bool repeated = one_of(axes.batch, l) || l == axes.place[0] || l == axes.place[1];
+    const bool repeated = contains(axes.batch, l) || l == axes.place[0] || l == axes.place[1];
     range.push_back(0);
     range.push_back(repeated ? 1 : x->shape[a]);
   }
   x = shrink(x, range);
-  for (size_t i = 0; i < 2; i++) {
-    if (w.flipped[i]) flips.push_back(axes.kernel[i]);
+  for (int64_t l : axes.kernel) {
+    if (w.down[static_cast<size_t>(l)]) flips.push_back(l);
   }
   std::sort(flips.begin(), flips.end());
   if (!flips.empty()) x = flip(x, flips);

@@ -132,6 +132,34 @@ TEST_CASE("what follows a convolution, and what comes before it, is fused with i
   CHECK(steps(max_pool2d(y, 2)) == 6);
 }
 
+TEST_CASE("parts of windows that other sums need too take Winograd's form") {
+  const auto convolution = [](const Tensor& windows, const Tensor& w) {
+    const Shape& s = w.shape();
+    return sum(unsqueeze(windows, 1) * reshape(w, {1, s[0], s[1], 1, 1, 3, 3}), {2, 5, 6});
+  };
+  struct Row {
+    Shape image;
+    int64_t axis, length, second;  // the parts begin at 0 and here
+  };
+  const Shape kernel{64, 64, 3, 3};
+  for (const Row& r : {Row{{3, 64, 18, 18}, 0, 2, 1}, Row{{2, 80, 18, 18}, 1, 64, 16},
+                       Row{{2, 64, 22, 18}, 2, 16, 4}}) {
+    for (const bool turned : {false, true}) {
+      CAPTURE(r.axis);
+      CAPTURE(turned);
+      const auto turn = [&](const Tensor& x) { return turned ? flip(x, {r.axis}) : x; };
+      const Graph both = [&](const std::vector<Tensor>& t) {
+        const Tensor shared = turn(unfold(unfold(t[0], 2, 3, 1), 3, 3, 1));
+        const auto part = [&](int64_t begin) {
+          return turn(narrow(shared, r.axis, begin, r.length));
+        };
+        return convolution(part(0), t[1]) * convolution(part(r.second), t[2]);
+      };
+      compare(both, {r.image, kernel, kernel});
+    }
+  }
+}
+
 TEST_CASE("other convolutions, and those too small for it, are summed directly") {
   Runtime runtime(config_with(true));
   const Runtime::Use use(runtime);
@@ -145,6 +173,15 @@ TEST_CASE("other convolutions, and those too small for it, are summed directly")
   CHECK(direct(conv2d(x, randn({64, 64, 1, 3}))));
   CHECK(direct(conv2d(x.to(DType::F64), w.to(DType::F64), {}, 1, 1)));
   CHECK(direct(conv2d(x.to(DType::F16), w.to(DType::F16), {}, 1, 1)));
+  // Both windows along one axis, rows that are walked downwards, windows that lie the other way.
+  const Tensor kernel = reshape(w, {1, 64, 64, 1, 3, 3});
+  const Tensor line = unfold(unfold(randn({2, 64, 400}).realize(), 2, 3, 1), 2, 3, 1);
+  CHECK(direct(sum(unsqueeze(line, 1) * kernel, {2, 4, 5})));
+  const auto down = [](const Tensor& t) { return flip(t, {2}); };
+  const Tensor columns = unfold(x, 3, 3, 1);
+  for (const Tensor& y : {down(unfold(columns, 2, 3, 1)), down(unfold(down(columns), 2, 3, 1))}) {
+    CHECK(direct(sum(unsqueeze(y, 1) * unsqueeze(kernel, 3), {2, 5, 6})));
+  }
   CHECK(direct(conv2d(x.index({Slice{}, Slice{0, 4}}), randn({4, 4, 3, 3}))));
   CHECK(direct(conv2d(randn({1, 512, 7, 7}), randn({512, 512, 3, 3}), {}, 1, 1)));
 }
