@@ -149,7 +149,8 @@ class NextRow {
       const MemoryArgument& m = program_.arguments[static_cast<size_t>(i.memory)];
       const auto sum = own.find(i.args[0].id);
       if (m.size * size_of(m.dtype) <= target_.l3 || sum == own.end() ||
-          sum->second->op != Op::Add || loaded_.count(sum->second->args[0].id) == 0)
+          sum->second->op != Op::Add || loaded_.count(sum->second->args[0].id) == 0 ||
+          own.count(sum->second->args[1].id) > 0)  // not known where the body begins
         continue;
       std::set<int64_t> lines;
       for (const Instruction& x : inner.body) {
@@ -214,8 +215,10 @@ class NextRow {
       r = make({.code = Code::Op, .op = Op::Where, .dst = x, .args = {more, next, x}});
     } else if (const auto it = definitions_.find(x.id); it != definitions_.end()) {
       Instruction again = *it->second;
-      const bool known = again.code == Code::Op || again.code == Code::Pointer ||
-                         (again.code == Code::Load && again.args.size() == 1 && again.memory >= 0);
+      // What is written may not be there yet, and an index made of it may be any.
+      const bool known =
+          again.code == Code::Op || again.code == Code::Pointer ||
+          (again.code == Code::Load && again.args.size() == 1 && is_input(again.memory));
       if (!known || again.dst.lanes > 1) return std::nullopt;
       for (Operand& a : again.args) {
         const std::optional<Operand> b = following(a);
@@ -226,6 +229,10 @@ class NextRow {
     }
     copies_[x.id] = r;
     return r;
+  }
+
+  bool is_input(int memory) const {
+    return memory >= 0 && !program_.arguments[static_cast<size_t>(memory)].output;
   }
 
   static Operand as_bool(Operand x) {

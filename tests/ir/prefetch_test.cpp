@@ -113,6 +113,54 @@ TEST_SUITE("ir") {
     CHECK(prefetched(rows(1000, 64), Target()) == std::vector<int>{0, 0, 0});
   }
 
+  TEST_CASE("no row is asked for whose place is not known before it") {
+    Target small;
+    small.l3 = 16 << 10;
+    const auto byte = [](const NodeRef& x) {
+      return scalar_op(Op::And, DType::I64, {x, index_const(255)});
+    };
+    // The elements of a row are found by an index too.
+    for (const bool first : {false, true}) {
+      Kernel pairs;
+      pairs.name = "pairs";
+      const int ids = pairs.add_argument("ids", DType::I64, 50, false),
+                places = pairs.add_argument("places", DType::I64, 40, false),
+                table = pairs.add_argument("table", DType::F32, 1 << 16, false),
+                out = pairs.add_argument("out", DType::F32, 50 * 40, true);
+      const NodeRef i = axis("i", 50), j = axis("j", 40);
+      const NodeRef id = byte(load(ids, DType::I64, i)), place = byte(load(places, DType::I64, j));
+      pairs.add_value(
+          pairs.add_stage("out", {i, j}), "out",
+          load(table, DType::F32, first ? index_add(place, id, 255) : index_add(id, place, 255)),
+          {i, j}, Op::Count_, out);
+      apply_schedule(pairs, "parallel out i");
+      CHECK(prefetched(pairs, small) == std::vector<int>{0, 0, 0, 0});
+      CHECK(test::difference(pairs, small) == "");
+    }
+    // The kernel itself writes the index.
+    Kernel written;
+    written.name = "written";
+    const int in = written.add_argument("in", DType::I64, 50 * 4, false),
+              first = written.add_argument("first", DType::I64, 50 * 4, true),
+              second = written.add_argument("second", DType::I64, 256, false),
+              table = written.add_argument("table", DType::F32, 256 * 64, false),
+              out = written.add_argument("out", DType::F32, 50 * 64, true);
+    const NodeRef r = axis("r", 50), c = axis("c", 4), row = axis("row", 50), j = axis("j", 64);
+    const int ids = written.add_value(written.add_stage("first", {r, c}), "first",
+                                      byte(load(in, DType::I64, index_add(c, r, 4))), {r, c},
+                                      Op::Count_, first);
+    const NodeRef some =
+        scalar_op(Op::And, DType::I64, {load(second, DType::I64, row), index_const(3)});
+    const NodeRef id = byte(load(second, DType::I64, read(ids, DType::I64, {row, some})));
+    written.add_value(
+        written.add_stage("out", {row, j}), "out",
+        load(table, DType::F32, index_add(j, id, 64), index_less(id, index_const(99))), {row, j},
+        Op::Count_, out);
+    apply_schedule(written, "at first out row");
+    CHECK(prefetched(written, small) == std::vector<int>{0, 0, 0, 0, 0});
+    CHECK(test::difference(written, small) == "");
+  }
+
   TEST_CASE("what an epilogue loads from a large array is asked for before the sum") {
     // Two rows of a tile; the bias is in cache anyway, and the sum's own operands are no epilogue.
     CHECK(prefetched(residual(128, 128, 32)) == std::vector<int>{0, 0, 2, 0, 0});
