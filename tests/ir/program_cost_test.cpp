@@ -1,6 +1,7 @@
 #include "ir/program_cost.h"
 
 #include <doctest/doctest.h>
+#include <fmt/format.h>
 
 #include "ir/choose.h"
 #include "ir/lower.h"

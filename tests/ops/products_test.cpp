@@ -5,6 +5,7 @@
 #include <cstring>
 #include <random>
 
+#include "core/graph.h"
 #include "core/ops.h"
 #include "runtime/device.h"
 #include "runtime/runtime.h"
