@@ -105,7 +105,8 @@ void Winners::write() const {
   if (folder_.empty()) return;
   std::error_code problem;
   std::filesystem::create_directories(folder_, problem);
-  const std::string path = folder_ + "/tuned", fresh = fmt::format("{}.{}", path, getpid());
+  const std::string path = folder_ + "/tuned",
+                    fresh = fmt::format("{}.{}.{}", path, getpid(), fmt::ptr(this));
   {
     std::ofstream file(fresh);
     file << kHeader << "\n";
