@@ -334,6 +334,15 @@ TEST_SUITE("runtime") {
     CHECK(!winners.find({2, 1}));
   }
 
+  TEST_CASE("without memory for a second set of arrays the model's schedule stays") {
+    std::vector<float> plain, bounded;
+    Config config = tuning("");
+    CHECK(!tuned_line(explained(config, &plain)).empty());
+    config.memory = 512 << 10;  // enough for the product and its factors, 337 KiB, but once
+    CHECK(tuned_line(explained(config, &bounded)).empty());
+    CHECK(bounded == plain);
+  }
+
   TEST_CASE("winners of several processes come together in the file") {
     const Folder folder;
     Winners a(folder.path()), b(folder.path());
