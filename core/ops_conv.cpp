@@ -1,5 +1,7 @@
 #include "core/ops_conv.h"
 
+#include <limits>
+
 #include "core/error.h"
 #include "core/ops_elementwise.h"
 #include "core/ops_matmul.h"
@@ -16,8 +18,12 @@ Ints per_axis(std::string_view op, std::string_view what, const Sizes& sizes, in
   require(out.size() == 1 || static_cast<int64_t>(out.size()) == n,
           "{}: {} has {} numbers; give one or {}", op, what, out.size(), n);
   if (out.size() == 1) out = Ints(static_cast<size_t>(n), out[0]);
-  for (int64_t v : out)
+  // So that products of two of them fit.
+  constexpr int64_t kMost = std::numeric_limits<int32_t>::max();
+  for (int64_t v : out) {
     require(v >= least, "{}: {} is {}; it must be at least {}", op, what, v, least);
+    require(v <= kMost, "{}: {} is {}; it must be at most {}", op, what, v, kMost);
+  }
   return out;
 }
 

@@ -75,8 +75,8 @@ Tensor fold(const Tensor& x, const Sizes& output_size, const Sizes& kernel_size,
             const Sizes& dilation = 1, const Sizes& padding = 0, const Sizes& stride = 1);
 
 namespace detail {
-/// `sizes` for n axes, each at least `least`; one number counts for all. UserError naming `op` and
-/// `what` otherwise.
+/// `sizes` for n axes, each at least `least` and below 2^31; one number counts for all. UserError
+/// naming `op` and `what` otherwise.
 Ints per_axis(std::string_view op, std::string_view what, const Sizes& sizes, int64_t n,
               int64_t least);
 /// Zeros around the last `n` axes: before[i] and after[i] of them.

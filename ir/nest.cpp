@@ -43,6 +43,25 @@ void Nest::emit_phase(const Stage* root) {
 
 // ---- attached stages and storage
 
+namespace {
+// What a thread stores of a shared value ends with a vector of its own: one that goes further would
+// write to what is another thread's.
+bool stores_whole_vectors(const Stage& s, const Value& v, const Region& region, int64_t lanes) {
+  const std::vector<int> axes = axes_of(s, v);
+  if (axes.empty()) return true;
+  int last = axes.back();
+  for (const Loop& l : s.loops) {
+    if (!v.layout.empty() && l.name == v.layout.back()) last = l.axis;
+  }
+  const auto a = static_cast<size_t>(last);
+  bool whole = region.extent[a] == s.axes[a]->hi + 1 || region.extent[a] % lanes == 0;
+  for (const Loop& l : s.loops) {
+    whole &= l.axis != last || l.kind != LoopKind::Parallel || l.stride % lanes == 0;
+  }
+  return whole;
+}
+}  // namespace
+
 void Nest::make_place(const Stage* s, const Value& v, const Region& region) {
   Place& p = emitter_.place(v.id);
   const Value* alias = v.alias >= 0 ? kernel_.find_value(v.alias).second : nullptr;
@@ -102,6 +121,7 @@ void Nest::make_place(const Stage* s, const Value& v, const Region& region) {
     return;
   }
   lay_out(p, *s, v, r, emitter_.lanes());
+  if (v.scope == Scope::Shared) p.padded &= stores_whole_vectors(*s, v, region, emitter_.lanes());
   if (v.slot >= 0) {
     p.memory = v.slot;
     return;

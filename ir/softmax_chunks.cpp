@@ -1,6 +1,7 @@
 #include "ir/softmax_chunks.h"
 
 #include <algorithm>
+#include <functional>
 #include <limits>
 #include <map>
 #include <optional>
@@ -67,9 +68,9 @@ NodeRef sum_last(const NodeRef& x) {
 struct Row {
   int z = -1, shift = -1;  // exp(z - shift), both along the rows; shift has an element for each row
   int64_t length = 0;      // of a chunk
-  bool not_positive = false;      // none of z - shift is
-  std::set<int> inside;           // what nothing but z is computed from
-  NodeRef exponentials, weights;  // (..., chunks, length) and (..., chunks), once they are made
+  bool not_positive = false;  // none of z - shift is
+  std::set<int> inside;       // what nothing but z is computed from
+  NodeRef exponentials, own;  // (..., chunks, length), and the maxima of chunks
   std::map<std::pair<int, size_t>, NodeRef> split;  // nodes with an axis split
 };
 
@@ -150,7 +151,7 @@ class Rewriter {
     if (!contracts || rows_.count(i) || maxima_.count(most)) return;
     const auto others = [&](int r) { return r != most && r != difference; };
     if (std::any_of(readers(row.z).begin(), readers(row.z).end(), others)) return;
-    find_inside(row);
+    if (!find_inside(row)) return;
     rows_.emplace(i, std::move(row));
     maxima_.emplace(most, i);
     for (Sum& sum : sums) {
@@ -192,7 +193,7 @@ class Rewriter {
       if (n->op == Op::Mul) {
         if (s.product >= 0 || n->src[0].get() == n->src[1].get()) return {};
         s.product = r;
-      } else if (s.product >= 0 || n->shape.back() != node(e)->shape.back() ||
+      } else if (s.product >= 0 || n->rank() == 0 || n->shape.back() != node(e)->shape.back() ||
                  !(n->op == Op::Reshape || n->op == Op::Expand ||
                    (n->op == Op::Permute && n->ints().back() == n->rank() - 1))) {
         return {};
@@ -205,34 +206,40 @@ class Rewriter {
     }
   }
 
-  void find_inside(Row& row) const {
-    std::vector<int> open{row.z};
-    row.inside.insert(row.z);
-    while (!open.empty()) {
-      const int x = open.back();
-      open.pop_back();
-      if (node(x)->realised()) continue;
-      for (const int s : sources(x)) {
-        const bool only = std::all_of(readers(s).begin(), readers(s).end(),
-                                      [&](int r) { return row.inside.count(r) > 0; });
-        if (only && row.inside.insert(s).second) open.push_back(s);
-      }
+  // What z is computed from point by point, down to contractions; and which of that is read for z
+  // alone. False if it is too much to be computed in chunks.
+  bool find_inside(Row& row) const {
+    constexpr size_t kNodes = 64;
+    std::set<int, std::greater<>> cone{row.z};  // readers first
+    for (auto it = cone.begin(); it != cone.end(); ++it) {
+      const NodeRef& n = node(*it);
+      if (cone.size() > kNodes) return false;
+      if (n->realised() || !(is_elementwise(n->op) || n->op == Op::Expand)) continue;
+      cone.insert(sources(*it).begin(), sources(*it).end());
     }
+    for (const int x : cone) {
+      const bool only = x == row.z || std::all_of(readers(x).begin(), readers(x).end(),
+                                                  [&](int r) { return row.inside.count(r) > 0; });
+      if (only) row.inside.insert(x);
+    }
+    return true;
   }
 
   // ---- splitting
 
+  enum class Part { Scores, Product, Factor };
+
   // Node i with an axis split in chunks. Scores are computed in chunks, and so are the products
   // that they are sums of; whatever else there is, is computed as it was.
-  NodeRef split(Row& row, int i, size_t axis, bool product = false) {
+  NodeRef split(Row& row, int i, size_t axis, Part part) {
     const auto known = row.split.find({i, axis});
     if (known != row.split.end()) return known->second;
-    const NodeRef x = split_anew(row, i, axis, product);
+    const NodeRef x = split_anew(row, i, axis, part);
     row.split.emplace(std::pair{i, axis}, x);
     return x;
   }
 
-  NodeRef split_anew(Row& row, int i, size_t axis, bool product) {
+  NodeRef split_anew(Row& row, int i, size_t axis, Part part) {
     const NodeRef& n = node(i);
     const Shape shape = split_shape(n->shape, axis, row.length);
     const NodeRef whole = reshape(done(i), shape);
@@ -240,25 +247,26 @@ class Rewriter {
       return is_constant(n) ? constant_of_bits(std::get<ScalarBits>(n->arg).bits, n->dtype, shape)
                             : whole;
     }
-    const bool multiplies = product && n->op == Op::Mul;
-    if (is_elementwise(n->op) && (!product || multiplies)) {
+    const bool multiplies = part == Part::Product && n->op == Op::Mul;
+    if (multiplies || (part == Part::Scores && is_elementwise(n->op))) {
+      const Part below = multiplies ? Part::Factor : part;
       Sources src;
-      for (const int s : sources(i)) src.push_back(split(row, s, axis, product));
+      for (const int s : sources(i)) src.push_back(split(row, s, axis, below));
       return make({.op = n->op, .dtype = n->dtype, .shape = shape, .arg = n->arg, .src = src});
     }
     if (n->op == Op::Expand) {
       const int s = sources(i)[0];
-      if (node(s)->shape[axis] != 1) return expand(split(row, s, axis, product), shape);
+      if (node(s)->shape[axis] != 1) return expand(split(row, s, axis, part), shape);
       Shape small = node(s)->shape;
       small.insert(small.begin() + static_cast<std::ptrdiff_t>(axis), 1);
       return expand(reshape(done(s), small), shape);
     }
-    if (is_contraction(*n) && !product && row.inside.count(i)) {
+    if (is_contraction(*n) && part == Part::Scores && row.inside.count(i)) {
       size_t from = axis;
       Ints axes;
       for (const int64_t a : n->ints()) from += static_cast<size_t>(a) <= from ? 1 : 0;
       for (const int64_t a : n->ints()) axes.push_back(a + (static_cast<size_t>(a) > from ? 1 : 0));
-      return reduce(n->op, split(row, sources(i)[0], from, true), axes);
+      return reduce(n->op, split(row, sources(i)[0], from, Part::Product), axes);
     }
     return whole;
   }
@@ -272,18 +280,17 @@ class Rewriter {
 
   // The maximum of the row, from those of its chunks.
   NodeRef maximum(Row& row) {
-    const NodeRef chunks = split(row, row.z, node(row.z)->shape.size() - 1);
+    const NodeRef chunks = split(row, row.z, node(row.z)->shape.size() - 1, Part::Scores);
     const NodeRef most = reduce(Op::ReduceMax, chunks, {chunks->rank() - 1}), own = finite(most);
     row.exponentials = power(row, chunks, along(own, row.length));
-    row.weights = own;  // once the shift is known
+    row.own = own;
     return reduce(Op::ReduceMax, most, {most->rank() - 1});
   }
 
   NodeRef sum_of_chunks(const Sum& s) {
     Row& row = rows_.at(s.row);
-    const NodeRef& own = row.weights;
     NodeRef x = row.exponentials;
-    NodeRef w = power(row, own, expand(done(row.shift), own->shape));
+    NodeRef w = power(row, row.own, expand(done(row.shift), row.own->shape));
     for (const int i : s.moves) {
       const NodeRef& move = node(i);
       if (move->op == Op::Permute) {
@@ -302,7 +309,7 @@ class Rewriter {
     const auto last = w->shape.size() - 1;
     if (s.product < 0) return sum_last(elementwise(Op::Mul, {sum_last(x), w}));
     const bool first = sources(s.product)[0] == (s.moves.empty() ? s.exponentials : s.moves.back());
-    NodeRef other = split(row, sources(s.product)[first ? 1 : 0], last, true);
+    NodeRef other = split(row, sources(s.product)[first ? 1 : 0], last, Part::Factor);
     // The columns of the product stay together: chunks come before the last of its kept axes.
     const size_t place = last > 0 ? last - 1 : 0;
     for (NodeRef* f : {&x, &other, &w}) *f = move_axis(*f, last, place);

@@ -280,6 +280,10 @@ TEST_CASE("a convolution says which size does not fit") {
        },
        "conv2d: padding is -1; it must be at least 0"},
       {[] {
+         conv2d(f32({1, 3, 5, 5}), f32({4, 3, 3, 3}), {}, 1, 0, INT64_MAX);
+       },
+       "conv2d: dilation is 9223372036854775807; it must be at most 2147483647"},
+      {[] {
          conv2d(f32({1, 3, 5, 5}), f32({4, 3, 3, 3}), {}, 2, "same");
        },
        "conv2d: padding \"same\" needs stride 1, not 2"},
@@ -423,7 +427,7 @@ TEST_CASE("resampling says what it was not told") {
       {[] {
          pixel_shuffle(f32({3, 2, 2}), 2);
        },
-       "pixel_shuffle: 3 channels are not a multiple of 4, the square of the factor 2"},
+       "pixel_shuffle: 3 channels are not a multiple of the square of the factor 2"},
       {[] {
          pixel_unshuffle(f32({3, 3, 2}), 2);
        },

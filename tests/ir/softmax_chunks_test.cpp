@@ -107,6 +107,11 @@ TEST_CASE("rows stay whole where they are short, prime, rounded, or read by othe
   CHECK(!splits(attention(3, 2053, kSame)));
   CHECK(!splits(attention(3, kLongRow, kSame, DType::F16)));
   CHECK(!splits(softmax(normal({3, kLongRow}), -1)));  // no product reads it
+  const auto deep = [](Tensor s) {
+    for (int i = 0; i < 100; i++) s = sin(s);
+    return s;
+  };
+  CHECK(!splits(attention(3, kLongRow, deep)));
   const Tensor p = softmax(normal({3, kLongRow}), -1);
   CHECK(!splits(add(matmul(p, normal({kLongRow, 4})), sum(mul(p, p)))));
 }

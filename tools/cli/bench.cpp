@@ -191,7 +191,8 @@ int bench(const BenchOptions& options, const Common& common) {
   require(
       !what.empty(),
       "bench: expected an expression or the name of a workload; `lazuli bench --list` lists them");
-  require(options.seconds > 0, "--seconds: {} is not positive", options.seconds);
+  require(options.seconds > 0 && std::isfinite(options.seconds),
+          "--seconds: {} is no time to measure for; give a positive number", options.seconds);
   Session session(common);
   std::optional<nlohmann::ordered_json> old;
   if (!options.compare.empty()) old = read_run(options.compare, session);
