@@ -30,6 +30,7 @@ CONV_VJP = ("jax.vjp(lambda {wrt}: jax.lax.conv_general_dilated(x, w, (1, 1), "
 
 SPELLINGS = [
     ("matmul_", MATMUL),
+    ("matmul_1024_", {}),  # of types that the peers multiply in other ways, if at all
     ("size_", MATMUL),
     ("gemv_", MATMUL),
     ("matmul_nt", MATMUL_NT),
