@@ -289,7 +289,9 @@ Operand Emitter::emit_rare(const NodeRef& n) {
     const NodeRef s = std::move(pending.back());
     pending.pop_back();
     if (!entered.insert(s.get()).second) continue;
-    if (!is_elementwise(s->op)) {
+    if (const Operand* known = find({kNode, 0, 0, s.get(), nullptr})) {
+      level = std::max(level, known->level);
+    } else if (!is_elementwise(s->op)) {
       level = std::max(level, emit(s).level);
     } else {
       pending.insert(pending.end(), s->src.begin(), s->src.end());
