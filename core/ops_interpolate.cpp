@@ -239,14 +239,14 @@ Tensor pixel_shuffle(const Tensor& x, int64_t upscale_factor) {
           to_string(x.shape()));
   require(r > 0, "pixel_shuffle: upscale_factor is {}; it must be positive", r);
   const int64_t channels = x.size(-3), h = x.size(-2), w = x.size(-1);
-  require(r <= channels && channels % r == 0 && channels / r % r == 0,
+  require(channels % r == 0 && channels / r % r == 0,
           "pixel_shuffle: {} channels are not a multiple of the square of the factor {}", channels,
           r);
   const Shape shape = x.shape();
   Shape split(shape.begin(), shape.end() - 3), joined = split;
   const auto front = static_cast<int64_t>(split.size());
-  for (int64_t v : {channels / (r * r), r, r, h, w}) split.push_back(v);
-  for (int64_t v : {channels / (r * r), h * r, w * r}) joined.push_back(v);
+  for (int64_t v : {channels / r / r, r, r, h, w}) split.push_back(v);
+  for (int64_t v : {channels / r / r, h * r, w * r}) joined.push_back(v);
   Ints order;
   for (int64_t i = 0; i < front; i++) order.push_back(i);
   for (int64_t i : {0, 3, 1, 4, 2}) order.push_back(front + i);
