@@ -87,7 +87,7 @@ bool rows_go_outside(ScheduleWriter& w, const Stage& s, const Contraction& c, co
 
 // Few rows times a large operand whose rows lie along the columns: it is read from memory once and
 // in order, some terms of the sum a visit. The partial sums stay in cache, in blocks of columns as
-// long as there are cores to share them. False: it is none, or memory would round its sums.
+// long as leaves some to share out. False: it is none, or memory would round its sums.
 bool schedule_few_rows_of_columns(ScheduleWriter& w, Stage* s, Stage* root, const Contraction& c) {
   constexpr int64_t kMostRows = 8, kTerms = 8, kLeast = 512;
   const Value& v = s->values[0];
@@ -103,9 +103,9 @@ bool schedule_few_rows_of_columns(ScheduleWriter& w, Stage* s, Stage* root, cons
   for (const NodeRef& d : v.dims) {
     if (d.get() != c.v.get() && d.get() != c.r.get()) others *= extent(d);
   }
-  const int64_t cores = w.target().cores,
-                most = w.target().l2 / 2 / (extent(c.r) * factor_size(*s));
-  const int64_t wanted = std::max(extent(c.v) * others / (cores > 1 ? 2 * cores : 1), kLeast);
+  const int64_t most = w.target().l2 / 2 / (extent(c.r) * factor_size(*s));
+  const int64_t blocks = bytes > w.target().l3 / 2 ? 4 : bytes > w.target().l3 / 4 ? 8 : 16;
+  const int64_t wanted = std::max(extent(c.v) * others / blocks, kLeast);
   const int64_t whole = std::max(std::min(wanted, most) / w.lanes(), int64_t{1}) * w.lanes();
   const int64_t block = std::min(whole, extent(c.v));
   const std::string k = w.loop(*s, c.reduced[0]), column = w.loop(*s, c.v) + ".b";

@@ -164,7 +164,7 @@ bool Packer::packs_b() {
   const bool scattered = b_.along_v.other > 0;
   const int64_t step = b_.along_k.largest * factor_size(*s_);
   if (b_.stored && !scattered) return false;
-  const bool collide = step % (w_.target().l1 / kWays) == 0 && depth_ >= 128;
+  const bool collide = step % (w_.target().l1 / w_.target().l1_ways) == 0 && depth_ >= 128;
   const bool model =
       b_.plain ? scattered || (step >= 1024 && row_tiles() >= (collide ? 4 : 8)) : row_tiles() >= 2;
   return w_.choose_whether("packed b of " + s_->name, model);
@@ -185,9 +185,9 @@ bool Packer::reads_rows_well(int64_t row_stride) const {
   const bool together = a_.along_k.unit > 0 && a_.along_k.other == 0;
   // Rows at such a distance share lines of L1, and push each other out if they are more than it has
   // ways.
-  const int64_t way = w_.target().l1 / kWays;
+  const int64_t ways = w_.target().l1_ways, way = w_.target().l1 / ways;
   const int64_t lines = way / std::gcd(way, row_stride * factor_size(*s_));
-  const bool collide = (tile_.mr + lines - 1) / lines > kWays - 2;
+  const bool collide = (tile_.mr + lines - 1) / lines > ways - 2;
   return together && !collide && column_tiles() * tile_.nv * tile_.ny < kManyVectors;
 }
 

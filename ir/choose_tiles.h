@@ -9,9 +9,6 @@
 
 namespace lazuli {
 
-/// Ways of L1: so many lines a whole number of L1 / kWays bytes apart push each other out.
-inline constexpr int64_t kWays = 8;
-
 /// The model's register tile of contraction `c`, of which `rows` rows are walked at a time.
 Tile model_tile(const ScheduleWriter& w, const Contraction& c, int64_t rows);
 /// The tile that stage `s` gets.

@@ -69,7 +69,7 @@ struct Row {
   int z = -1, shift = -1;  // exp(z - shift), both along the rows; shift has an element for each row
   int64_t length = 0;      // of a chunk
   bool not_positive = false;  // none of z - shift is
-  std::set<int> inside;       // what nothing but z is computed from
+  std::set<int> inside;       // what is read for z alone
   NodeRef exponentials, own;  // (..., chunks, length), and the maxima of chunks
   std::map<std::pair<int, size_t>, NodeRef> split;  // nodes with an axis split
 };

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <numeric>
 #include <optional>
 
 #include "core/graph.h"
@@ -29,18 +30,31 @@ struct Axes {
   Ints batch, out, in;
   int64_t place[2] = {-1, -1};   // in the result: row, column
   int64_t kernel[2] = {-1, -1};  // in the kernel
+  bool by_kernel = false;        // the sum is a gradient by the kernel
+
+  // Does a factor of the product that is no image vary along the axis?
+  bool in_weight(int64_t l) const {
+    const bool result = contains(batch, l) || l == place[0] || l == place[1];
+    return contains(out, l) || result == by_kernel;
+  }
 };
 
 struct Convolution {
   NodeRef image;   // (batch, in, rows, columns), padded
-  NodeRef kernel;  // (out, in, 3, 3)
+  NodeRef kernel;  // (out, in, 3, 3); of a gradient by the kernel, that of its result
+  NodeRef slope;   // (batch, out, rows, columns): of a gradient by the kernel, that by the result
   Axes axes;
   int64_t batch = 1, in = 1, out = 1, rows = 1, columns = 1;  // of the result
-
-  int64_t tiles() const { return batch * tiles_along(rows) * tiles_along(columns); }
+  // Images whose tiles are columns of the same matrix: enough for long rows, few enough to stay
+  // near in memory.
+  int64_t together = 1;
   // Where the points of transforms lie: outside the channels, so that the products read whole
-  // matrices; inside, if rows of tiles are short, so that the transforms write to few pages.
-  bool points_first() const { return tiles() > 160; }
+  // matrices; inside, if rows of tiles are short, so that the transforms write to few pages, or if
+  // lines of all points would push each other out of L1.
+  bool points_first = true;
+
+  int64_t tiles() const { return tiles_along(rows) * tiles_along(columns); }  // of an image
+  int64_t groups() const { return batch / together; }
 };
 
 // The windows that a factor of a product is read through, and what lies below them.
@@ -161,10 +175,13 @@ NodeRef grouped(const NodeRef& x, std::span<const Ints> groups) {
   return reshape(permute(x, order), shape);
 }
 
+// A gradient by the kernel sums over the places and the batch, and keeps what a convolution sums
+// over; `weight` is then the gradient by the result.
 std::optional<Axes> sort_axes(const Node& sum, const Windows& w, const Node& weight) {
   Axes out;
   const Shape& shape = sum.src[0]->shape;
   const auto varies = varying_axes(weight);
+  out.by_kernel = reduces_axis(sum, static_cast<size_t>(w.place[0]));
   for (size_t i = 0; i < 2; i++) {
     out.place[i] = w.place[i];
     out.kernel[i] = w.kernel[i];
@@ -174,16 +191,19 @@ std::optional<Axes> sort_axes(const Node& sum, const Windows& w, const Node& wei
     const auto l = static_cast<int64_t>(a);
     const bool kept = !reduces_axis(sum, a), in_weight = varies[a];
     const bool in_image = contains(w.labels, l);
-    if (w.down[a] && l != w.kernel[0] && l != w.kernel[1]) return {};
+    const bool of_result = kept != out.by_kernel && in_weight == out.by_kernel,
+               of_kernel = kept == out.by_kernel && in_weight != out.by_kernel;
+    const bool walks_kernel = l == w.kernel[0] || l == w.kernel[1];
+    if (w.down[a] && (!walks_kernel || out.by_kernel)) return {};
     if (l == w.place[0] || l == w.place[1]) {
-      if (!kept || in_weight) return {};
-    } else if (l == w.kernel[0] || l == w.kernel[1]) {
-      if (kept || !in_weight || shape[a] != kKernel || in_image) return {};
-    } else if (kept && in_image && !in_weight) {
-      out.batch.push_back(l);
+      if (!of_result) return {};
+    } else if (walks_kernel) {
+      if (!of_kernel || shape[a] != kKernel || in_image) return {};
     } else if (kept && in_weight && !in_image) {
       out.out.push_back(l);
-    } else if (!kept && in_weight && in_image) {
+    } else if (in_image && of_result) {
+      out.batch.push_back(l);
+    } else if (in_image && of_kernel) {
       out.in.push_back(l);
     } else {
       return {};
@@ -210,14 +230,15 @@ NodeRef image_of(const Windows& w, const Axes& axes, const Shape& space) {
   return grouped(x, groups);
 }
 
-NodeRef kernel_of(const NodeRef& weight, const Windows& w, const Axes& axes) {
+// The other factor, as (out, in, 3, 3), or of a gradient by the kernel as (batch, out, rows,
+// columns).
+NodeRef weight_of(const NodeRef& weight, const Windows& w, const Axes& axes) {
   NodeRef x = weight;
   Ints range, flips;
   for (size_t a = 0; a < x->shape.size(); a++) {
     const auto l = static_cast<int64_t>(a);
-    const bool repeated = contains(axes.batch, l) || l == axes.place[0] || l == axes.place[1];
     range.push_back(0);
-    range.push_back(repeated ? 1 : x->shape[a]);
+    range.push_back(axes.in_weight(l) ? x->shape[a] : 1);
   }
   x = shrink(x, range);
   for (int64_t l : axes.kernel) {
@@ -225,12 +246,19 @@ NodeRef kernel_of(const NodeRef& weight, const Windows& w, const Axes& axes) {
   }
   std::sort(flips.begin(), flips.end());
   if (!flips.empty()) x = flip(x, flips);
-  const Ints groups[] = {axes.out, axes.in, {axes.kernel[0]}, {axes.kernel[1]}};
-  return grouped(x, groups);
+  const Ints kernel[] = {axes.out, axes.in, {axes.kernel[0]}, {axes.kernel[1]}},
+             slope[] = {axes.batch, axes.out, {axes.place[0]}, {axes.place[1]}};
+  return grouped(x, axes.by_kernel ? slope : kernel);
+}
+
+// Would lines of all points, so many bytes apart, push each other out of L1?
+bool collide(const Target& target, int64_t distance) {
+  const int64_t way = target.l1 / target.l1_ways;
+  return kPoints * std::gcd(way, distance) > 2 * target.l1_ways * way;
 }
 
 // The convolution that `n` is, if it is one of the kind.
-std::optional<Convolution> convolution_of(const NodeRef& n) {
+std::optional<Convolution> convolution_of(const NodeRef& n, const Target& target) {
   if (!is_op(n, Op::ReduceAdd) || n->dtype != DType::F32 || !is_op(n->src[0], Op::Mul)) return {};
   const NodeRef& product = n->src[0];
   for (size_t side = 0; side < 2; side++) {
@@ -242,12 +270,19 @@ std::optional<Convolution> convolution_of(const NodeRef& n) {
     Convolution c;
     c.axes = *axes;
     c.image = image_of(*w, *axes, product->shape);
-    c.kernel = kernel_of(weight, *w, *axes);
+    (axes->by_kernel ? c.slope : c.kernel) = weight_of(weight, *w, *axes);
     c.batch = c.image->shape[0];
     c.in = c.image->shape[1];
-    c.out = c.kernel->shape[0];
+    c.out = axes->by_kernel ? c.slope->shape[1] : c.kernel->shape[0];
     c.rows = c.image->shape[2] - kKernel + 1;
     c.columns = c.image->shape[3] - kKernel + 1;
+    constexpr int64_t kManyTiles = 160;
+    while (c.together < c.batch && (c.together * c.tiles() <= kManyTiles || c.batch % c.together)) {
+      c.together++;
+    }
+    const int64_t row = c.together * c.tiles() * static_cast<int64_t>(sizeof(float));
+    c.points_first = c.together * c.tiles() > kManyTiles && !collide(target, c.in * row) &&
+                     !collide(target, c.out * row);
     return c;
   }
   return {};
@@ -281,6 +316,19 @@ Tensors result_transform(const Tensors& x) {
   return {x[0] + a + c, b * kP + d * kQ, a * kP2 + c * kQ2, b * (kP * kP2) + d * (kQ * kQ2) + x[5]};
 }
 
+// Of a gradient by the kernel: A of the gradient by the result, G^T of the products.
+Tensors result_transposed(const Tensors& x) {
+  const Tensor a = x[0] + x[2] * kP2, b = x[1] * kP + x[3] * (kP * kP2), c = x[0] + x[2] * kQ2,
+               d = x[1] * kQ + x[3] * (kQ * kQ2);
+  return {x[0], a + b, a - b, c + d, c - d, x[3]};
+}
+Tensors kernel_transposed(const Tensors& x) {
+  constexpr double p = 1 / (2 * kP2 * (kP2 - kQ2)), q = 1 / (2 * kQ2 * (kQ2 - kP2));
+  const Tensor a = (x[1] + x[2]) * p, b = (x[1] - x[2]) * (p * kP), c = (x[3] + x[4]) * q,
+               d = (x[3] - x[4]) * (q * kQ);
+  return {x[0] * (1 / (kP2 * kQ2)) + a + c, b + d, a * kP2 + c * kQ2 + x[5]};
+}
+
 // Transforms along `axis`; what comes of it is axis `to` of the rest.
 Tensor transform(Tensors (*along)(const Tensors&), const Tensor& x, int64_t axis, int64_t to) {
   Tensors parts;
@@ -297,37 +345,49 @@ Tensor transformed_kernel(const Convolution& c) {
   return transpose(reshape(x, {c.out, kPoints, c.in}), 0, 1);
 }
 
-// (36, in, tiles)
-Tensor transformed_image(const Convolution& c) {
-  const int64_t below = tiles_along(c.rows) * kTile - c.rows,
-                beside = tiles_along(c.columns) * kTile - c.columns;
-  Tensor x = transpose(pad(Tensor(c.image), {0, beside, 0, below}), 0, 1);
-  const int64_t points = c.points_first() ? 0 : 1;
-  x = transform(image_transform, unfold(x, 2, kWindow, kTile), 4, points);
-  x = transform(image_transform, unfold(x, 4, kWindow, kTile), 5, points).contiguous();
-  if (c.points_first()) return reshape(x, {kPoints, c.in, c.tiles()});
-  return transpose(reshape(x, {c.in, kPoints, c.tiles()}), 0, 1);
+// The channels of x (batch, channels, rows, columns), of which tiles of size `window` are
+// transformed, as (groups, 36, channels, tiles).
+Tensor transformed_tiles(const Convolution& c, Tensors (*along)(const Tensors&), const NodeRef& x,
+                         int64_t window) {
+  const int64_t down = tiles_along(c.rows), across = tiles_along(c.columns), channels = x->shape[1],
+                points = c.points_first ? 1 : 2, tiles = c.together * c.tiles();
+  Tensor t = pad(Tensor(x), {0, across * kTile - c.columns, 0, down * kTile - c.rows});
+  t = reshape(t, {c.groups(), c.together, channels, t.size(2), t.size(3)});
+  t = unfold(transpose(t, 1, 2), 3, window, kTile);
+  t = unfold(transform(along, t, 5, points), 5, window, kTile);
+  t = transform(along, t, 6, points).contiguous();
+  if (c.points_first) return reshape(t, {c.groups(), kPoints, channels, tiles});
+  return transpose(reshape(t, {c.groups(), channels, kPoints, tiles}), 1, 2);
 }
 
-// The result of the products (36, out, tiles), as (batch, out, rows, columns).
+// The result of the products (groups, 36, out, tiles), as (batch, out, rows, columns).
 Tensor transformed_back(const Convolution& c, const Tensor& products) {
-  const int64_t down = tiles_along(c.rows), along = tiles_along(c.columns);
-  Tensor x = c.points_first() ? products.contiguous() : transpose(products, 0, 1).contiguous();
-  if (c.points_first()) x = transpose(x, 0, 1);
-  x = reshape(x, {c.out, kWindow, kWindow, c.batch, down, along});
-  x = transform(result_transform, permute(x, {0, 3, 4, 1, 2, 5}), 4, 3);
-  x = transpose(transform(result_transform, x, 4, 5), 0, 1);
-  x = reshape(x, {c.batch, c.out, down * kTile, along * kTile});
+  const int64_t down = tiles_along(c.rows), across = tiles_along(c.columns);
+  Tensor x = c.points_first ? transpose(products.contiguous(), 1, 2)
+                            : transpose(products, 1, 2).contiguous();
+  x = reshape(x, {c.groups(), c.out, kWindow, kWindow, c.together, down, across});
+  x = transform(result_transform, permute(x, {0, 1, 4, 5, 2, 3, 6}), 5, 4);
+  x = transpose(transform(result_transform, x, 5, 6), 1, 2);
+  x = reshape(x, {c.batch, c.out, down * kTile, across * kTile});
   return narrow(narrow(x, 2, 0, c.rows), 3, 0, c.columns);
 }
 
-// (batch, out, rows, columns) as the sum has it.
+// The products (36, out, in) that a gradient by the kernel is made of, as (out, in, 3, 3).
+Tensor kernel_back(const Convolution& c, const Tensor& products) {
+  Tensor x = reshape(products.contiguous(), {kWindow, kWindow, c.out, c.in});
+  x = transform(kernel_transposed, x, 0, 3);
+  return transform(kernel_transposed, x, 0, 2);
+}
+
+// (batch, out, rows, columns) or (out, in, 3, 3) as the sum has it.
 NodeRef as_sum(const Convolution& c, const NodeRef& x, const Node& sum) {
+  const Axes& axes = c.axes;
+  const bool g = axes.by_kernel;
   Ints labels;
-  for (const Ints* list : {&c.axes.batch, &c.axes.out}) {
+  for (const Ints* list : {g ? &axes.out : &axes.batch, g ? &axes.in : &axes.out}) {
     labels.append(list->begin(), list->end());
   }
-  for (int64_t l : c.axes.place) labels.push_back(l);
+  for (int64_t l : g ? axes.kernel : axes.place) labels.push_back(l);
   Shape shape;
   for (int64_t l : labels) shape.push_back(sum.src[0]->shape[static_cast<size_t>(l)]);
   Ints order(labels.size(), 0), sorted = labels;
@@ -340,7 +400,14 @@ NodeRef as_sum(const Convolution& c, const NodeRef& x, const Node& sum) {
 
 // The same sum by Winograd's form, and the node of its products.
 NodeRef winograd_form(const Convolution& c, const Node& sum, NodeRef& products) {
-  const Tensor p = matmul(transformed_kernel(c), transformed_image(c));
+  const Tensor image = transformed_tiles(c, image_transform, c.image, kWindow);
+  if (c.axes.by_kernel) {
+    const Tensor slope = transformed_tiles(c, result_transposed, c.slope, kTile);
+    const Tensor p = einsum("gpot,gpit->poi", {slope, image});
+    products = p.node();
+    return as_sum(c, kernel_back(c, p).node(), sum);
+  }
+  const Tensor p = matmul(transformed_kernel(c), image);
   products = p.node();
   return as_sum(c, transformed_back(c, p).node(), sum);
 }
@@ -361,10 +428,12 @@ Costs predict(const Convolution& c, const Target& target) {
   constexpr double kDirect = 0.85, kProducts = 0.9, kBetweenSums = 8.3, kTransform = 15,
                    kStarts = 20e-6;
   const auto in = static_cast<double>(c.in), out = static_cast<double>(c.out),
-             points = static_cast<double>(kPoints), tiles = static_cast<double>(c.tiles());
+             points = static_cast<double>(kPoints),
+             tiles = static_cast<double>(c.batch * c.tiles());
   const double elements = points * (in * tiles + out * tiles + in * out);
   const auto places = static_cast<double>(c.batch * c.rows * c.columns * kKernel * kKernel);
-  const double products = points * out * tiles * (in + kBetweenSums) / kProducts;
+  const double terms = c.axes.by_kernel ? tiles : in;
+  const double products = points * out * tiles * in * (1 + kBetweenSums / terms) / kProducts;
   Costs costs;
   costs.direct = places * in * out / kDirect / target.fma_per_second;
   costs.winograd = kStarts + (products + kTransform * elements) / target.fma_per_second;
@@ -374,7 +443,9 @@ Costs predict(const Convolution& c, const Target& target) {
 }
 
 std::string reason(const Convolution& c, const Costs& costs, bool allowed) {
-  const std::string what = fmt::format("a 3x3 convolution of {} to {} channels", c.in, c.out);
+  const std::string what =
+      fmt::format("{}a 3x3 convolution of {} to {} channels",
+                  c.axes.by_kernel ? "the gradient by the kernel of " : "", c.in, c.out);
   if (!allowed) return what + ", summed directly: winograd is off";
   const std::string times =
       fmt::format("{:.3g} us predicted by Winograd's F(4x4, 3x3), {:.3g} us directly",
@@ -408,7 +479,7 @@ WinogradGraph use_winograd(std::span<const NodeRef> roots, const Target& target)
         fused[i] |= fused[static_cast<size_t>(s)];
       }
       n = with_src(n, std::move(src));
-      if (const auto c = convolution_of(n)) {
+      if (const auto c = convolution_of(n, target)) {
         const Costs costs = predict(*c, target);
         const bool use = target.winograd && costs.faster();
         NodeRef products;

@@ -28,8 +28,11 @@ struct WinogradGraph {
 /// stride 1, dilation 1 and one group, among them the gradients of such convolutions by their
 /// input, by Winograd's F(4x4, 3x3): tiles of 6x6 of the image and the kernels are transformed,
 /// multiplied point by point as 36 matrix products, and transformed back to tiles of 4x4, with a
-/// quarter of the multiplications. It is done where a model of the target predicts it to be faster,
-/// by shape alone, and only if target.winograd allows it. Kernels are transformed each time anew.
+/// quarter of the multiplications. Gradients by the kernel go by the transpose of this algorithm:
+/// tiles of the image and of the gradient by the result are transformed, their products summed over
+/// all tiles, and transformed back to kernels. It is done where a model of the target predicts it
+/// to be faster, by shape alone, and only if target.winograd allows it. Kernels are transformed
+/// each time anew.
 ///
 /// After Lavin and Gray, "Fast algorithms for convolutional neural networks", arXiv 1509.09308,
 /// with other points, for the sake of accuracy (Barabasz and others, "Error analysis and improving
@@ -37,7 +40,8 @@ struct WinogradGraph {
 ///
 /// The result is not that of the direct sum. Over normal data and 16 to 512 channels its distance
 /// from the exact sum is at most 6e-6 of the largest magnitude of the result, about twice that of
-/// the direct sum. An infinity or a NaN makes NaN of each tile of the result whose window it is in.
+/// the direct sum. An infinity or a NaN makes NaN of each tile of the result whose window it is in,
+/// and of the whole kernels that a gradient by the kernel has of its channel.
 WinogradGraph use_winograd(std::span<const NodeRef> roots, const Target& target);
 
 }  // namespace lazuli

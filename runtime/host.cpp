@@ -8,7 +8,6 @@
 #include <string>
 #include <thread>
 
-
 namespace lazuli {
 namespace {
 
@@ -56,8 +55,12 @@ bool has_bf16_dot() {
   return vector_level().lanes == 16 && __builtin_cpu_supports("avx512bf16");
 }
 #else
-bool has_u8_dot() { return false; }
-bool has_bf16_dot() { return false; }
+bool has_u8_dot() {
+  return false;
+}
+bool has_bf16_dot() {
+  return false;
+}
 #endif
 
 std::string cpu_name() {
@@ -69,8 +72,13 @@ std::string cpu_name() {
   return "unknown CPU";
 }
 
-// The size of a data cache of the first core, 0 if there is none or the system does not say.
-int64_t cache_size(int level) {
+struct Cache {
+  int64_t size = 0;  // bytes
+  int ways = 0;
+};
+
+// A data cache of the first core; 0 for what it has none of or the system does not say.
+Cache cache(int level) {
   for (int index = 0; index < 16; ++index) {
     const std::string folder =
         "/sys/devices/system/cpu/cpu0/cache/index" + std::to_string(index) + "/";
@@ -81,10 +89,15 @@ int64_t cache_size(int level) {
     if (!(std::ifstream(folder + "level") >> found)) break;
     std::ifstream(folder + "type") >> type;
     std::ifstream(folder + "size") >> size >> unit;
-    if (found == level && type != "Instruction") return size << (unit == "M" ? 20 : 10);
+    if (found != level || type == "Instruction") continue;
+    int ways = 0;
+    std::ifstream(folder + "ways_of_associativity") >> ways;
+    return {size << (unit == "M" ? 20 : 10), ways};
   }
-  constexpr int kNames[] = {_SC_LEVEL1_DCACHE_SIZE, _SC_LEVEL2_CACHE_SIZE, _SC_LEVEL3_CACHE_SIZE};
-  return std::max<int64_t>(sysconf(kNames[level - 1]), 0);
+  constexpr int kSizes[] = {_SC_LEVEL1_DCACHE_SIZE, _SC_LEVEL2_CACHE_SIZE, _SC_LEVEL3_CACHE_SIZE},
+                kWays[] = {_SC_LEVEL1_DCACHE_ASSOC, _SC_LEVEL2_CACHE_ASSOC, _SC_LEVEL3_CACHE_ASSOC};
+  return {std::max<int64_t>(sysconf(kSizes[level - 1]), 0),
+          std::max(static_cast<int>(sysconf(kWays[level - 1])), 0)};
 }
 
 // Cores that the control group's quota is worth, rounded up; 0 if there is no quota.
@@ -119,9 +132,10 @@ const Host& host() {
                 .has_u8_dot = has_u8_dot(),
                 .has_i16_dot = level.has_i16_dot,
                 .has_bf16_dot = has_bf16_dot(),
-                .l1 = cache_size(1),
-                .l2 = cache_size(2),
-                .l3 = cache_size(3),
+                .l1_ways = cache(1).ways,
+                .l1 = cache(1).size,
+                .l2 = cache(2).size,
+                .l3 = cache(3).size,
                 .cores = available_cores()};
   }();
   return host;

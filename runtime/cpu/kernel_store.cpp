@@ -144,8 +144,8 @@ namespace {
 // Whatever a winner depends on: the model's schedule stands for the rules that made it.
 Hash128 tuning_key(const Kernel& scheduled, const Target& t, int threads) {
   const std::string text =
-      fmt::format("{} {} {} {} {} {} {} {} {} {} {}\n{}\n{}", LAZULI_VERSION, t.cpu, t.triple,
-                  t.features, t.lanes, t.vector_registers, t.has_fma, t.l1, t.l2, t.l3, threads,
+      fmt::format("{} {} {} {} {} {} {} {} {} {} {} {}\n{}\n{}", LAZULI_VERSION, t.cpu, t.triple,
+                  t.features, t.lanes, t.vector_registers, t.has_fma, t.l1, t.l1_ways, t.l2, t.l3, threads,
                   print_algorithm(scheduled), scheduled.schedule);
   const XXH128_hash_t r = XXH3_128bits(text.data(), text.size());
   return {r.low64, r.high64};

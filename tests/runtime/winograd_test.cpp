@@ -81,9 +81,9 @@ TEST_CASE("Winograd's form agrees with direct sums over ragged sizes, padding an
     int64_t batch, in, out, rows, columns, padding;
   };
   for (const Row& r :
-       {Row{1, 64, 64, 16, 16, 1}, Row{1, 64, 48, 23, 25, 0}, Row{1, 48, 64, 17, 14, 2},
+       {Row{1, 64, 64, 16, 16, 1}, Row{1, 64, 48, 23, 25, 0}, Row{2, 96, 64, 17, 14, 2},
         Row{2, 64, 64, 13, 12, 1}, Row{3, 40, 56, 22, 19, 1}, Row{8, 64, 64, 7, 7, 1},
-        Row{1, 33, 64, 31, 12, 1}, Row{1, 32, 32, 57, 50, 1}}) {
+        Row{2, 33, 64, 31, 22, 1}, Row{1, 32, 32, 57, 50, 1}}) {
     CAPTURE(r.rows);
     CAPTURE(r.columns);
     compare(conv(r.padding), {{r.batch, r.in, r.rows, r.columns}, {r.out, r.in, 3, 3}});
@@ -104,6 +104,27 @@ TEST_CASE("gradients by the input, and theirs, take Winograd's form") {
     return grad(sum(slope * t[2]), t[1]);
   };
   compare(twice, {{2, 48, 16, 15}, {64, 48, 3, 3}, {2, 48, 16, 15}});
+}
+
+TEST_CASE("gradients by the kernel take Winograd's form") {
+  struct Row {
+    int64_t batch, in, out, rows, columns, padding;
+  };
+  for (const Row& r : {Row{2, 64, 64, 20, 15, 1}, Row{1, 48, 96, 33, 30, 0},
+                       Row{6, 64, 48, 14, 14, 2}, Row{3, 40, 56, 56, 57, 1}}) {
+    CAPTURE(r.rows);
+    const Graph dw = [&](const std::vector<Tensor>& t) {
+      return grad(sum(conv2d(t[0], t[1], {}, 1, r.padding) * t[2]), t[1]);
+    };
+    const int64_t cut = 2 - 2 * r.padding;
+    compare(dw, {{r.batch, r.in, r.rows, r.columns},
+                 {r.out, r.in, 3, 3},
+                 {r.batch, r.out, r.rows - cut, r.columns - cut}});
+  }
+  const Graph fused = [](const std::vector<Tensor>& t) {
+    return grad(sum(square(relu(conv2d(t[0], t[1], {}, 1, 1)))), t[1]) * 2 - t[1];
+  };
+  compare(fused, {{64, 32, 32}, {64, 64, 3, 3}});  // without a batch
 }
 
 TEST_CASE("what follows a convolution, and what comes before it, is fused with its transforms") {
@@ -190,6 +211,10 @@ TEST_CASE("Winograd's form gives the same bits for any number of threads") {
   const std::vector<Tensor> t = random_inputs({{2, 64, 19, 30}, {64, 64, 3, 3}});
   Runtime one(config_with(true, 1)), four(config_with(true, 4));
   CHECK(on(one, conv(1), t) == on(four, conv(1), t));
+  const Graph dw = [](const std::vector<Tensor>& x) {
+    return grad(sum(square(conv2d(x[0], x[1], {}, 1, 1))), x[1]);
+  };
+  CHECK(on(one, dw, t) == on(four, dw, t));
 }
 
 TEST_CASE("plans of both kinds are kept apart") {
