@@ -179,16 +179,16 @@ bool Packer::packs_a() {
 }
 
 // A row that lies together is read nearly as fast where it lies: to exchange its elements with
-// those of other rows costs more than it saves in so many vectors of columns.
+// those of other rows costs more than it saves in so many tiles of columns.
 bool Packer::reads_rows_well(int64_t row_stride) const {
-  constexpr int64_t kManyVectors = 110;
+  constexpr int64_t kManyTiles = 55;
   const bool together = a_.along_k.unit > 0 && a_.along_k.other == 0;
   // Rows at such a distance share lines of L1, and push each other out if they are more than it has
   // ways.
   const int64_t ways = w_.target().l1_ways, way = w_.target().l1 / ways;
   const int64_t lines = way / std::gcd(way, row_stride * factor_size(*s_));
   const bool collide = (tile_.mr + lines - 1) / lines > ways - 2;
-  return together && !collide && column_tiles() * tile_.nv * tile_.ny < kManyVectors;
+  return together && !collide && column_tiles() < kManyTiles;
 }
 
 void Packer::pack_b(const PackPlace& place) {

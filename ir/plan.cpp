@@ -6,10 +6,10 @@
 #include <utility>
 
 #include "core/topology.h"
+#include "ir/choose_convolution.h"
 #include "ir/fuse.h"
 #include "ir/simplify.h"
 #include "ir/softmax_chunks.h"
-#include "ir/winograd.h"
 
 namespace lazuli {
 namespace {
@@ -112,24 +112,24 @@ class Planner {
 }  // namespace
 
 Plan make_plan(std::span<const NodeRef> roots, const Target& target) {
-  WinogradGraph graph = use_winograd(simplify(split_softmax(simplify(roots))), target);
+  ConvolutionGraph graph = choose_convolutions(simplify(split_softmax(simplify(roots))), target);
   if (graph.changed) {
     // The notes go along to learn what their nodes become.
     std::vector<NodeRef> all = graph.roots;
-    for (const WinogradNote& note : graph.notes) all.push_back(note.node);
+    for (const ConvolutionNote& note : graph.notes) all.push_back(note.node);
     all = simplify(all);
     for (size_t i = 0; i < all.size(); i++) {
       (i < roots.size() ? graph.roots[i] : graph.notes[i - roots.size()].node) = all[i];
     }
   }
   Partition p = partition(graph.roots, target);
-  for (const WinogradNote& note : graph.notes) {
+  for (const ConvolutionNote& note : graph.notes) {
     const NodeRef sum(&moved_from(*note.node));
     const int n = p.graph.find(sum);
     if (n >= 0 && p[n].group >= 0) p.decisions.push_back({n, p[n].group, note.text, sum->op});
   }
   Plan plan = Planner(p).run();
-  plan.exact = !graph.changed;
+  plan.exact = graph.exact;
   return plan;
 }
 

@@ -44,7 +44,7 @@ struct Plan {
   std::vector<Decision> decisions;
   std::vector<NodeRef> roots;  // simplified: what the plan computes, in the caller's order
   std::vector<int> outputs;    // slot of each root; an Input slot if the root was realised already
-  bool exact = true;           // no rule of ir/winograd.h was applied
+  bool exact = true;           // no sum takes the form of ir/winograd.h
 };
 
 /// Simplifies, partitions into kernels and builds their algorithms. `roots` are tensor-level nodes; realised nodes below

@@ -1,0 +1,108 @@
+#include "ir/joined_rows.h"
+
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <limits>
+#include <random>
+#include <vector>
+
+#include "core/gradient.h"
+#include "core/ops.h"
+#include "ir/plan.h"
+#include "runtime/reference/reference.h"
+#include "tests/ir/run_plan.h"
+
+namespace lazuli {
+namespace {
+
+// Whole numbers, whose sums are exact in any order.
+std::vector<float> whole_numbers(const Shape& shape) {
+  static std::mt19937 random(5);
+  std::uniform_int_distribution<int> d(-3, 3);
+  std::vector<float> v(static_cast<size_t>(numel(shape)));
+  for (float& x : v) x = static_cast<float>(d(random));
+  return v;
+}
+
+Tensor array(const Shape& shape, DType dtype = DType::F32) {
+  return to(Tensor::from(whole_numbers(shape), shape), dtype).realize();
+}
+
+Target wide_target(bool winograd = false) {
+  Target t = named_target("x86-64-v4");
+  t.winograd = winograd;
+  return t;
+}
+
+bool joins(const Plan& plan) {
+  return std::any_of(plan.decisions.begin(), plan.decisions.end(), [](const Decision& d) {
+    return d.text.find("summed along joined rows: ") != std::string::npos;
+  });
+}
+
+bool joins(const Tensor& t, const Target& target) {
+  const NodeRef root = t.node();
+  return joins(make_plan({&root, 1}, target));
+}
+
+// Checks that rows are joined, and the values.
+void compare(const Tensor& t) {
+  const std::vector<NodeRef> roots{t.node()};
+  const Plan plan = make_plan(roots, wide_target());
+  CHECK(joins(plan));
+  CHECK(plan.exact);
+  const test::Elements got = test::run_plan(plan)[0];
+  realize_reference(roots);
+  CHECK(test::difference(t.dtype(), got, test::elements(*t.node())) == 0);
+}
+
+TEST_SUITE_BEGIN("ir");
+
+TEST_CASE("convolutions whose rows waste vectors are summed along joined rows") {
+  struct Row {
+    Shape image, kernel;
+    int64_t padding;
+    DType dtype = DType::F32;
+  };
+  for (const Row& r : {Row{{1, 40, 7, 7}, {70, 40, 3, 3}, 1}, Row{{2, 33, 5, 9}, {65, 33, 3, 3}, 0},
+                       Row{{32, 9, 9}, {96, 32, 5, 2}, 0}, Row{{3, 64, 6, 4}, {60, 64, 2, 3}, 1},
+                       Row{{1, 40, 7, 7}, {70, 40, 2, 4}, 1, DType::F64},
+                       Row{{1, 40, 7, 7}, {70, 40, 3, 3}, 1, DType::I8}}) {
+    CAPTURE(r.kernel[2]);
+    const Tensor x = array(r.image, r.dtype), w = array(r.kernel, r.dtype);
+    compare(conv2d(x, w, {}, 1, r.padding));
+  }
+  const Tensor x = array({2, 64, 7, 7}), w = array({64, 64, 3, 3}), b = array({64});
+  compare(relu(conv2d(x, w, b, 1, 1)) + x);
+  compare(grad(sum(square(conv2d(x, w, {}, 1, 1)) * array({2, 64, 7, 7})), x));
+}
+
+TEST_CASE("what windows over the end of a row hold reaches no result") {
+  const Shape shape{1, 64, 7, 7};
+  std::vector<float> v = whole_numbers(shape);
+  v[7 * 3 + 6] = std::numeric_limits<float>::infinity();   // at the end of a row
+  v[7 * 6 + 6] = std::numeric_limits<float>::quiet_NaN();  // and of an image
+  const Tensor x = Tensor::from(v, shape).realize();
+  compare(conv2d(x, array({80, 64, 3, 3}), {}, 1, 1));
+}
+
+TEST_CASE("rows are joined where that fills vectors, and not where copies cost more") {
+  const Tensor x = array({1, 64, 56, 56}), w = array({64, 64, 3, 3});
+  CHECK(joins(conv2d(x, w, {}, 1, 1), wide_target()));
+  CHECK(!joins(conv2d(x, w, {}, 1, 1), named_target("x86-64-v3")));  // whole vectors
+  CHECK(!joins(conv2d(x, w, {}, 1, 1), wide_target(true)));          // Winograd's form is faster
+  CHECK(!joins(conv2d(array({1, 64, 14, 14}), w, {}, 1, 1), wide_target()));
+  CHECK(!joins(conv2d(array({64, 1, 28, 28}), array({8, 1, 3, 3}), {}, 1, 1), wide_target()));
+  const Tensor y = array({1, 64, 7, 7});
+  CHECK(joins(conv2d(y, w, {}, 1, 1), wide_target(true)));
+  CHECK(!joins(conv2d(y, w, {}, 2, 1), wide_target()));
+  CHECK(!joins(conv2d(y, w, {}, 1, 1, 2), wide_target()));
+  CHECK(!joins(conv2d(y, array({64, 16, 3, 3}), {}, 1, 1, 1, 4), wide_target()));
+  CHECK(!joins(conv2d(y, array({64, 64, 1, 1})), wide_target()));
+}
+
+TEST_SUITE_END();
+
+}  // namespace
+}  // namespace lazuli
