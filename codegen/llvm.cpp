@@ -348,7 +348,9 @@ class Emitter {
     }
     if (offset == 0) return "ptr " + base;
     const std::string g = temporary();
-    line("{} = getelementptr inbounds {}, ptr {}, i64 {}", g, memory_type(p.dtype), base, offset);
+    // What is only asked for may lie behind the array.
+    line("{} = getelementptr {}{}, ptr {}, i64 {}", g, i.code == Code::Prefetch ? "" : "inbounds ",
+         memory_type(p.dtype), base, offset);
     return "ptr " + g;
   }
 
@@ -434,8 +436,8 @@ class Emitter {
     }
     ensure(i.memory >= Program::kShared, "llvm: local memory in a CPU program");
     const auto at = [&](const std::string& dst, const std::string& base) {
-      line("{} = getelementptr inbounds {}, ptr {}, i64 {}", dst, memory_type(i.dst.dtype), base,
-           ref(i.args[0]));
+      line("{} = getelementptr {}{}, ptr {}, i64 {}", dst, i.flag ? "" : "inbounds ",
+           memory_type(i.dst.dtype), base, ref(i.args[0]));
     };
     if (!inside_) return at(ref(i.dst), memory_name(i.memory));
     for (int64_t place : inside_->places[i.dst.id]) {

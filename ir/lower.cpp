@@ -50,6 +50,7 @@ Program lower(const Kernel& kernel, const Target& target) {
   prefetch_indexed_rows(program, target);
   prefetch_epilogues(program, target);
   prefetch_walked_rows(program, target);
+  prefetch_next_panels(program, target);
   return program;
 }
 

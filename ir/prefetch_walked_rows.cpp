@@ -3,9 +3,9 @@
 #include <map>
 #include <optional>
 #include <set>
-#include <unordered_map>
 #include <utility>
 
+#include "ir/loop_steps.h"
 #include "ir/prefetch.h"
 
 namespace lazuli {
@@ -14,61 +14,6 @@ namespace {
 constexpr int64_t kShortest = 2048;    // bytes of a row that is worth it
 constexpr double kCyclesPerLine = 10;  // that memory takes to bring one
 constexpr double kCyclesPerOp = 0.4;   // on a vector
-
-// How far scalars and pointers move on from one iteration of a loop to the next.
-class Steps {
- public:
-  explicit Steps(const Instruction& loop) {
-    steps_[loop.dst.id] = 1;
-    for (const Phi& phi : loop.phis) steps_[phi.dst.id] = carried(loop.body, phi);
-    note(loop.body);
-  }
-
-  /// Nothing if it is not known, or not always the same.
-  std::optional<int64_t> of(const Operand& x) const {
-    const auto it = x.kind == Operand::Kind::Value ? steps_.find(x.id) : steps_.end();
-    return it == steps_.end() ? 0 : it->second;  // what is not noted is made outside
-  }
-
- private:
-  static bool is_integer(const Instruction& i, Op op) {
-    return i.code == Code::Op && i.op == op && i.dst.lanes == 1 && i.dst.dtype == DType::I64;
-  }
-
-  static std::optional<int64_t> carried(const std::vector<Instruction>& body, const Phi& phi) {
-    for (const Instruction& i : body) {
-      const bool adds = i.dst.id == phi.next.id && is_integer(i, Op::Add) &&
-                        i.args[0].id == phi.dst.id && i.args[1].kind == Operand::Kind::Constant;
-      if (adds) return static_cast<int64_t>(i.args[1].bits);
-    }
-    return {};
-  }
-
-  void note(const std::vector<Instruction>& block) {
-    for (const Instruction& i : block) {
-      // Loops inside begin anew each time.
-      const bool loop = i.code == Code::Loop;
-      for (const Phi& phi : i.phis) steps_[phi.dst.id] = loop ? of(phi.init) : std::nullopt;
-      note(i.body);
-      if (i.dst.kind == Operand::Kind::Value) steps_[i.dst.id] = loop ? 0 : step(i);
-    }
-  }
-
-  std::optional<int64_t> step(const Instruction& i) const {
-    if (i.code == Code::Pointer) return of(i.args[0]);
-    const bool sum = is_integer(i, Op::Add);
-    if (!sum && !is_integer(i, Op::Mul)) return {};
-    const auto a = of(i.args[0]), b = of(i.args[1]);
-    if (!a || !b) return {};
-    if (sum) return *a + *b;
-    if (i.args[1].kind == Operand::Kind::Constant) {
-      return *a * static_cast<int64_t>(i.args[1].bits);
-    }
-    return *a == 0 && *b == 0 ? std::optional<int64_t>(0) : std::nullopt;
-  }
-
-  std::unordered_map<int, std::optional<int64_t>> steps_;
-};
 
 // A loop over one row.
 struct Pass {
@@ -134,7 +79,7 @@ class Rows {
                                     [](const Instruction& i) { return i.body.empty(); });
     if (!counted || !inmost) return;
     const auto count = static_cast<int64_t>(loop.end.bits - loop.begin.bits);
-    const Steps along(loop);
+    const LoopSteps along(loop);
     std::set<int> seen;
     for (const Instruction& i : loop.body) {
       if (i.code != Code::Load || i.memory < 0 || i.dst.lanes == 1) continue;
@@ -181,7 +126,7 @@ class Rows {
 
   const Program& program_;
   const Target& target_;
-  const Steps outer_;
+  const LoopSteps outer_;
   std::map<int, std::vector<Pass>> passes_;  // by memory
 };
 

@@ -172,6 +172,22 @@ TEST_SUITE("ir") {
     CHECK(test::difference(residual(96, 120, 20), Target()) == "");
   }
 
+  TEST_CASE("the next panel is asked for while one is multiplied") {
+    const auto asked = [](int64_t rows, bool transposed, int64_t l2) {
+      Target target = named_target("x86-64-v3");
+      target.l2 = l2;
+      Kernel k = test::matmul(rows, 512, 128, false, transposed, false);
+      choose_schedule(k, target);
+      CHECK(test::difference(k, target) == "");
+      return prefetched(k, target)[1];
+    };
+    CHECK(asked(50, false, 64 << 10) == 1);
+    CHECK(asked(50, false, 24 << 10) == 0);   // two panels are too large
+    CHECK(asked(50, false, 256 << 10) == 0);  // the whole argument is there
+    CHECK(asked(6, false, 64 << 10) == 0);    // no tiles but one
+    CHECK(asked(50, true, 64 << 10) == 0);    // packed otherwise
+  }
+
   TEST_CASE("passes over a row that stays in cache ask for the next row") {
     const auto chosen = [](Kernel k) {
       choose_schedule(k, Target());

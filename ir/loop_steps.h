@@ -1,0 +1,67 @@
+// How addresses move on from one iteration of a loop to the next.
+#pragma once
+
+#include <optional>
+#include <unordered_map>
+#include <vector>
+
+#include "ir/program.h"
+
+namespace lazuli {
+
+/// How far scalars and pointers move on from one iteration of a loop to the next.
+class LoopSteps {
+ public:
+  explicit LoopSteps(const Instruction& loop) {
+    steps_[loop.dst.id] = 1;
+    for (const Phi& phi : loop.phis) steps_[phi.dst.id] = carried(loop.body, phi);
+    note(loop.body);
+  }
+
+  /// Nothing if it is not known, or not always the same.
+  std::optional<int64_t> of(const Operand& x) const {
+    const auto it = x.kind == Operand::Kind::Value ? steps_.find(x.id) : steps_.end();
+    return it == steps_.end() ? 0 : it->second;  // what is not noted is made outside
+  }
+
+ private:
+  static bool is_integer(const Instruction& i, Op op) {
+    return i.code == Code::Op && i.op == op && i.dst.lanes == 1 && i.dst.dtype == DType::I64;
+  }
+
+  static std::optional<int64_t> carried(const std::vector<Instruction>& body, const Phi& phi) {
+    for (const Instruction& i : body) {
+      const bool adds = i.dst.id == phi.next.id && is_integer(i, Op::Add) &&
+                        i.args[0].id == phi.dst.id && i.args[1].kind == Operand::Kind::Constant;
+      if (adds) return static_cast<int64_t>(i.args[1].bits);
+    }
+    return {};
+  }
+
+  void note(const std::vector<Instruction>& block) {
+    for (const Instruction& i : block) {
+      // Loops inside begin anew each time.
+      const bool loop = i.code == Code::Loop;
+      for (const Phi& phi : i.phis) steps_[phi.dst.id] = loop ? of(phi.init) : std::nullopt;
+      note(i.body);
+      if (i.dst.kind == Operand::Kind::Value) steps_[i.dst.id] = loop ? 0 : step(i);
+    }
+  }
+
+  std::optional<int64_t> step(const Instruction& i) const {
+    if (i.code == Code::Pointer) return of(i.args[0]);
+    const bool sum = is_integer(i, Op::Add);
+    if (!sum && !is_integer(i, Op::Mul)) return {};
+    const auto a = of(i.args[0]), b = of(i.args[1]);
+    if (!a || !b) return {};
+    if (sum) return *a + *b;
+    if (i.args[1].kind == Operand::Kind::Constant) {
+      return *a * static_cast<int64_t>(i.args[1].bits);
+    }
+    return *a == 0 && *b == 0 ? std::optional<int64_t>(0) : std::nullopt;
+  }
+
+  std::unordered_map<int, std::optional<int64_t>> steps_;
+};
+
+}  // namespace lazuli

@@ -1,0 +1,177 @@
+// The next panel, asked for while this one is multiplied.
+#include <algorithm>
+#include <optional>
+#include <set>
+#include <utility>
+
+#include "ir/loop_steps.h"
+#include "ir/prefetch.h"
+
+namespace lazuli {
+namespace {
+
+constexpr int64_t kLeastRows = 64;  // of a panel that is worth it
+
+std::optional<int64_t> count_of(const Instruction& loop) {
+  const bool counted = loop.code == Code::Loop && loop.begin.kind == Operand::Kind::Constant &&
+                       loop.end.kind == Operand::Kind::Constant;
+  if (!counted) return {};
+  return static_cast<int64_t>(loop.end.bits) - static_cast<int64_t>(loop.begin.bits);
+}
+
+bool is_innermost(const Instruction& loop) {
+  return std::all_of(loop.body.begin(), loop.body.end(),
+                     [](const Instruction& i) { return i.body.empty(); });
+}
+
+// What a loop copies of the rows of an argument.
+struct Copy {
+  int memory;
+  DType dtype;
+  Operand first;            // element at which the first row begins
+  int64_t row, rows;        // elements between rows, and how many
+  std::set<int64_t> lines;  // of a row: elements from its beginning, one in each cache line
+};
+
+std::optional<Copy> copy_of(const Program& program, const Target& target, const Instruction& loop) {
+  const std::optional<int64_t> rows = count_of(loop);
+  if (!rows || *rows < kLeastRows || !is_innermost(loop)) return {};
+  const LoopSteps along(loop);
+  std::optional<Copy> copy;
+  const Instruction* pointer = nullptr;
+  bool stores = false;
+  for (const Instruction& i : loop.body) {
+    stores |= i.code == Code::Store && i.args[1].lanes > 1;
+    if (i.code == Code::Op && i.dst.lanes > 1) return {};
+    if (i.code != Code::Pointer || i.memory < 0) continue;
+    const MemoryArgument& m = program.arguments[static_cast<size_t>(i.memory)];
+    if (pointer || m.output || m.size * size_of(m.dtype) <= target.l2) return {};
+    pointer = &i;
+    const auto phi = std::find_if(loop.phis.begin(), loop.phis.end(),
+                                  [&](const Phi& p) { return p.dst.id == i.args[0].id; });
+    if (phi == loop.phis.end()) return {};
+    copy = Copy{i.memory, m.dtype, phi->init, along.of(i.args[0]).value_or(0), *rows, {}};
+  }
+  if (!copy || !stores || copy->row * size_of(copy->dtype) < kCacheLine) return {};
+  std::set<int64_t> seen;
+  for (const Instruction& i : loop.body) {
+    if (i.code != Code::Load || i.args[0].id != pointer->dst.id) continue;
+    if (seen.insert(i.imm * size_of(copy->dtype) / kCacheLine).second) copy->lines.insert(i.imm);
+  }
+  // This panel, the next one and what is multiplied with them share the cache.
+  const int64_t bytes = *rows * static_cast<int64_t>(copy->lines.size()) * kCacheLine;
+  if (bytes > target.l2 / 4) return {};
+  return copy;
+}
+
+// The loop of the products in one over tiles of rows: the longest that reads what is packed.
+Instruction* products_of(Instruction& tiles) {
+  Instruction* found = nullptr;
+  for (Instruction& i : tiles.body) {
+    if (!count_of(i) || !is_innermost(i) || i.phis.empty()) continue;
+    const bool multiplies = std::any_of(i.body.begin(), i.body.end(), [](const Instruction& x) {
+      return x.code == Code::Op && x.op == Op::Fma && x.dst.lanes > 1;
+    });
+    if (multiplies && (!found || *count_of(*found) < *count_of(i))) found = &i;
+  }
+  return found;
+}
+
+class Writer {
+ public:
+  Writer(Program& program, const Instruction& loop) : program_(program), level_(loop.dst.level) {}
+
+  Operand number(int64_t n) const {
+    Operand r;
+    r.kind = Operand::Kind::Constant;
+    r.bits = static_cast<uint64_t>(n);
+    return r;
+  }
+  Operand op(Op op, std::vector<Operand> args, DType dtype = DType::I64) {
+    Instruction i{.code = Code::Op, .op = op, .args = std::move(args)};
+    i.dst = fresh(dtype);
+    made_.push_back(std::move(i));
+    return made_.back().dst;
+  }
+  void prefetch(const Copy& copy, const Operand& element) {
+    Instruction pointer{.code = Code::Pointer, .args = {element}, .memory = copy.memory};
+    pointer.flag = true;
+    pointer.dst = fresh(copy.dtype);
+    pointer.dst.pointer = true;
+    made_.push_back(pointer);
+    for (int64_t line : copy.lines) {
+      made_.push_back(
+          {.code = Code::Prefetch, .args = {pointer.dst}, .imm = line, .memory = copy.memory});
+    }
+  }
+  void insert(std::vector<Instruction>& body, size_t at) {
+    body.insert(body.begin() + static_cast<std::ptrdiff_t>(at),
+                std::make_move_iterator(made_.begin()), std::make_move_iterator(made_.end()));
+  }
+
+ private:
+  Operand fresh(DType dtype) {
+    Operand r;
+    r.kind = Operand::Kind::Value;
+    r.dtype = dtype;
+    r.id = program_.values++;
+    r.level = level_;
+    return r;
+  }
+
+  Program& program_;
+  int level_;
+  std::vector<Instruction> made_;
+};
+
+// Asks for the panel that `copy`, in the body of `outer`, packs in the next iteration. In the last
+// one it asks again and again for the first row of this panel, which costs next to nothing.
+void prefetch_next(Program& program, Instruction& outer, size_t at, const Copy& copy,
+                   int64_t next) {
+  const auto tiles = std::find_if(
+      outer.body.begin() + static_cast<std::ptrdiff_t>(at) + 1, outer.body.end(),
+      [](Instruction& i) { return count_of(i) && *count_of(i) > 1 && products_of(i); });
+  if (tiles == outer.body.end()) return;
+  Instruction& products = *products_of(*tiles);
+  const int64_t steps = *count_of(products), count = *count_of(*tiles);
+  const int64_t rows = std::min((copy.rows + count - 1) / count, steps);
+  Writer before(program, outer), tile(program, *tiles), step(program, products);
+  const Operand more = before.op(
+      Op::Lt, {before.op(Op::Add, {outer.dst, before.number(1)}), outer.end}, DType::Bool);
+  const Operand distance = before.op(Op::Where, {more, before.number(copy.row), before.number(0)});
+  const Operand panel = before.op(
+      Op::Add, {copy.first, before.op(Op::Where, {more, before.number(next), before.number(0)})});
+  const Operand first = tile.op(Op::Mul, {tiles->dst, tile.number(rows)});
+  const Operand row =
+      step.op(Op::Add, {step.op(Op::Min, {products.dst, step.number(rows - 1)}), first});
+  step.prefetch(copy, step.op(Op::Add, {step.op(Op::Mul, {row, distance}), panel}));
+  step.insert(products.body, 0);
+  for (size_t i = 0; i < tiles->body.size(); i++) {
+    if (&tiles->body[i] != &products) continue;
+    tile.insert(tiles->body, i);
+    break;
+  }
+  before.insert(outer.body, static_cast<size_t>(tiles - outer.body.begin()));
+}
+
+void visit_block(Program& program, const Target& target, std::vector<Instruction>& block) {
+  for (Instruction& i : block) {
+    visit_block(program, target, i.body);
+    if (i.code != Code::Loop) continue;
+    const LoopSteps around(i);
+    for (size_t at = 0; at < i.body.size(); at++) {
+      const std::optional<Copy> copy = copy_of(program, target, i.body[at]);
+      if (!copy) continue;
+      const int64_t next = around.of(copy->first).value_or(0);
+      if (next > 0) prefetch_next(program, i, at, *copy, next);
+    }
+  }
+}
+
+}  // namespace
+
+void prefetch_next_panels(Program& program, const Target& target) {
+  for (Phase& phase : program.phases) visit_block(program, target, phase.body);
+}
+
+}  // namespace lazuli
