@@ -126,7 +126,8 @@ void choose_terms(ScheduleWriter& w, RowContraction& r, const NodeRef& block, in
   const Tile tile = model_tile(w, r.c, rows);
   const int64_t n = extent(r.c.reduced[0]), size = factor_size(*r.stage), l1 = w.target().l1;
   const int64_t line = tile.nv * w.lanes() * size;
-  const bool collide = n * size % (l1 / w.target().l1_ways) == 0;
+  const int64_t ways = w.target().l1_ways;
+  const bool collide = n * size % (l1 / ways) == 0 && 2 * tile.mr > ways;
   if (!collide || rows < kFewTiles * tile.mr || n * line <= l1) return;
   int64_t terms = l1 / 4 / line;
   for (int64_t t = terms / 2; t <= l1 / 4 / line; t++) {
