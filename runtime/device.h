@@ -57,6 +57,7 @@ std::vector<Ref<Storage>> run(const Captured& code, Allocator& memory,
 /// What a device has compiled so far.
 struct CompileCount {
   int64_t plans = 0, kernels = 0;
+  int64_t loaded = 0;  // kernels that came from the cache on disk instead
 };
 
 class Device {

@@ -63,13 +63,23 @@ bool has_bf16_dot() {
 }
 #endif
 
-std::string cpu_name() {
+// The first core, without what changes from one to the next or with time.
+std::string cpu_identity() {
   std::ifstream file("/proc/cpuinfo");
-  for (std::string line; std::getline(file, line);) {
-    const size_t colon = line.find(": ");
-    if (line.starts_with("model name") && colon != std::string::npos) return line.substr(colon + 2);
+  std::string text;
+  for (std::string line; std::getline(file, line) && !line.empty();) {
+    for (const char* start : {"vendor_id", "cpu family", "model", "stepping", "flags", "CPU ", "Features"}) {
+      if (line.starts_with(start)) text += line + "\n";
+    }
   }
-  return "unknown CPU";
+  return text;
+}
+
+std::string cpu_name() {
+  const std::string text = cpu_identity();
+  const size_t line = text.find("model name"), colon = text.find(": ", line);
+  if (line == std::string::npos || colon == std::string::npos) return "unknown CPU";
+  return text.substr(colon + 2, text.find('\n', colon) - colon - 2);
 }
 
 struct Cache {
@@ -125,6 +135,7 @@ const Host& host() {
   static const Host host = [] {
     const VectorLevel& level = vector_level();
     return Host{.name = cpu_name(),
+                .identity = cpu_identity(),
                 .level = level.cpu,
                 .lanes = level.lanes,
                 .vector_registers = level.registers,

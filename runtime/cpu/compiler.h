@@ -72,6 +72,8 @@ class CompiledModule {
 
   /// What was loaded, for a cache on disk.
   const Image& image() const { return image_; }
+  /// Where its bytes lie.
+  const std::byte* base() const { return code_.base(); }
 
  private:
   Image image_;

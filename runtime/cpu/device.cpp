@@ -27,7 +27,10 @@ struct CachedPlan {
 class CpuDevice final : public Device {
  public:
   explicit CpuDevice(Runtime& runtime)
-      : runtime_(runtime), target_(target_of(runtime.config)), kernels_(target_, runtime) {}
+      : runtime_(runtime),
+        cache_(runtime.config.cache_folder.empty() ? nullptr : std::make_unique<KernelCache>(runtime.config.cache_folder)),
+        target_(target_of(runtime.config, cache_.get())),
+        kernels_(target_, runtime, cache_.get()) {}
 
   std::string_view name() const override { return "cpu"; }
   std::string description() const override {
@@ -62,11 +65,11 @@ class CpuDevice final : public Device {
     return compile_plan(make_plan(roots, target_), true);
   }
 
-  CompileCount compiled() const override { return {plans_made_, kernels_.compiles()}; }
+  CompileCount compiled() const override { return {plans_made_, kernels_.compiles(), kernels_.loads()}; }
 
  private:
-  static Target target_of(const Config& config) {
-    Target target = host_target();
+  static Target target_of(const Config& config, KernelCache* cache) {
+    Target target = host_target(cache);
     target.winograd = config.winograd;
     return target;
   }
@@ -129,6 +132,7 @@ class CpuDevice final : public Device {
   };
 
   Runtime& runtime_;
+  std::unique_ptr<KernelCache> cache_;
   Target target_;
   KernelStore kernels_;
   std::atomic<int64_t> plans_made_ = 0;

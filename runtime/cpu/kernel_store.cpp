@@ -11,6 +11,7 @@
 #include "ir/lower.h"
 #include "ir/program_cost.h"
 #include "ir/schedule.h"
+#include "runtime/cpu/stored_kernel.h"
 #include "runtime/cpu/tune.h"
 
 #define XXH_INLINE_ALL
@@ -70,6 +71,18 @@ double cost_of(const NodeRef& expr, double costly) {
     if (is_elementwise(n->op)) ops += has(n->op, kCostly) ? costly : 1;
   });
   return ops;
+}
+
+Hash128 hash_of(std::string_view text) {
+  const XXH128_hash_t r = XXH3_128bits(text.data(), text.size());
+  return {r.low64, r.high64};
+}
+
+// All of a target that makes a difference to code.
+std::string target_text(const Target& t) {
+  return fmt::format("{} {} {} {} {} {} {} {} {} {} {} {} {} {} {}", t.cpu, t.triple, t.features,
+                     t.lanes, t.vector_registers, t.has_fma, t.has_u8_dot, t.has_i16_dot,
+                     t.has_bf16_dot, t.l1, t.l1_ways, t.l2, t.l3, t.fma_per_second, t.bandwidth);
 }
 
 }  // namespace
@@ -132,23 +145,30 @@ std::shared_ptr<const CompiledKernel> KernelStore::get(const Kernel& kernel) {
     std::lock_guard lock(mutex_);
     if (const auto it = kernels_.find(key); it != kernels_.end()) return it->second;
   }
-  std::shared_ptr<const CompiledKernel> built = build(kernel);
-  std::lock_guard lock(mutex_);
-  const auto [it, is_new] = kernels_.emplace(key, std::move(built));
-  compiles_ += is_new;
-  return it->second;
+  const auto add = [&](std::shared_ptr<const CompiledKernel> made, std::atomic<int64_t>& count) {
+    std::lock_guard lock(mutex_);
+    const auto [it, is_new] = kernels_.emplace(key, std::move(made));
+    count += is_new;
+    return it->second;
+  };
+  if (!cache_) return add(build(kernel), compiles_);
+  const Hash128 file = KernelCache::key_of(
+      fmt::format("kernel {:x} {:x}\n{}", key.high, key.low, target_text(target_)));
+  if (const std::optional<std::string> bytes = cache_->find(file)) {
+    if (std::shared_ptr<CompiledKernel> found = load_kernel(*bytes))
+      return add(std::move(found), loads_);
+  }
+  const std::shared_ptr<const CompiledKernel> built = add(build(kernel), compiles_);
+  cache_->keep(file, store_kernel(*built));
+  return built;
 }
 
 namespace {
 
 // Whatever a winner depends on: the model's schedule stands for the rules that made it.
 Hash128 tuning_key(const Kernel& scheduled, const Target& t, int threads) {
-  const std::string text =
-      fmt::format("{} {} {} {} {} {} {} {} {} {} {} {}\n{}\n{}", LAZULI_VERSION, t.cpu, t.triple,
-                  t.features, t.lanes, t.vector_registers, t.has_fma, t.l1, t.l1_ways, t.l2, t.l3, threads,
-                  print_algorithm(scheduled), scheduled.schedule);
-  const XXH128_hash_t r = XXH3_128bits(text.data(), text.size());
-  return {r.low64, r.high64};
+  return hash_of(fmt::format("{}\n{}\n{}\n{}\n{}", LAZULI_VERSION, target_text(t), threads,
+                             print_algorithm(scheduled), scheduled.schedule));
 }
 
 std::string told(const Winner& w) {
@@ -179,9 +199,11 @@ bool schedule_as(const Winner& w, const Kernel& kernel, const Target& target, Ke
 
 }  // namespace
 
-KernelStore::KernelStore(Target target, Runtime& runtime)
-    : target_(std::move(target)), runtime_(runtime) {
-  if (runtime.config.tune) winners_.emplace(runtime.config.cache_folder);
+KernelStore::KernelStore(Target target, Runtime& runtime, KernelCache* cache)
+    : target_(std::move(target)), runtime_(runtime), cache_(cache) {
+  if (!runtime.config.tune) return;
+  winners_.emplace(runtime.config.cache_folder);
+  cache_ = nullptr;  // winners may change at any time, so what is tuned is compiled
 }
 
 std::shared_ptr<const CompiledKernel> KernelStore::build(const Kernel& kernel) const {

@@ -14,6 +14,7 @@
 #include "ir/target.h"
 #include "runtime/cpu/compiler.h"
 #include "runtime/cpu/winners.h"
+#include "runtime/kernel_cache.h"
 #include "runtime/runtime.h"
 
 namespace lazuli {
@@ -62,14 +63,16 @@ double predict_seconds(const Kernel& kernel, const Target& target);
 
 class KernelStore {
  public:
-  KernelStore(Target target, Runtime& runtime);
+  /// `cache`, which may be null, outlives it.
+  KernelStore(Target target, Runtime& runtime, KernelCache* cache);
 
-  /// The compiled form; compiles on a miss. Thread-safe.
+  /// The compiled form, from the disk if it is there; compiles it else. Thread-safe.
   std::shared_ptr<const CompiledKernel> get(const Kernel& kernel);
   /// Where the runtime is to measure schedules, searches for a better one, unless a search has been
   /// made or is not worth it; get() then gives that.
   void tune(const Kernel& kernel);
   int64_t compiles() const { return compiles_; }
+  int64_t loads() const { return loads_; }  // from the disk
 
  private:
   std::shared_ptr<const CompiledKernel> build(const Kernel& kernel) const;
@@ -77,12 +80,13 @@ class KernelStore {
   Target target_;
   Runtime& runtime_;
   std::optional<Winners> winners_;  // if schedules are to be measured
+  KernelCache* cache_;
   std::mutex mutex_, tuning_;
   struct KeyHash {
     size_t operator()(const Hash128& h) const { return h.low; }
   };
   std::unordered_map<Hash128, std::shared_ptr<const CompiledKernel>, KeyHash> kernels_;
-  std::atomic<int64_t> compiles_ = 0;
+  std::atomic<int64_t> compiles_ = 0, loads_ = 0;
 };
 
 }  // namespace lazuli

@@ -1,12 +1,35 @@
 #include "runtime/cpu/target.h"
 
+#include <optional>
+#include <string>
+
 #include "core/error.h"
 #include "runtime/cpu/compiler.h"
 #include "runtime/host.h"
 
 namespace lazuli {
 
-Target host_target() {
+namespace {
+
+// As LLVM has it, but without opening LLVM where the cache knows.
+LlvmHost llvm_host_from(KernelCache* cache) {
+  if (!cache) return llvm_host();
+  const Hash128 key = KernelCache::key_of("host\n" + host().identity);
+  const std::optional<std::string> known = cache->find(key);
+  const size_t first = known ? known->find('\n') : std::string::npos,
+               second = first == std::string::npos ? first : known->find('\n', first + 1);
+  if (second != std::string::npos) {
+    return {known->substr(0, first), known->substr(first + 1, second - first - 1),
+            known->substr(second + 1)};
+  }
+  const LlvmHost& llvm = llvm_host();
+  cache->keep(key, llvm.triple + "\n" + llvm.cpu + "\n" + llvm.features);
+  return llvm;
+}
+
+}  // namespace
+
+Target host_target(KernelCache* cache) {
   const Host& here = host();
   Target target;
   target.cpu = here.level;
@@ -14,7 +37,7 @@ Target host_target() {
   target.triple = "aarch64-unknown-linux-gnu";
 #endif
   try {
-    const LlvmHost& llvm = llvm_host();
+    const LlvmHost llvm = llvm_host_from(cache);
     target.cpu = llvm.cpu;
     target.triple = llvm.triple;
     target.features = llvm.features;

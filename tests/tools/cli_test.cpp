@@ -1,6 +1,7 @@
 // The lazuli command as a user meets it: what it prints, where, and its exit status.
 #include <doctest/doctest.h>
 #include <fmt/format.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -209,7 +210,6 @@ TEST_CASE("a user's mistake ends with status 2 and says what was not accepted") 
       {{"bench", "--group", "gem"},
        "--group: expected all, steps, gemm, low, gemv, elementwise, rows, reduce, data, conv, "
        "attention, found 'gem'; did you mean 'gemm'?\n"},
-      {{"cache"}, "cache: the subcommand is not built yet\n"},
   };
   for (const Mistake& m : mistakes) {
     const Outcome r = on_reference(m.arguments);
@@ -246,12 +246,45 @@ TEST_CASE("help and the version are answers, not mistakes") {
   CHECK(lazuli_command({"bench", "--help"}).status == 0);
 }
 
+#if LAZULI_LLVM
+TEST_CASE("cache says what the disk cache holds, and clears it") {
+  const std::string expression = "sum(arange(40) * 0.5)";
+  lazuli_command({"run", expression});
+  const Json full = Json::parse(lazuli_command({"cache", "--json"}).out);
+  CHECK(full["entries"].get<int>() > 0);
+  CHECK(full["bytes"].get<int>() > 0);
+  CHECK(full["refused"].is_null());
+  const std::string folder = full["folder"].get<std::string>();
+  CHECK(lazuli_command({"cache"}).out.ends_with(" of at most 256.0 MiB, in " + folder + "\n"));
+  CHECK(lazuli_command({"cache", "--clear"}).out.starts_with("deleted "));
+  CHECK(lazuli_command({"cache"}).out ==
+        "0 entries, 0 KiB of at most 256.0 MiB, in " + folder + "\n");
+  CHECK(Json::parse(
+            lazuli_command({"bench", expression, "--seconds", "0.01", "--json"}).out)["compiled"] ==
+        1);
+  CHECK(Json::parse(
+            lazuli_command({"bench", expression, "--seconds", "0.01", "--json"}).out)["compiled"] ==
+        0);
+  CHECK(Json::parse(
+            lazuli_command({"bench", expression, "--seconds", "0.01", "--json", "-", "--cold"})
+                .out)["compiled"] == 1);
+  chmod(folder.c_str(), 0777);
+  const std::string why =
+      folder + " is another user's, or others can write to it; make it yours alone (chmod go-w)\n";
+  CHECK(lazuli_command({"cache"}).out == "not used: " + why);
+  const Outcome refused = lazuli_command({"cache", "--clear"});
+  CHECK(refused.status == 2);
+  CHECK(refused.err.ends_with("cache: " + why));
+  chmod(folder.c_str(), 0700);
+}
+#endif
+
 TEST_CASE("info names the compiler, the machine and every device") {
   const Json j = Json::parse(lazuli_command({"info", "--json", "-"}).out);
   CHECK(j["lazuli"] == LAZULI_VERSION);
   for (const char* key : {"llvm", "cpu", "vector", "caches", "cores", "threads"})
     CHECK(j.contains(key));
-  CHECK(j["disk cache"] == "not built yet");
+  CHECK(j.contains("disk cache"));
   for (const char* device : {"cpu", "reference", "opencl"}) CHECK(j["devices"].contains(device));
   CHECK(lazuli_command({"info"}).status == 0);
 }
@@ -398,9 +431,14 @@ TEST_CASE("bench sets a run beside an older one, and draws the roofline") {
   CHECK(with({"--compare", old})
             .err.starts_with("--compare: '" + old +
                              "' was measured on cpu (z80, threads: 1), this run is on cpu ("));
-  const Outcome group = lazuli_command({"bench", "--group", "gemv", "--seconds", "0.01"});
+  const Outcome group = lazuli_command({"bench", "--group", "gemv", "--seconds", "0.01", "--cold"});
   CHECK(group.out.find("gemv_nt_1x4096x4096") != std::string::npos);
   CHECK(group.out.find("compiled in ") != std::string::npos);
+  CHECK(group.out.find("from the disk cache") == std::string::npos);
+  lazuli_command({"bench", "sin(x:f32[9])", "--seconds", "0.01"});
+  CHECK(lazuli_command({"bench", "sin(x:f32[9])", "--seconds", "0.01"})
+            .out.find("1 kernel came from the disk cache; --cold compiles all\n") !=
+        std::string::npos);
 }
 
 TEST_CASE("bench times an expression that asks for values on its way as a whole, and says so") {

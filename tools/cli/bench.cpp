@@ -66,9 +66,13 @@ void add_sums(const Tensor& t, Measured& m) {
 /// The time of one plan, replayed.
 void measure_replay(const notation::Result& result, double seconds, Session& session,
                     FunctionLimit& functions, Measured& m) {
+  const CompileCount before = session.device().compiled();
   const auto compiling = Clock::now();
   Replay replay(session.device(), result.tensors);
   m.compile_seconds = seconds_since(compiling);
+  const CompileCount after = session.device().compiled();
+  m.compiled = after.kernels - before.kernels;
+  m.loaded = after.loaded - before.loaded;
   replay.run();
   m.first_seconds += seconds_since(compiling);
   m.timing = measure([&] { replay.run(); }, seconds);

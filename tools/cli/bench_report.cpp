@@ -100,6 +100,7 @@ Json to_json(const Measured& m, Session& session, const Roofline& roofline) {
   j["launches"] = m.whole ? Json() : Json(m.launches);
   j["first_seconds"] = m.first_seconds;
   j["compile_seconds"] = m.compile_seconds;
+  j["compiled"] = m.whole ? Json() : Json(m.compiled);
   j["seconds"] = {{"min", m.timing.min},
                   {"low", m.timing.low},
                   {"median", m.timing.median},
@@ -132,7 +133,8 @@ void print_table(std::span<const Measured> rows, Session& session, const Rooflin
   for (const Measured& m : rows) width = std::max(width, std::min<size_t>(m.name.size(), 40));
   fmt::print("{:{}}  {:>11} {:>7} {:>8} {:>10} {:>9} {:>7} {:>8} {:>11}\n", "name", width, "median",
              "spread", "runs", "GFLOP/s", "GB/s", "floor", "kernels", "first");
-  std::vector<double> compiles;  // of a kernel, the mean of a row
+  std::vector<double> compiles;
+  int64_t loaded = 0;  // of a kernel, the mean of a row
   const bool compared =
       std::any_of(rows.begin(), rows.end(), [](const Measured& m) { return m.before.has_value(); });
   for (const Measured& m : rows) {
@@ -149,7 +151,8 @@ void print_table(std::span<const Measured> rows, Session& session, const Rooflin
                  100 * m.before->noise, m.before->verdict());
     }
     fmt::print("\n");
-    if (m.kernels > 0) compiles.push_back(m.compile_seconds / m.kernels);
+    loaded += m.loaded;
+    if (m.compiled > 0) compiles.push_back(m.compile_seconds / static_cast<double>(m.compiled));
   }
   for (const Measured& m : rows) {
     if (find_step(m.name) != nullptr) {
@@ -171,6 +174,10 @@ void print_table(std::span<const Measured> rows, Session& session, const Rooflin
     std::sort(compiles.begin(), compiles.end());
     fmt::print("compiled in {} a kernel, lowering included (median; at most {})\n",
                time_text(compiles[compiles.size() / 2]), time_text(compiles.back()));
+  }
+  if (loaded > 0) {
+    fmt::print("{} kernel{} came from the disk cache; --cold compiles all\n", loaded,
+               loaded > 1 ? "s" : "");
   }
 }
 

@@ -28,6 +28,7 @@ struct Measured {
   bool whole = false;  // the evaluation with its graphs, not the replay of one plan
   int kernels = 0, launches = 0;
   double first_seconds = 0, compile_seconds = 0;
+  int64_t compiled = 0, loaded = 0;  // kernels, the latter from the disk cache
   Timing timing;
   double flops = 0, bytes = 0;
   double floor_seconds = 0;     // of operations and bytes

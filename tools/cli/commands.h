@@ -31,6 +31,13 @@ struct ExplainOptions {
 };
 int explain(const ExplainOptions& options, const Common& common);
 
+struct CacheOptions {
+  bool clear = false;
+};
+int cache(const CacheOptions& options, const Common& common);
+/// The disk cache in this folder, in a few words; empty: there is none.
+std::string cache_state(const std::string& folder);
+
 struct BenchOptions {
   std::vector<std::string> what;
   double seconds = 1;

@@ -44,7 +44,7 @@ Json gather(Session& session) {
                             cache_text(machine.l3));
   j["cores"] = machine.cores;
   j["threads"] = session.runtime().config.threads;
-  j["disk cache"] = "not built yet";
+  j["disk cache"] = cache_state(session.runtime().config.cache_folder);
   for (const std::string& name : device_names()) {
     j["devices"][name] = or_reason([&] { return session.runtime().device(name).description(); });
   }

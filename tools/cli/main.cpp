@@ -72,6 +72,7 @@ struct CommandLine {
   BenchOptions bench;
   CheckOptions check;
   TrainOptions train;
+  CacheOptions cache;
   std::function<int()> action;
 };
 
@@ -130,8 +131,9 @@ void describe_commands(CLI::App& app, CommandLine& line) {
 
   add_command(app, line, "info", "say what this build and this machine have",
               [&line] { return print_info(line.common); });
-  add_command(app, line, "cache", "say what the disk cache holds",
-              []() -> int { user_error("cache: the subcommand is not built yet"); });
+  CLI::App* cache_command = add_command(app, line, "cache", "say what the disk cache holds",
+                                        [&line] { return cache(line.cache, line.common); });
+  cache_command->add_flag("--clear", line.cache.clear, "delete it all");
 }
 
 std::vector<std::string> option_names(const CLI::App& app) {
