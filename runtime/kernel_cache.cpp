@@ -14,8 +14,6 @@
 #include <utility>
 #include <vector>
 
-#include "sources.h"
-
 #define XXH_INLINE_ALL
 #include <xxhash.h>
 
@@ -24,6 +22,9 @@
 #endif
 
 namespace lazuli {
+
+extern const char* const kCompilerSources;  // made by the build: tools/hash_sources
+
 namespace {
 
 constexpr int64_t kMostOfOne = int64_t{64} << 20;
@@ -120,7 +121,7 @@ std::vector<Entry> entries(int folder) {
 
 Hash128 KernelCache::key_of(std::string_view text) {
   const std::string all =
-      fmt::format("{} {}\n{}", LAZULI_SOURCES, LAZULI_LLVM_VERSION, text);
+      fmt::format("{} {}\n{}", kCompilerSources, LAZULI_LLVM_VERSION, text);
   const XXH128_hash_t r = XXH3_128bits(all.data(), all.size());
   return {r.low64, r.high64};
 }
