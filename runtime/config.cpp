@@ -99,9 +99,14 @@ constexpr Row kRows[] = {
       "what the machine has"},
      "is no amount of memory",
      [](Config& c, std::string_view v) { return set(c.memory, parse_bytes(v)); }},
-    {{"LAZULI_PROFILE", "time each kernel that runs", "give on or off", "off"},
-     "is neither on nor off",
-     [](Config& c, std::string_view v) { return set(c.profile, parse_switch(v)); }},
+    {{"LAZULI_PROFILE", "the file that a trace of what ran is written to, in Chrome's format",
+      "give a file's name that ends in .json, or off", "off"},
+     "is no file for a trace",
+     [](Config& c, std::string_view v) {
+       if (!v.ends_with(".json") && v != "off") return false;
+       c.profile = v == "off" ? "" : v;
+       return true;
+     }},
 };
 
 // The number of single-letter edits from one text to the other.

@@ -18,7 +18,8 @@ struct Config {
   bool tune = false;           ///< LAZULI_TUNE: measure schedules instead of only modelling them
   int threads = 1;             ///< LAZULI_THREADS: 1 to 1024
   uint64_t memory = 0;         ///< LAZULI_MEMORY: most bytes for values; 0: what the machine has
-  bool profile = false;        ///< LAZULI_PROFILE: time each kernel that runs
+  std::string profile;         ///< LAZULI_PROFILE: the file that a trace of what ran is written to;
+                               ///< empty: none (runtime/trace.h)
   bool winograd = true;        ///< may 3x3 convolutions of f32 use fewer multiplications where that
                                ///< is faster? They then differ from the direct sums by up to 1e-4
                                ///< (ir/winograd.h). No variable; the command has --winograd

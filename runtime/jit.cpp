@@ -162,6 +162,7 @@ Entry JitState::capture(const JitCall& call, const JitCall::Trace& trace) {
       const size_t same = e.same_as[i];
       stand_ins.push_back(same == i ? capture.argument(call.tensors_[i], i) : stand_ins[same]);
     }
+    const Span span(Runtime::current().trace, "graph", "build a graph");
     e.kept = trace(stand_ins, made);
     for (const NodeRef& n : capture.finish(std::move(made))) e.results.push_back(root(n));
     e.slots = capture.slots();

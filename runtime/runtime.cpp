@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <cstdlib>
 #include <mutex>
 
 #include "core/error.h"
@@ -55,6 +56,7 @@ struct Runtime::Devices : Counted {
 
 Runtime::Runtime(Config c)
     : serial(next_serial()), config(std::move(c)),
+      trace(config.profile),
       memory(config.memory),
       pool(config.threads),
       devices_(make_ref<Devices>()) {
@@ -65,7 +67,9 @@ Runtime::~Runtime() = default;
 
 Runtime& Runtime::current() {
   if (current_runtime) return *current_runtime;
-  static auto* runtime = new Runtime(Config::from_env());  // outlives every static tensor
+  // Outlives every static tensor.
+  static auto* const runtime = new Runtime(Config::from_env());
+  [[maybe_unused]] static const int writes = std::atexit([] { runtime->trace.write(); });
   return *runtime;
 }
 

@@ -11,6 +11,7 @@
 #include "runtime/allocator.h"
 #include "runtime/config.h"
 #include "runtime/thread_pool.h"
+#include "runtime/trace.h"
 
 namespace lazuli {
 
@@ -48,6 +49,7 @@ class Runtime {
   /// Not that of another, nor of one that is gone.
   const uint64_t serial;
   const Config config;
+  Trace trace;
   Allocator memory;
   ThreadPool pool;
 

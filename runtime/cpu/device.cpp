@@ -44,10 +44,13 @@ class CpuDevice final : public Device {
     std::shared_ptr<CachedPlan> plan;
     for (;; attach_ranges(key.ranges)) {
       const auto held = hold_values();
-      key = plan_key(roots);
+      {
+        const Span span(runtime_.trace, "graph", "look for a plan");
+        key = plan_key(roots);
+      }
       if (!key.ranges.empty()) continue;
       plan = find(key.hash);
-      if (!plan) made = make_plan(roots, target_);
+      if (!plan) made = scheduled(roots);
       break;
     }
     if (!plan) plan = keep(key.hash, bound(compile_plan(std::move(made), false), key));
@@ -62,7 +65,7 @@ class CpuDevice final : public Device {
   }
 
   Captured capture(std::span<const NodeRef> roots) override {
-    return compile_plan(make_plan(roots, target_), true);
+    return compile_plan(scheduled(roots), true);
   }
 
   CompileCount compiled() const override { return {plans_made_, kernels_.compiles(), kernels_.loads()}; }
@@ -97,6 +100,11 @@ class CpuDevice final : public Device {
       recent_.pop_back();
     }
     return made;
+  }
+
+  Plan scheduled(std::span<const NodeRef> roots) {
+    const Span span(runtime_.trace, "graph", "make a plan");
+    return make_plan(roots, target_);
   }
 
   Captured compile_plan(Plan plan, bool keep_memory) {

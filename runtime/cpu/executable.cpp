@@ -1,5 +1,7 @@
 #include "runtime/cpu/executable.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <chrono>
 #include <optional>
@@ -22,6 +24,18 @@ double now() {
 double median(std::vector<double> v) {
   std::nth_element(v.begin(), v.begin() + static_cast<ptrdiff_t>(v.size() / 2), v.end());
   return v[v.size() / 2];
+}
+
+// What a step computes, in a few words.
+std::string ops_of(const PlanStep& s) {
+  constexpr size_t kMost = 60;
+  if (!s.kernel) return std::string(name(s.node->op));
+  std::string text;
+  for (const NodeRef& n : s.members) {
+    if (text.size() > kMost) return text + " ...";
+    text += fmt::format("{}{}", text.empty() ? "" : " ", name(n->op));
+  }
+  return text;
 }
 
 // The same op and shapes over sources that hold no arrays.
@@ -104,6 +118,7 @@ CpuExecutable::CpuExecutable(Runtime& runtime, KernelStore& store, Plan plan)
     if (s.kernel) l.kernel = store_.get(*s.kernel);
     l.node = s.node;
     l.slots = s.arguments;
+    if (runtime_.trace.on()) l.label = runtime_.trace.label("kernel", ops_of(s));
     if (l.kernel) {
       scratch_bytes_ = std::max(scratch_bytes_, l.kernel->scratch_bytes);
       shared_bytes_ = std::max(shared_bytes_, l.kernel->shared_bytes);
@@ -172,8 +187,12 @@ void CpuExecutable::plan_memory() {
 
 void CpuExecutable::launch(const Launch& l, Memory& memory) {
   const std::span<void*> arguments = memory.arguments(l);
-  if (!l.kernel) return run_library_step(*l.node, arguments, runtime_.pool);
-  run_kernel(*l.kernel, arguments.data(), memory.work(), runtime_.pool);
+  if (l.kernel) {
+    Trace* const trace = runtime_.trace.on() ? &runtime_.trace : nullptr;
+    return run_kernel(*l.kernel, arguments.data(), memory.work(), runtime_.pool, trace, l.label);
+  }
+  const Span span(runtime_.trace, l.label);
+  run_library_step(*l.node, arguments, runtime_.pool);
 }
 
 CpuExecutable::~CpuExecutable() = default;

@@ -35,6 +35,7 @@ class CpuExecutable final : public Executable {
     NodeRef node;
     std::vector<int> slots;
     size_t first = 0;  // of its arguments among those of all launches
+    int label = 0;     // in a trace
   };
   class Memory;
 

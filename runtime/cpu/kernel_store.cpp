@@ -155,6 +155,7 @@ std::shared_ptr<const CompiledKernel> KernelStore::get(const Kernel& kernel) {
   const Hash128 file = KernelCache::key_of(
       fmt::format("kernel {:x} {:x}\n{}", key.high, key.low, target_text(target_)));
   if (const std::optional<std::string> bytes = cache_->find(file)) {
+    const Span span(runtime_.trace, "compile", "load a kernel");
     if (std::shared_ptr<CompiledKernel> found = load_kernel(*bytes))
       return add(std::move(found), loads_);
   }
@@ -207,6 +208,7 @@ KernelStore::KernelStore(Target target, Runtime& runtime, KernelCache* cache)
 }
 
 std::shared_ptr<const CompiledKernel> KernelStore::build(const Kernel& kernel) const {
+  const Span span(runtime_.trace, "compile", "compile " + kernel.name);
   Kernel k = clone(kernel);
   choose_schedule(k, target_);
   bool searched = false;
@@ -268,17 +270,19 @@ int64_t scratch_stride(int64_t scratch_bytes) {
 }
 
 void run_kernel(const CompiledKernel& kernel, void** arguments, const WorkMemory& memory,
-                ThreadPool& pool) {
+                ThreadPool& pool, Trace* trace, int label) {
   // Below this predicted time waking other threads costs more than it saves.
   constexpr double kParallelSeconds = 6e-6;
   for (const CompiledKernel::PhaseFunctions& phase : kernel.phases) {
     // The ragged last iteration is one more step.
     const int64_t steps = phase.count + (phase.tail ? 1 : 0);
     const auto run = [&](int64_t from, int64_t to, int worker) {
+      const int64_t start = trace ? Trace::now() : 0;
       void* const scratch = memory.scratch ? memory.scratch + memory.stride * worker : nullptr;
       const int64_t end = std::min(to, phase.count);
       if (from < end) phase.body(arguments, scratch, memory.shared, from, end);
       if (to > phase.count) phase.tail(arguments, scratch, memory.shared, 0, 1);
+      if (trace) trace->add(label, start, Trace::now());
     };
     if (kernel.predicted_seconds < kParallelSeconds || steps == 1) {
       run(0, steps, 0);

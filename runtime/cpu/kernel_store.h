@@ -48,9 +48,10 @@ struct WorkMemory {
   int64_t stride;
   std::byte* shared;
 };
-/// Runs all phases, on the pool's threads if there is enough to do.
+/// Runs all phases, on the pool's threads if there is enough to do. What each thread does of it is
+/// a span of `trace`, if that is given, with this label.
 void run_kernel(const CompiledKernel& kernel, void** arguments, const WorkMemory& memory,
-                ThreadPool& pool);
+                ThreadPool& pool, Trace* trace = nullptr, int label = 0);
 
 /// Hash of what a kernel computes: equal for kernels that differ in names and serial numbers alone.
 Hash128 structural_hash(const Kernel& kernel);

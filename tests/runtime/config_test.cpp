@@ -38,7 +38,7 @@ TEST_SUITE("runtime") {
     CHECK(!config.tune);
     CHECK(config.threads == available_cores());
     CHECK(config.memory == 0);
-    CHECK(!config.profile);
+    CHECK(config.profile.empty());
   }
 
   TEST_CASE("each variable sets its field") {
@@ -52,7 +52,8 @@ TEST_SUITE("runtime") {
     CHECK(with("LAZULI_THREADS", "1024").threads == 1024);
     CHECK(with("LAZULI_MEMORY", "500000000").memory == 500'000'000);
     CHECK(with("LAZULI_MEMORY", "3G").memory == uint64_t{3} << 30);
-    CHECK(with("LAZULI_PROFILE", "1").profile);
+    CHECK(with("LAZULI_PROFILE", "t.json").profile == "t.json");
+    CHECK(with("LAZULI_PROFILE", "off").profile.empty());
   }
 
   TEST_CASE("a value that makes no sense is refused with what would") {
@@ -78,7 +79,8 @@ TEST_SUITE("runtime") {
     CHECK(refusal("LAZULI_MEMORY", "M").starts_with("LAZULI_MEMORY: 'M' is no amount"));
     CHECK(refusal("LAZULI_MEMORY", "99999999T").starts_with("LAZULI_MEMORY: '99999999T'"));
     CHECK(refusal("LAZULI_PROFILE", "yes\n") ==
-          "LAZULI_PROFILE: 'yes\\x0a' is neither on nor off; give on or off");
+          "LAZULI_PROFILE: 'yes\\x0a' is no file for a trace; give a file's name that ends in "
+          ".json, or off");
   }
 
   TEST_CASE("a variable that does not exist is refused with the nearest that does") {

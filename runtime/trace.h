@@ -1,0 +1,69 @@
+// What ran when, on which thread, for the eye: spans of time in Chrome's trace format, which
+// chrome://tracing and ui.perfetto.dev draw.
+#pragma once
+
+#include <cstdint>
+#include <mutex>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace lazuli {
+
+/// Spans of one runtime. Thread-safe. Nothing is recorded without a file.
+class Trace {
+ public:
+  /// Empty: no file. UserError if it cannot be written.
+  explicit Trace(std::string path);
+  /// Writes the file.
+  ~Trace();
+  Trace(const Trace&) = delete;
+  Trace& operator=(const Trace&) = delete;
+
+  bool on() const { return !path_.empty(); }
+  /// A number for spans of this kind ("compile", "kernel") and name; 0 if nothing is recorded.
+  int label(std::string_view kind, std::string_view name);
+  /// Nanoseconds of a steady clock.
+  static int64_t now();
+  /// The calling thread did this from `from` to `to`. After some millions spans are only counted.
+  void add(int label, int64_t from, int64_t to);
+  /// Writes all spans so far.
+  void write();
+
+ private:
+  struct Row {
+    int label, thread;
+    int64_t from, to;
+  };
+  struct Label {
+    std::string kind, name;
+  };
+
+  const std::string path_;
+  const int64_t start_;
+  std::mutex mutex_;
+  std::vector<Label> labels_{1};
+  std::vector<Row> rows_;
+  int64_t left_out_ = 0;
+};
+
+/// Adds what happens while it lives.
+class Span {
+ public:
+  Span(Trace& trace, int label)
+      : trace_(trace), label_(label), from_(trace.on() ? Trace::now() : 0) {}
+  Span(Trace& trace, std::string_view kind, std::string_view name)
+      : Span(trace, trace.on() ? trace.label(kind, name) : 0) {}
+  ~Span() {
+    if (trace_.on()) trace_.add(label_, from_, Trace::now());
+  }
+  Span(const Span&) = delete;
+  Span& operator=(const Span&) = delete;
+
+ private:
+  Trace& trace_;
+  int label_;
+  int64_t from_;
+};
+
+}  // namespace lazuli

@@ -1,0 +1,108 @@
+#include "runtime/trace.h"
+
+#include <doctest/doctest.h>
+
+#include <filesystem>
+#include <fstream>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "core/ops.h"
+#include "runtime/jit.h"
+#include "runtime/runtime.h"
+#include "tests/text_of_error.h"
+
+namespace lazuli {
+namespace {
+
+using Json = nlohmann::json;
+
+// A file that is gone with the object.
+class TraceFile {
+ public:
+  TraceFile()
+      : path_((std::filesystem::temp_directory_path() / "lazuli_trace_XXXXXX.json").string()) {
+    close(mkstemps(path_.data(), 5));
+  }
+  ~TraceFile() { std::filesystem::remove(path_); }
+  const std::string& path() const { return path_; }
+  Json json() const { return Json::parse(std::ifstream(path_)); }
+
+ private:
+  std::string path_;
+};
+
+std::map<std::string, int> count_by(const Json& trace, const char* field) {
+  std::map<std::string, int> counts;
+  for (const Json& e : trace["traceEvents"]) {
+    if (e["ph"] == "X") counts[e[field].get<std::string>()]++;
+  }
+  return counts;
+}
+
+TEST_SUITE_BEGIN("runtime");
+
+TEST_CASE("a trace holds the spans of all threads, with their times") {
+  const TraceFile file;
+  {
+    Trace trace(file.path());
+    const int one = trace.label("kernel", "one"), two = trace.label("kernel", "two");
+    CHECK(trace.label("kernel", "one") == one);
+    const int64_t start = Trace::now();
+    trace.add(one, start + 1000, start + 3500);
+    std::thread([&] { trace.add(two, start, start + 10); }).join();
+    { const Span span(trace, "graph", "here"); }
+  }
+  const Json j = file.json();
+  CHECK(count_by(j, "name") == std::map<std::string, int>{{"here", 1}, {"one", 1}, {"two", 1}});
+  const Json &a = j["traceEvents"][1], &b = j["traceEvents"][2];
+  CHECK(a["dur"] == 2.5);
+  CHECK(a["ts"].get<double>() == doctest::Approx(b["ts"].get<double>() + 1));
+  CHECK(a["tid"] != b["tid"]);
+  CHECK(j["otherData"]["spans left out"] == 0);
+}
+
+TEST_CASE("a trace without a file records nothing, and one that cannot be written is refused") {
+  Trace none("");
+  CHECK(!none.on());
+  CHECK(none.label("kernel", "one") == 0);
+  none.add(0, 0, 1);
+  { const Span span(none, "graph", "here"); }
+  CHECK(text_of_error([] { Trace t("/no/such/folder/t.json"); }) ==
+        "LAZULI_PROFILE: '/no/such/folder/t.json' cannot be written: No such file or directory; "
+        "give another file, or off");
+}
+
+#if LAZULI_LLVM
+TEST_CASE("a run's trace has its graphs, what was compiled, and each kernel on each thread") {
+  const TraceFile file;
+  {
+    Config config;
+    config.profile = file.path();
+    config.cache_folder.clear();
+    config.threads = 2;
+    Runtime runtime(config);
+    const Runtime::Use use(runtime);
+    const Tensor x = randn({2000, 300}).realize();
+    auto f = jit([](const Tensor& t) { return softmax(t * 2, 1); });
+    for (int i = 0; i < 3; i++) f(x);
+    sort(x, 1).values.realize();
+  }
+  const Json j = file.json();
+  const std::map<std::string, int> names = count_by(j, "name"), kinds = count_by(j, "cat");
+  for (const char* name : {"look for a plan", "make a plan", "build a graph", "sort"}) {
+    CAPTURE(name);
+    CHECK(names.count(name) == 1);
+  }
+  CHECK(kinds.at("compile") >= 2);
+  CHECK(kinds.at("kernel") > 3 * 2);  // chunks of three runs
+}
+#endif
+
+TEST_SUITE_END();
+
+}  // namespace
+}  // namespace lazuli
