@@ -49,8 +49,7 @@ Replay::Replay(Device& device, std::span<const Tensor> results) {
       ensure(inputs_.back() != nullptr, "an input slot of a plan holds no value");
     } else if (slot.role == PlanSlot::Role::Output) {
       output_of_slot_[i] = static_cast<int>(outputs_.size());
-      const auto size = static_cast<size_t>(size_of(slot.dtype));
-      outputs_.push_back(make_storage(static_cast<size_t>(numel(slot.shape)) * size));
+      outputs_.push_back(make_storage(bytes_of(slot.shape, slot.dtype)));
     }
   }
 }
