@@ -4,6 +4,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <cmath>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
@@ -389,10 +391,47 @@ TEST_CASE("bench sets a run beside an older one, and draws the roofline") {
   CHECK(picture.str().ends_with("</svg>\n"));
   CHECK(with({"--compare", "/nowhere"}).err ==
         "--compare: the file '/nowhere' cannot be read; `lazuli bench --json FILE` writes one\n");
-  std::ofstream(old) << "{}";
+  CHECK(with({"--compare", "/"}).err ==
+        "--compare: the file '/' cannot be read; `lazuli bench --json FILE` writes one\n");
+  std::vector<std::string> no_runs{"", "{}", "[]", "null", "7", "[null]", "{\"name\": 1"};
+  for (const char* key : {"name", "seconds", "roofline", "device", "threads"}) {
+    Json other = j;
+    other.erase(key);
+    no_runs.push_back(other.dump());
+    other[key] = Json();
+    no_runs.push_back(other.dump());
+  }
+  for (const char* key : {"low", "median", "high", "count"}) {
+    Json other = j;
+    other["seconds"][key] = -1;
+    no_runs.push_back(other.dump());
+    other["seconds"].erase(key);
+    no_runs.push_back(other.dump());
+  }
+  for (const std::string& text : no_runs) {
+    INFO(text);
+    write_file(old, text);
+    const Outcome r = with({"--compare", old});
+    CHECK(r.err ==
+          "--compare: '" + old +
+              "' is not what this version's `lazuli bench --json` writes; measure it again\n");
+    CHECK(r.status == 2);
+  }
+  Json other = j;
+  other["name"] = "matmul_96";
+  write_file(old, other.dump());
   CHECK(with({"--compare", old}).err ==
         "--compare: '" + old +
-            "' is not what this version's `lazuli bench --json` writes; measure it again\n");
+            "' has no row that is measured now: its first is matmul_96, the first here matmul_64; "
+            "measure a row that it has\n");
+  // Two runs say nothing of how much they vary, however far they are from the others.
+  other = j;
+  for (const char* key : {"low", "median", "high"}) other["seconds"][key] = 1e-9;
+  other["seconds"]["count"] = 2;
+  write_file(old, other.dump());
+  const Outcome few = with({"--compare", old});
+  CHECK(few.status == 0);
+  CHECK(few.out.find(" times as fast as before: too few runs to tell\n") != std::string::npos);
   j["cpu"] = "z80";
   std::ofstream(old) << j;
   CHECK(with({"--compare", old})
@@ -401,6 +440,39 @@ TEST_CASE("bench sets a run beside an older one, and draws the roofline") {
   const Outcome group = lazuli_command({"bench", "--group", "gemv", "--seconds", "0.01"});
   CHECK(group.out.find("gemv_nt_1x4096x4096") != std::string::npos);
   CHECK(group.out.find("compiled in ") != std::string::npos);
+}
+
+TEST_CASE("bench finds a file that cannot be written before it measures") {
+  const Folder folder;
+  const std::string there = (folder / "there.json").string(), fresh = (folder / "new").string();
+  write_file(there, "what was measured before");
+  for (const char* option : {"--json", "--svg"}) {
+    for (const char* path : {"/", "/nowhere/file"}) {
+      // The row fails when it is measured, so the order of the errors tells what came first.
+      const Outcome r = lazuli_command({"bench", "no_workload", option, path});
+      CHECK(r.err == "the file '" + std::string(path) +
+                         "' cannot be written; give one in a folder that can be written to\n");
+      CHECK(r.status == 2);
+    }
+    for (const std::string& path : {there, fresh}) {
+      CHECK(lazuli_command({"bench", "no_workload", option, path})
+                .err.starts_with("bench: there is no workload 'no_workload'; "));
+    }
+  }
+  CHECK(read_file(there) == "what was measured before");
+  CHECK(!fs::exists(fresh));
+}
+
+TEST_CASE("bench takes several groups, each row once") {
+  const Outcome r =
+      lazuli_command({"bench", "exp(x:f32[1048576])", "--group", "elementwise", "--group", "gemv",
+                      "--group", "gemv", "--seconds", "0.001", "--json", "-"});
+  REQUIRE(r.status == 0);
+  std::vector<std::string> names;
+  for (const Json& row : Json::parse(r.out)) names.push_back(row["name"]);
+  CHECK(names[0] == "exp_1m");
+  for (const char* name : {"exp_1m", "chain_16m", "gemv_nt_1x4096x4096"})
+    CHECK(std::count(names.begin(), names.end(), name) == 1);
 }
 
 TEST_CASE("bench times an expression that asks for values on its way as a whole, and says so") {

@@ -97,12 +97,13 @@ Timing measure(const std::function<void()>& run, double seconds) {
     batch *= 2;
   }
   std::vector<double> times;
+  const size_t fewest = batch > 1 ? kFewestRuns : 1;
   const auto begin = Clock::now();
   do {
     const auto start = Clock::now();
     for (int64_t i = 0; i < batch; ++i) run();
     times.push_back(seconds_since(start) / static_cast<double>(batch));
-  } while (seconds_since(begin) < seconds);
+  } while (seconds_since(begin) < seconds || times.size() < fewest);
   std::sort(times.begin(), times.end());
   Timing timing;
   timing.min = times.front();
