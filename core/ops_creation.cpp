@@ -73,8 +73,7 @@ Tensor triangle_indices(std::string_view op, int64_t row, int64_t col, int64_t o
   const int64_t below = count_below(row, col, lower ? o : o - 1);
   const int64_t n = lower ? below : row * col - below;
   check_shape(op, Shape{2, n, size_of(DType::I64)});
-  const Ref<Storage> storage =
-      make_storage(2 * sizeof(int64_t) * static_cast<size_t>(n));
+  const Ref<Storage> storage = make_storage(2 * sizeof(int64_t) * static_cast<size_t>(n));
   auto* rows = static_cast<int64_t*>(storage->data());
   int64_t* cols = rows + n;
   for (int64_t r = lower ? std::max<int64_t>(0, -o) : 0, i = 0; i < n; r++) {
@@ -141,7 +140,7 @@ Tensor empty(const Shape& shape, DType dtype) {
 
 Tensor from_blob(void* data, const Shape& shape, DType dtype, Function<void(void*)> deleter) {
   check_shape("from_blob", shape);
-  const size_t bytes = static_cast<size_t>(numel(shape)) * static_cast<size_t>(size_of(dtype));
+  const size_t bytes = bytes_of(shape, dtype);
   require(data != nullptr || bytes == 0,
           "from_blob: no memory is given for shape {} of {}, which needs {} bytes",
           to_string(shape), name(dtype), bytes);

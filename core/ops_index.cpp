@@ -17,7 +17,9 @@ struct Index::Value : Counted, std::variant<int64_t, Slice, NewAxis, Ellipsis, T
   using variant::variant;
 };
 
-const Index::Value& Index::value() const { return *value_; }
+const Index::Value& Index::value() const {
+  return *value_;
+}
 
 Index::Index(Number number) : value_(make_ref<Value>(number.value)) {}
 Index::Index(Slice slice) : value_(make_ref<Value>(slice)) {}
@@ -481,10 +483,15 @@ Tensor one_hot(const Tensor& x, int64_t num_classes) {
   if (num_classes == -1) {
     require(x.numel() > 0,
             "one_hot: the number of classes of an empty input is open; give num_classes");
-    num_classes = max(x).item<int64_t>() + 1;
+    const int64_t last = max(x).item<int64_t>();
+    require(last < INT64_MAX, "one_hot: index {} needs more than 2^63 classes", last);
+    num_classes = last + 1;
   }
   require(num_classes > 0, "one_hot: the number of classes is {}; it must be positive",
           num_classes);
+  Shape shape = x.shape();
+  shape.push_back(num_classes);
+  check_shape("one_hot", shape);
   return cast(unsqueeze(as_index(x), -1) == Tensor(iota(num_classes)), DType::I64);
 }
 

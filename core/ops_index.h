@@ -68,7 +68,7 @@ std::vector<Tensor> nonzero_as_tuple(const Tensor& x);
 std::vector<Tensor> where(const Tensor& condition);
 
 /// I64, x.shape + (num_classes,): 1 at each element's index. Without num_classes, the largest index
-/// + 1 (realises).
+/// + 1 (realises). An index that is out of range gives zeros.
 Tensor one_hot(const Tensor& x, int64_t num_classes = -1);
 
 }  // namespace lazuli

@@ -53,11 +53,31 @@ struct Axis {
   bool align;
 };
 
+// A number for each element of an axis, in memory that counts against the limit.
+template <typename T>
+class Table {
+ public:
+  explicit Table(int64_t size)
+      : storage_(make_storage(bytes_of(Shape{size}, dtype_of<T>()))), size_(size) {}
+
+  int64_t size() const { return size_; }
+  T& operator[](int64_t i) const { return static_cast<T*>(storage_->data())[i]; }
+  Tensor shaped(const Shape& shape) const {
+    return Tensor::from_storage(storage_, shape, dtype_of<T>());
+  }
+
+ private:
+  Ref<Storage> storage_;
+  int64_t size_;
+};
+
 // Which element of the input each output element takes, and with which weight.
 template <typename T>
 struct Tap {
-  std::vector<int64_t> index;
-  std::vector<T> weight;
+  explicit Tap(int64_t size) : index(size), weight(size) {}
+
+  Table<int64_t> index;
+  Table<T> weight;
 };
 
 template <typename T>
@@ -69,15 +89,14 @@ T ratio(const Axis& a) {
 // Places are computed in T and rounded in f32, as PyTorch does, so that both take the same
 // elements.
 template <typename T>
-std::vector<int64_t> nearest(const Axis& a, bool exact) {
-  std::vector<int64_t> index;
+Table<int64_t> nearest(const Axis& a, bool exact) {
+  const Table<int64_t> index(a.out);
   const T step = ratio<T>(a);
   for (int64_t i = 0; i < a.out; i++) {
     const T centre = std::max(step * (static_cast<T>(i) + T(0.5)) - T(0.5), T(0));
     const double place =
         exact ? static_cast<double>(centre) + 0.5 : static_cast<double>(step * static_cast<T>(i));
-    index.push_back(
-        std::min(static_cast<int64_t>(std::floor(static_cast<float>(place))), a.in - 1));
+    index[i] = std::min(static_cast<int64_t>(std::floor(static_cast<float>(place))), a.in - 1);
   }
   return index;
 }
@@ -93,7 +112,8 @@ T cubic(T d) {
 
 template <typename T>
 std::vector<Tap<T>> taps(const Axis& a, bool is_cubic) {
-  std::vector<Tap<T>> out(is_cubic ? 4 : 2);
+  std::vector<Tap<T>> out;
+  for (int k = 0; k < (is_cubic ? 4 : 2); k++) out.emplace_back(a.out);
   const T step = ratio<T>(a);
   for (int64_t i = 0; i < a.out; i++) {
     T place = a.align ? step * static_cast<T>(i) : step * (static_cast<T>(i) + T(0.5)) - T(0.5);
@@ -101,8 +121,8 @@ std::vector<Tap<T>> taps(const Axis& a, bool is_cubic) {
     const auto whole = std::min(static_cast<int64_t>(std::floor(place)), a.in - 1);
     const T part = std::clamp(place - static_cast<T>(whole), T(0), T(1));
     const auto add = [&](size_t tap, int64_t index, T weight) {
-      out[tap].index.push_back(std::clamp<int64_t>(index, 0, a.in - 1));
-      out[tap].weight.push_back(weight);
+      out[tap].index[i] = std::clamp<int64_t>(index, 0, a.in - 1);
+      out[tap].weight[i] = weight;
     };
     if (!is_cubic) {
       add(0, whole, 1 - part);
@@ -118,11 +138,11 @@ std::vector<Tap<T>> taps(const Axis& a, bool is_cubic) {
 }
 
 // Whole multiples are views; anything else a gather by a table as long as the axis.
-Tensor selected(const Tensor& x, int64_t axis, const std::vector<int64_t>& index) {
-  const int64_t in = x.size(axis), out = static_cast<int64_t>(index.size());
+Tensor selected(const Tensor& x, int64_t axis, const Table<int64_t>& index) {
+  const int64_t in = x.size(axis), out = index.size();
   const auto all = [&](auto expected) {
     for (int64_t i = 0; i < out; i++) {
-      if (index[static_cast<size_t>(i)] != expected(i)) return false;
+      if (index[i] != expected(i)) return false;
     }
     return true;
   };
@@ -132,7 +152,7 @@ Tensor selected(const Tensor& x, int64_t axis, const std::vector<int64_t>& index
   if (in % out == 0 && all([&](int64_t i) { return i * (in / out); })) {
     return select(unflatten(x, axis, {out, in / out}), axis + 1, 0);
   }
-  return index_select(x, axis, Tensor::from(index, {out}));
+  return index_select(x, axis, index.shaped({out}));
 }
 
 template <typename T>
@@ -141,8 +161,7 @@ Tensor weighted(const Tensor& x, int64_t axis, const Axis& a, bool is_cubic) {
   aligned[static_cast<size_t>(axis)] = a.out;
   std::optional<Tensor> sum;
   for (const Tap<T>& tap : taps<T>(a, is_cubic)) {
-    const Tensor part =
-        selected(x, axis, tap.index) * cast(Tensor::from(tap.weight, aligned), x.dtype());
+    const Tensor part = selected(x, axis, tap.index) * cast(tap.weight.shaped(aligned), x.dtype());
     sum = sum ? *sum + part : part;
   }
   return *sum;

@@ -279,7 +279,9 @@ Tensor bincount(const Tensor& x, const std::optional<Tensor>& weights, int64_t m
   if (x.numel() > 0) {
     const int64_t low = min(i).item<int64_t>();
     require(low >= 0, "bincount: the input has the negative number {}", low);
-    size = std::max(size, max(i).item<int64_t>() + 1);
+    const int64_t high = max(i).item<int64_t>();
+    require(high < INT64_MAX, "bincount: number {} needs more than 2^63 counts", high);
+    size = std::max(size, high + 1);
   }
   const DType t = !weights ? DType::I64 : weights->dtype() == DType::F32 ? DType::F32 : DType::F64;
   const Tensor value = weights ? cast(*weights, t) : filled(i, 1, t);

@@ -16,6 +16,12 @@ int64_t numel(std::span<const int64_t> shape) {
   return n;
 }
 
+size_t bytes_of(std::span<const int64_t> shape, DType dtype) {
+  size_t bytes = 0;
+  const bool fits = !__builtin_mul_overflow(numel(shape), size_of(dtype), &bytes);
+  return fits ? bytes : SIZE_MAX;
+}
+
 bool contains(std::span<const int64_t> list, int64_t value) {
   return std::find(list.begin(), list.end(), value) != list.end();
 }
@@ -45,8 +51,8 @@ void check_shape(std::string_view op, std::span<const int64_t> shape) {
 int64_t check_axis(std::string_view op, int64_t axis, int64_t rank) {
   const int64_t r = std::max<int64_t>(rank, 1);
   if (axis < -r || axis >= r) {
-    user_error("{}: axis {} is out of range for rank {}; it must lie in [{}, {}]", op, axis, rank, -r,
-               r - 1);
+    user_error("{}: axis {} is out of range for rank {}; it must lie in [{}, {}]", op, axis, rank,
+               -r, r - 1);
   }
   return axis < 0 ? axis + r : axis;
 }

@@ -17,10 +17,10 @@ Tensor::Tensor() : Tensor(constant(Scalar(0.0), DType::F32)) {}
 
 Tensor Tensor::from_bytes(const void* data, size_t bytes, Shape shape, DType dtype) {
   check_shape("from", shape);
-  const size_t need = static_cast<size_t>(lazuli::numel(shape)) * static_cast<size_t>(size_of(dtype));
+  const size_t need = bytes_of(shape, dtype);
   if (need != bytes) {
-    user_error("from: shape {} of {} needs {} bytes, but {} were given", to_string(shape), name(dtype),
-               need, bytes);
+    user_error("from: shape {} of {} needs {} bytes, but {} were given", to_string(shape),
+               name(dtype), need, bytes);
   }
   Ref<Storage> storage = make_storage(bytes);
   if (bytes) std::memcpy(storage->data(), data, bytes);
@@ -31,11 +31,21 @@ Tensor Tensor::from_storage(Ref<Storage> storage, Shape shape, DType dtype) {
   return Tensor(lazuli::buffer(dtype, std::move(shape), std::move(storage)));
 }
 
-Shape Tensor::shape() const { return node()->shape; }
-DType Tensor::dtype() const { return node()->dtype; }
-int64_t Tensor::dim() const { return node()->rank(); }
-int64_t Tensor::numel() const { return node()->numel(); }
-bool Tensor::realised() const { return node()->realised(); }
+Shape Tensor::shape() const {
+  return node()->shape;
+}
+DType Tensor::dtype() const {
+  return node()->dtype;
+}
+int64_t Tensor::dim() const {
+  return node()->rank();
+}
+int64_t Tensor::numel() const {
+  return node()->numel();
+}
+bool Tensor::realised() const {
+  return node()->realised();
+}
 
 int64_t Tensor::size(int64_t axis) const {
   const NodeRef n = node();
@@ -54,8 +64,9 @@ NodeRef leaf_of(const NodeRef& x, bool tracked) {
                .tracked = tracked});
 }
 
-// A realised value keeps its history only if a gradient may still be asked through it. An assigned gradient leaf keeps none,
-// but stays the node that it is while a graph made from it is alive: gradients find their leaf by the node.
+// A realised value keeps its history only if a gradient may still be asked through it. An assigned
+// gradient leaf keeps none, but stays the node that it is while a graph made from it is alive:
+// gradients find their leaf by the node.
 void forget_history(const Tensor& t) {
   const NodeRef n = t.node();
   constexpr uint32_t kOwnCount = 2;  // the tensor's and the one above
@@ -98,7 +109,8 @@ Tensor& Tensor::requires_grad_(bool on) {
     user_error("requires_grad_: only floating point tensors have gradients, not {}", name(dtype()));
   }
   if (on != requires_grad()) {
-    // A leaf of its own: realised, unmerged, and marked, so that what follows knows to keep its history.
+    // A leaf of its own: realised, unmerged, and marked, so that what follows knows to keep its
+    // history.
     realize();
     const NodeRef n = node();
     buffer_->rebind(n->realised() ? lazuli::buffer(n->dtype, n->shape, n->storage(), on)

@@ -19,9 +19,7 @@ std::vector<Ref<Storage>> run(const Captured& code, Allocator& memory,
     if (slot.role == PlanSlot::Role::Input) of_slot[i] = inputs[in++];
     if (slot.role != PlanSlot::Role::Output) continue;
     if (!of_slot[i]) {
-      const auto bytes =
-          static_cast<size_t>(numel(slot.shape)) * static_cast<size_t>(size_of(slot.dtype));
-      const Ref<HostStorage> made = make_ref<HostStorage>(memory, bytes);
+      const Ref<HostStorage> made = make_ref<HostStorage>(memory, bytes_of(slot.shape, slot.dtype));
       made->origin = code.origin;
       of_slot[i] = made;
     }

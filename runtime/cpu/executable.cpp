@@ -13,10 +13,6 @@
 namespace lazuli {
 namespace {
 
-size_t slot_bytes(const PlanSlot& s) {
-  return static_cast<size_t>(numel(s.shape)) * static_cast<size_t>(size_of(s.dtype));
-}
-
 double now() {
   return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
 }
@@ -43,9 +39,11 @@ NodeRef without_sources(const NodeRef& n) {
   if (!n) return n;
   Sources src;
   for (const NodeRef& s : n->src) {
-    src.push_back(make({.op = Op::Buffer, .dtype = s->dtype, .shape = s->shape, .arg = int64_t{-1}}));
+    src.push_back(
+        make({.op = Op::Buffer, .dtype = s->dtype, .shape = s->shape, .arg = int64_t{-1}}));
   }
-  return make({.op = n->op, .dtype = n->dtype, .shape = n->shape, .arg = n->arg, .src = std::move(src)});
+  return make(
+      {.op = n->op, .dtype = n->dtype, .shape = n->shape, .arg = n->arg, .src = std::move(src)});
 }
 
 }  // namespace
@@ -76,8 +74,7 @@ class CpuExecutable::Memory {
     if (e.shared_bytes_) shared_ = allocator.allocate(static_cast<size_t>(e.shared_bytes_));
   }
 
-  void bind(std::span<const Ref<Storage>> inputs,
-            std::span<const Ref<Storage>> outputs) {
+  void bind(std::span<const Ref<Storage>> inputs, std::span<const Ref<Storage>> outputs) {
     size_t in = 0, out = 0;
     for (size_t i = 0; i < places_.size(); i++) {
       const PlanSlot::Role role = executable_.plan_.slots[i].role;
@@ -140,7 +137,8 @@ void CpuExecutable::compile_all(const std::vector<std::shared_ptr<Kernel>>& kern
   });
   runtime_.pool.parallel_for(0, static_cast<int64_t>(distinct.size()), 1,
                              [&](int64_t from, int64_t to, int) {
-                               for (int64_t i = from; i < to; i++) store_.get(*distinct[static_cast<size_t>(i)]);
+                               for (int64_t i = from; i < to; i++)
+                                 store_.get(*distinct[static_cast<size_t>(i)]);
                              });
   for (const Kernel* k : distinct) store_.tune(*k);
 }
@@ -162,16 +160,18 @@ void CpuExecutable::plan_memory() {
   for (size_t i = 0; i < n; i++) {
     if (plan_.slots[i].role == PlanSlot::Role::Temporary) order.push_back(i);
   }
-  std::stable_sort(order.begin(), order.end(), [&](size_t a, size_t b) { return first[a] < first[b]; });
+  std::stable_sort(order.begin(), order.end(),
+                   [&](size_t a, size_t b) { return first[a] < first[b]; });
   for (size_t i : order) {
-    const size_t bytes = slot_bytes(plan_.slots[i]);
+    const size_t bytes = bytes_of(plan_.slots[i].shape, plan_.slots[i].dtype);
     int best = -1;
     for (size_t b = 0; b < block_bytes_.size(); b++) {
       if (busy_until[b] >= first[i]) continue;
       if (best < 0) best = static_cast<int>(b);
       const size_t have = block_bytes_[b], other = block_bytes_[static_cast<size_t>(best)];
       const bool fits = have >= bytes, other_fits = other >= bytes;
-      if (fits ? !other_fits || have < other : !other_fits && have > other) best = static_cast<int>(b);
+      if (fits ? !other_fits || have < other : !other_fits && have > other)
+        best = static_cast<int>(b);
     }
     if (best < 0) {
       best = static_cast<int>(block_bytes_.size());
@@ -197,7 +197,9 @@ void CpuExecutable::launch(const Launch& l, Memory& memory) {
 
 CpuExecutable::~CpuExecutable() = default;
 
-void CpuExecutable::keep_memory() { kept_ = std::make_unique<Memory>(*this); }
+void CpuExecutable::keep_memory() {
+  kept_ = std::make_unique<Memory>(*this);
+}
 
 template <typename F>
 void CpuExecutable::with_memory(std::span<const Ref<Storage>> inputs,

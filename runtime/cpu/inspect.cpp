@@ -1,4 +1,3 @@
-#include "core/topology.h"
 #include "runtime/inspect.h"
 
 #include <fmt/format.h>
@@ -12,6 +11,7 @@
 #include "codegen/llvm.h"
 #include "codegen/opencl.h"
 #include "core/graph.h"
+#include "core/topology.h"
 #include "ir/choose.h"
 #include "ir/lower.h"
 #include "ir/plan.h"
@@ -47,7 +47,8 @@ std::string step_name(const PlanStep& s, size_t i) {
 
 std::string slot_text(const PlanSlot& s, size_t i) {
   constexpr const char* kRole[] = {"input", "output", "temporary"};
-  return fmt::format("a{}: {} {}{}", i, kRole[static_cast<int>(s.role)], name(s.dtype), to_string(s.shape));
+  return fmt::format("a{}: {} {}{}", i, kRole[static_cast<int>(s.role)], name(s.dtype),
+                     to_string(s.shape));
 }
 
 std::string launch_list(const Plan& plan) {
@@ -87,8 +88,7 @@ KernelText kernel_text(const PlanStep& step, size_t i, const Target& target, boo
 }
 
 Ref<Storage> host_storage(const PlanSlot& s) {
-  const auto bytes = static_cast<size_t>(numel(s.shape)) * static_cast<size_t>(size_of(s.dtype));
-  return make_ref<HostStorage>(Runtime::current().memory, bytes);
+  return make_ref<HostStorage>(Runtime::current().memory, bytes_of(s.shape, s.dtype));
 }
 
 std::string indented(const std::string& text) {
@@ -113,20 +113,24 @@ PlanText inspect(std::span<const Tensor> roots, const Target& target, bool with_
   t.fusion = print_plan(plan);
   t.plan = launch_list(plan);
   for (size_t i = 0; i < plan.steps.size(); i++) {
-    if (plan.steps[i].kernel) t.kernels.push_back(kernel_text(plan.steps[i], i, target, with_assembly));
+    if (plan.steps[i].kernel)
+      t.kernels.push_back(kernel_text(plan.steps[i], i, target, with_assembly));
   }
   return t;
 }
 
 std::string graph_dot(std::span<const Tensor> roots) {
-  std::string out = "digraph lazuli {\n  rankdir=TB;\n  node [shape=box, fontname=\"monospace\", fontsize=10];\n";
+  std::string out =
+      "digraph lazuli {\n  rankdir=TB;\n  node [shape=box, fontname=\"monospace\", fontsize=10];\n";
   const Topology graph(nodes_of(roots), true);
   for (size_t id = 0; id < graph.size(); id++) {
     const NodeRef& n = graph.nodes[id];
-    const char* style = is_movement(n->op) ? ", style=dashed" : is_leaf(n->op) || n->realised() ? ", style=filled" : "";
+    const char* style = is_movement(n->op)                ? ", style=dashed"
+                        : is_leaf(n->op) || n->realised() ? ", style=filled"
+                                                          : "";
     const std::string arg = n->op == Op::Buffer || n->op == Op::Fresh ? "" : arg_text(*n);
-    out += fmt::format("  n{} [label=\"{}{}{}\\n{}{}\"{}];\n", id, name(n->op), arg.empty() ? "" : " ", arg,
-                       name(n->dtype), to_string(n->shape), style);
+    out += fmt::format("  n{} [label=\"{}{}{}\\n{}{}\"{}];\n", id, name(n->op),
+                       arg.empty() ? "" : " ", arg, name(n->dtype), to_string(n->shape), style);
     for (int s : graph.sources(id)) out += fmt::format("  n{} -> n{};\n", s, id);
   }
   return out + "}\n";
@@ -226,7 +230,8 @@ std::vector<StepCost> measure(const std::vector<StepNote>& notes, Executable& ex
     const double cycles = c.schedule.empty() && c.reasons.empty() ? 2 * c.flops : reports[i].cycles;
     c.predicted_seconds = estimate_seconds(cycles, c.bytes, target, roof.threads);
     std::vector<Choice> choices = std::move(reports[i].choices);
-    const double compute = c.flops / (roof.peak_gflops * 1e9), memory = c.bytes / (roof.bandwidth_gbps * 1e9);
+    const double compute = c.flops / (roof.peak_gflops * 1e9),
+                 memory = c.bytes / (roof.bandwidth_gbps * 1e9);
     c.floor_seconds = std::max(compute, memory);
     c.bound = compute > memory ? "compute" : "memory";
     if (const auto& kernel = executable.plan().steps[i].kernel) {
@@ -252,12 +257,14 @@ std::string told(const std::vector<StepCost>& costs) {
     for (const std::string& r : c.reasons) out += "  schedule: " + r + "\n";
     if (!c.schedule.empty()) out += indented(c.schedule);
     if (!c.next_best.empty()) out += "  next best: " + c.next_best + "\n";
-    out += fmt::format("  {:.4g} operations, {:.4g} bytes; predicted {:.1f} us, measured {:.1f} us, {:.0f} % of the floor, bound by {}\n",
-                       c.flops, c.bytes, c.predicted_seconds * 1e6, c.seconds * 1e6,
-                       c.percent(), c.bound);
+    out += fmt::format(
+        "  {:.4g} operations, {:.4g} bytes; predicted {:.1f} us, measured {:.1f} us, {:.0f} % of "
+        "the floor, bound by {}\n",
+        c.flops, c.bytes, c.predicted_seconds * 1e6, c.seconds * 1e6, c.percent(), c.bound);
     if (!c.code) continue;
     out += fmt::format(
-        "  {} vector registers, {} stack accesses; in innermost loops: {} stack accesses, {} calls\n",
+        "  {} vector registers, {} stack accesses; in innermost loops: {} stack accesses, {} "
+        "calls\n",
         c.code->vector_registers, c.code->stack_accesses, c.code->inner_stack_accesses,
         c.code->inner_calls);
   }
@@ -309,7 +316,8 @@ std::shared_ptr<const Origin> origin_of(const Tensor& t) {
 
 std::vector<StepCost> measure_steps(std::span<const Tensor> roots, int repeats) {
   const Prepared p = prepare(roots);
-  return measure(p.notes, *p.executable, p.inputs, repeats, measure_roofline(Runtime::current().pool));
+  return measure(p.notes, *p.executable, p.inputs, repeats,
+                 measure_roofline(Runtime::current().pool));
 }
 
 std::string explain(std::span<const Tensor> roots) {
@@ -318,7 +326,8 @@ std::string explain(std::span<const Tensor> roots) {
   for (const Tensor& t : roots) {
     if (!t.realised()) {
       waiting.push_back(t);
-    } else if (auto o = origin_of(t); o && std::find(origins.begin(), origins.end(), o) == origins.end()) {
+    } else if (auto o = origin_of(t);
+               o && std::find(origins.begin(), origins.end(), o) == origins.end()) {
       origins.push_back(std::move(o));
     }
   }
@@ -335,12 +344,14 @@ std::string explain(std::span<const Tensor> roots) {
     add(measure(prepared->notes, *prepared->executable, prepared->inputs, 11, roof));
   }
   if (costs.empty()) return {};
-  const bool above = std::any_of(costs.begin(), costs.end(),
-                                 [](const StepCost& c) { return c.percent() > 100; });
+  const bool above =
+      std::any_of(costs.begin(), costs.end(), [](const StepCost& c) { return c.percent() > 100; });
   return fmt::format("{}\n{}{}{}", roofline_text(roof, Runtime::current().device()), told(costs),
                      above ? kAboveFloor : "", above ? "\n" : "");
 }
 
-std::string explain(const Tensor& root) { return explain(std::span<const Tensor>(&root, 1)); }
+std::string explain(const Tensor& root) {
+  return explain(std::span<const Tensor>(&root, 1));
+}
 
 }  // namespace lazuli

@@ -29,10 +29,7 @@ class Array {
  public:
   Array() = default;
   Array(DType dtype, const Shape& shape)
-      : Array(
-            dtype, shape,
-            make_storage(static_cast<size_t>(numel(shape)) * static_cast<size_t>(size_of(dtype)))) {
-  }
+      : Array(dtype, shape, make_storage(bytes_of(shape, dtype))) {}
   Array(DType dtype, const Shape& shape, Ref<Storage> storage)
       : dtype_(dtype),
         shape_(shape),
@@ -57,8 +54,8 @@ class Array {
   const Ref<Storage>& storage() const { return storage_; }
   /// Whether the elements are those of the storage, in order, and no others.
   bool is_whole() const {
-    const size_t bytes = static_cast<size_t>(count()) * static_cast<size_t>(size_of(dtype_));
-    return offset_ == 0 && strides_ == row_major(shape_) && storage_->bytes() == bytes;
+    return offset_ == 0 && strides_ == row_major(shape_) &&
+           storage_->bytes() == bytes_of(shape_, dtype_);
   }
 
   /// Element number `i` of the storage.
@@ -223,7 +220,8 @@ Array eval_movement(const Node& n, const Array& x) {
       copy(x, out.view(x.shape(), std::move(placed)));
       return out.view(n.shape, out.strides());
     }
-    default: internal_error("reference: not a movement op");
+    default:
+      internal_error("reference: not a movement op");
   }
   return x.view(n.shape, std::move(strides), offset);
 }
@@ -233,7 +231,8 @@ uint64_t combine(Op op, DType t, uint64_t a, uint64_t b) {
   return evaluate(op, t, args, t);
 }
 
-// Sums and products of floats are kept in a wider type, so that the reference is the more exact one.
+// Sums and products of floats are kept in a wider type, so that the reference is the more exact
+// one.
 DType reference_accumulator(Op reduce, DType t) {
   if (reduce == Op::ReduceMax || reduce == Op::ReduceMin || !is_float(t)) return t;
   return DType::F64;
@@ -379,13 +378,19 @@ Array eval(const Node& n, const Node& term, Arrays src) {
   for (Array& x : src) x = in_row_major(x);
   switch (n.op) {
     case Op::Const:
-    case Op::Iota: return eval_leaf(n);
-    case Op::Gather: return eval_gather(n, src);
-    case Op::Scatter: return eval_scatter(n, src);
-    case Op::Scan: return eval_scan(n, src);
+    case Op::Iota:
+      return eval_leaf(n);
+    case Op::Gather:
+      return eval_gather(n, src);
+    case Op::Scatter:
+      return eval_scatter(n, src);
+    case Op::Scan:
+      return eval_scan(n, src);
     case Op::ArgSort:
-    case Op::Sort: return eval_sort(n, src);
-    default: internal_error(fmt::format("reference: op {} has no value", name(n.op)));
+    case Op::Sort:
+      return eval_sort(n, src);
+    default:
+      internal_error(fmt::format("reference: op {} has no value", name(n.op)));
   }
 }
 
@@ -395,7 +400,7 @@ namespace {
 
 // The values of `roots`, where `given` holds those of leaves that have none of their own.
 std::vector<Ref<Storage>> evaluate(std::span<const NodeRef> roots,
-                                               const NodeMap<Ref<Storage>>& given) {
+                                   const NodeMap<Ref<Storage>>& given) {
   const Topology graph(roots, true);
   std::vector<int> readers(graph.size());
   for (size_t i = 0; i < graph.size(); i++) {
@@ -453,8 +458,7 @@ namespace {
 class ReferenceExecutable final : public Executable {
  public:
   explicit ReferenceExecutable(Plan plan) : plan_(std::move(plan)) {}
-  void run(std::span<const Ref<Storage>> inputs,
-           std::span<const Ref<Storage>> outputs) override {
+  void run(std::span<const Ref<Storage>> inputs, std::span<const Ref<Storage>> outputs) override {
     NodeMap<Ref<Storage>> given;
     std::vector<size_t> output_of(plan_.slots.size());
     size_t in = 0, out = 0;
@@ -470,8 +474,8 @@ class ReferenceExecutable final : public Executable {
       std::memcpy(outputs[output_of[slot]]->data(), values[r]->data(), values[r]->bytes());
     }
   }
-  std::vector<double> time_steps(std::span<const Ref<Storage>>,
-                                 std::span<const Ref<Storage>>, int) override {
+  std::vector<double> time_steps(std::span<const Ref<Storage>>, std::span<const Ref<Storage>>,
+                                 int) override {
     return {};
   }
   const Plan& plan() const override { return plan_; }

@@ -48,6 +48,23 @@ TEST_CASE("memory that cannot be had is refused with its size, the limit and the
   CHECK_THROWS_AS(tril_indices(int64_t{1} << 20, int64_t{1} << 20), DeviceError);
   CHECK_THROWS_AS(repeat_interleave(ones({2}), Tensor::from({int64_t{1}, int64_t{1} << 50}, {2})),
                   DeviceError);
+  CHECK_THROWS_AS(interpolate(ones({1, 1, 7}), {1 << 30}, {}, "nearest"), DeviceError);
+  CHECK_THROWS_AS(interpolate(ones({1, 1, 7}), {1 << 30}, {}, "linear"), DeviceError);
+}
+
+TEST_CASE("sizes whose bytes are more than 2^64 are refused, not taken modulo that") {
+  const SmallMachine reference;
+  const auto refused = [](const Tensor& x) {
+    CHECK_THROWS_WITH_AS(Tensor(x).realize(),
+                         "memory: a value needs 16 EiB (18446744073709551615 bytes), and the limit "
+                         "is 1 GiB (LAZULI_MEMORY, or what the machine has); use smaller shapes or "
+                         "free other values, which hold 64 bytes",
+                         DeviceError);
+  };
+  const Tensor last = Tensor::from({(int64_t{1} << 61) - 1}, {1});
+  refused(ones({int64_t{1} << 61}, DType::F64));
+  refused(one_hot(last, int64_t{1} << 61));
+  refused(bincount(last));
 }
 
 TEST_CASE("a product of matrices needs no room for all the products of its elements") {

@@ -371,9 +371,13 @@ TEST_CASE("sizes that are negative or too large are refused with the values") {
        },
        "repeat: 1 counts were given for shape (2, 2); each axis needs one"},
       {[] { arange(0, 10, 0); }, "arange: the step is 0"},
-      {[] { from_blob(nullptr, {2, 3}); },
+      {[] {
+         from_blob(nullptr, {2, 3});
+       },
        "from_blob: no memory is given for shape (2, 3) of f32, which needs 24 bytes"},
-      {[] { from_blob(reinterpret_cast<void*>(uintptr_t{6}), {2, 3}); },
+      {[] {
+         from_blob(reinterpret_cast<void*>(uintptr_t{6}), {2, 3});
+       },
        "from_blob: elements of f32 must lie at multiples of 4 bytes; copy them with "
        "Tensor::from_bytes"},
       {[] { threefry(f32({2}), f32({2})); },
@@ -398,6 +402,10 @@ TEST_CASE("sizes that are negative or too large are refused with the values") {
          cat({f32({1}).expand({INT64_MAX}), f32({1})});
        },
        "cat: dimension 0 would have more than 2^63 elements"},
+      {[] { one_hot(i64({2}), INT64_MAX); },
+       "one_hot: shape (2, 9223372036854775807) has more than 2^63 elements"},
+      {[] { one_hot(Tensor::from({INT64_MAX}, {1})); },
+       "one_hot: index 9223372036854775807 needs more than 2^63 classes"},
   });
 }
 
@@ -472,11 +480,15 @@ TEST_CASE("arguments that make no sense are refused with the values") {
 TEST_CASE("the values of vmap's example are nobody's") {
   const Tensor x = ones({2, 3});
   const auto text =
-      "vmap: the function asks for values of its example, which stands for all examples at once; use operations whose "
-      "shape does not depend on the data, or call the function for each example and stack the results";
+      "vmap: the function asks for values of its example, which stands for all examples at once; "
+      "use operations whose "
+      "shape does not depend on the data, or call the function for each example and stack the "
+      "results";
   CHECK_THROWS_WITH_AS(vmap([](const Tensor& v) { return v * sum(v).item(); }, x), text, UserError);
-  CHECK_THROWS_WITH_AS(vmap([](const Tensor& v) { return masked_select(v, v > 0.5); }, x), text, UserError);
-  CHECK(vmap([](const Tensor& v) { return sum(v); }, x).to_vector<float>() == std::vector<float>{3, 3});
+  CHECK_THROWS_WITH_AS(vmap([](const Tensor& v) { return masked_select(v, v > 0.5); }, x), text,
+                       UserError);
+  CHECK(vmap([](const Tensor& v) { return sum(v); }, x).to_vector<float>() ==
+        std::vector<float>{3, 3});
 }
 
 TEST_SUITE_END();

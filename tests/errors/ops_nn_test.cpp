@@ -531,6 +531,8 @@ TEST_CASE("writes at indices check the index and the source") {
          bincount(Tensor::from({int64_t{1}, int64_t{-2}}, {2}));
        },
        "bincount: the input has the negative number -2"},
+      {[] { bincount(Tensor::from({INT64_MAX}, {1})); },
+       "bincount: number 9223372036854775807 needs more than 2^63 counts"},
       {[] { histc(i64({3})); },
        "histc: the input is i64, not a float; convert it first, as in x.to(f32)"},
       {[] { histc(f32({3}), 0); }, "histc: bins is 0; it must be positive"},

@@ -5,6 +5,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <cmath>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
@@ -422,10 +424,47 @@ TEST_CASE("bench sets a run beside an older one, and draws the roofline") {
   CHECK(picture.str().ends_with("</svg>\n"));
   CHECK(with({"--compare", "/nowhere"}).err ==
         "--compare: the file '/nowhere' cannot be read; `lazuli bench --json FILE` writes one\n");
-  std::ofstream(old) << "{}";
+  CHECK(with({"--compare", "/"}).err ==
+        "--compare: the file '/' cannot be read; `lazuli bench --json FILE` writes one\n");
+  std::vector<std::string> no_runs{"", "{}", "[]", "null", "7", "[null]", "{\"name\": 1"};
+  for (const char* key : {"name", "seconds", "roofline", "device", "threads"}) {
+    Json other = j;
+    other.erase(key);
+    no_runs.push_back(other.dump());
+    other[key] = Json();
+    no_runs.push_back(other.dump());
+  }
+  for (const char* key : {"low", "median", "high", "count"}) {
+    Json other = j;
+    other["seconds"][key] = -1;
+    no_runs.push_back(other.dump());
+    other["seconds"].erase(key);
+    no_runs.push_back(other.dump());
+  }
+  for (const std::string& text : no_runs) {
+    INFO(text);
+    write_file(old, text);
+    const Outcome r = with({"--compare", old});
+    CHECK(r.err ==
+          "--compare: '" + old +
+              "' is not what this version's `lazuli bench --json` writes; measure it again\n");
+    CHECK(r.status == 2);
+  }
+  Json other = j;
+  other["name"] = "matmul_96";
+  write_file(old, other.dump());
   CHECK(with({"--compare", old}).err ==
         "--compare: '" + old +
-            "' is not what this version's `lazuli bench --json` writes; measure it again\n");
+            "' has no row that is measured now: its first is matmul_96, the first here matmul_64; "
+            "measure a row that it has\n");
+  // Two runs say nothing of how much they vary, however far they are from the others.
+  other = j;
+  for (const char* key : {"low", "median", "high"}) other["seconds"][key] = 1e-9;
+  other["seconds"]["count"] = 2;
+  write_file(old, other.dump());
+  const Outcome few = with({"--compare", old});
+  CHECK(few.status == 0);
+  CHECK(few.out.find(" times as fast as before: too few runs to tell\n") != std::string::npos);
   j["cpu"] = "z80";
   std::ofstream(old) << j;
   CHECK(with({"--compare", old})
@@ -439,6 +478,39 @@ TEST_CASE("bench sets a run beside an older one, and draws the roofline") {
   CHECK(lazuli_command({"bench", "sin(x:f32[9])", "--seconds", "0.01"})
             .out.find("1 kernel came from the disk cache; --cold compiles all\n") !=
         std::string::npos);
+}
+
+TEST_CASE("bench finds a file that cannot be written before it measures") {
+  const Folder folder;
+  const std::string there = (folder / "there.json").string(), fresh = (folder / "new").string();
+  write_file(there, "what was measured before");
+  for (const char* option : {"--json", "--svg"}) {
+    for (const char* path : {"/", "/nowhere/file"}) {
+      // The row fails when it is measured, so the order of the errors tells what came first.
+      const Outcome r = lazuli_command({"bench", "no_workload", option, path});
+      CHECK(r.err == "the file '" + std::string(path) +
+                         "' cannot be written; give one in a folder that can be written to\n");
+      CHECK(r.status == 2);
+    }
+    for (const std::string& path : {there, fresh}) {
+      CHECK(lazuli_command({"bench", "no_workload", option, path})
+                .err.starts_with("bench: there is no workload 'no_workload'; "));
+    }
+  }
+  CHECK(read_file(there) == "what was measured before");
+  CHECK(!fs::exists(fresh));
+}
+
+TEST_CASE("bench takes several groups, each row once") {
+  const Outcome r =
+      lazuli_command({"bench", "exp(x:f32[1048576])", "--group", "elementwise", "--group", "gemv",
+                      "--group", "gemv", "--seconds", "0.001", "--json", "-"});
+  REQUIRE(r.status == 0);
+  std::vector<std::string> names;
+  for (const Json& row : Json::parse(r.out)) names.push_back(row["name"]);
+  CHECK(names[0] == "exp_1m");
+  for (const char* name : {"exp_1m", "chain_16m", "gemv_nt_1x4096x4096"})
+    CHECK(std::count(names.begin(), names.end(), name) == 1);
 }
 
 TEST_CASE("bench times an expression that asks for values on its way as a whole, and says so") {
@@ -480,7 +552,10 @@ TEST_CASE("check agrees with the reference and with differences, and says where 
   CHECK(r.out.find("ok gradient of w: largest relative error") != std::string::npos);
   r = lazuli_command({"check", "x:f32[3].detach() * x"});
   CHECK(r.status == 1);
-  CHECK(r.out.find("WRONG gradient of x") != std::string::npos);
+  CHECK(std::regex_search(
+      r.out, std::regex("WRONG gradient of x: largest relative error 0\\.5 at \\[\\d\\], .*; bound "
+                        "0\\.0001 of the larger of the two, beside the rounding of the "
+                        "differences\n")));
   r = lazuli_command({"check", "relu(x:f32[3]~zeros)"});
   CHECK(r.status == 0);
   CHECK(r.out.find("gradient of x: not checked: the result is smooth at none of 3 places") !=
@@ -488,6 +563,28 @@ TEST_CASE("check agrees with the reference and with differences, and says where 
   CHECK(lazuli_command({"check", "sqrt(x:f32[8])"}).status == 0);  // of negative numbers, too
   r = lazuli_command({"check", "where(x:f32[8] > 0, sqrt(x), 0)"});
   CHECK(r.status == 1);  // the root's derivative is undefined where its value is not even taken
+}
+
+TEST_CASE("check allows what the expression makes of an ULP of its inputs, and no more") {
+  const auto device = [](const char* expression) {
+    const Outcome r = lazuli_command({"check", expression, "--json", "-"});
+    INFO(r.out << r.err);
+    Json line = Json::parse(r.out)[0];
+    CHECK(line["ok"] == (r.status == 0));
+    return line;
+  };
+  // Scores of about 20: exp makes some hundred ULPs of what their sums are rounded to.
+  const Json amplified = device("softmax(x:f32[64,512] @ w:f32[512,64], -1)");
+  CHECK(amplified["ok"] == true);
+  CHECK(amplified["bound"] < 0x1p24 / 1000);
+  const Json plain = device("x:f32[64,512] @ w:f32[512,64]");
+  CHECK(plain["bound"] == 16 + 4 * std::sqrt(512.0));
+  CHECK(!plain.contains("condition"));
+  // Winograd's form makes NaN, here 0, of the neighbours of an infinity: no rounding explains that.
+  const Json wrong = device(
+      "c = conv2d(where(x:f32[1,64,16,16] > 4, inf, x), w:f32[64,64,3,3], padding=1);"
+      "softmax(where(isnan(c), 0, c).clamp(-80, 80), 1)");
+  CHECK(wrong["ok"] == false);
 }
 
 TEST_CASE("Winograd's form is explained, checked by a bound of its own, and can be off") {

@@ -6,7 +6,6 @@
 #include <chrono>
 #include <cmath>
 #include <limits>
-#include <optional>
 
 #include "core/error.h"
 #include "tools/cli/bench_report.h"
@@ -123,13 +122,14 @@ Measured measure_step(const Step& step, double seconds, const Roofline& roofline
   return m;
 }
 
+/// `what` is an expression, or a name where there is one.
 Measured measure_one(const std::string& what, double seconds, const Common& common,
                      Session& session, const Roofline& roofline, FunctionLimit& functions) {
   if (const Step* const step = find_step(what)) return measure_step(*step, seconds, roofline);
   const Workload* const row = find_workload(what);
   if (row == nullptr) refuse_unknown_name(what);
   Measured m;
-  m.name = row != nullptr ? std::string(row->name) : what;
+  m.name = what;
 
   // From the text to the first result, without the time that filling the inputs takes.
   const auto start = Clock::now();
@@ -188,24 +188,31 @@ int bench(const BenchOptions& options, const Common& common) {
     print_list();
     return kDone;
   }
-  std::vector<std::string> what = options.what;
-  if (!options.group.empty()) {
-    for (std::string& name : members(options.group)) what.push_back(std::move(name));
+  std::vector<std::string> what;
+  for (const std::string& one : options.what) {
+    const Workload* const row = find_workload(one);
+    what.push_back(row != nullptr ? std::string(row->name) : one);
+  }
+  for (const std::string& group : options.groups) {
+    for (std::string& name : members(group)) {
+      if (std::find(what.begin(), what.end(), name) == what.end()) what.push_back(std::move(name));
+    }
   }
   require(
       !what.empty(),
       "bench: expected an expression or the name of a workload; `lazuli bench --list` lists them");
   require(options.seconds > 0 && std::isfinite(options.seconds),
           "--seconds: {} is no time to measure for; give a positive number", options.seconds);
+  for (const std::string& path : {common.json, options.svg}) require_writable(path);
   Session session(common);
-  std::optional<nlohmann::ordered_json> old;
-  if (!options.compare.empty()) old = read_run(options.compare, session);
+  std::vector<OldRow> old;
+  if (!options.compare.empty()) old = read_run(options.compare, session, what);
   const Roofline roofline = measure_roofline(session.runtime().pool);
   FunctionLimit functions(session);
   std::vector<Measured> all;
   for (const std::string& one : what)
     all.push_back(measure_one(one, options.seconds, common, session, roofline, functions));
-  if (old) compare_with(*old, all, roofline);
+  compare_with(old, all, roofline);
   if (common.json.empty()) {
     print_table(all, session, roofline);
   } else {

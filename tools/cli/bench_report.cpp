@@ -31,39 +31,64 @@ std::string time_text(double seconds) {
   return fmt::format("{:.3f} us", seconds * 1e6);
 }
 
-double spread(double low, double median, double high) {
-  return median > 0 ? (high - low) / median : 0;
+double spread(const Timing& t) {
+  return t.median > 0 ? (t.high - t.low) / t.median : 0;
 }
 
-Comparison compare(const Json& old, const Measured& row, const Roofline& roofline) {
-  const Json &time = old.at("seconds"), &limit = old.at("roofline");
-  const double median = time.at("median");
+Comparison compare(const OldRow& old, const Measured& row, const Roofline& roofline) {
   const bool by_memory = row.bytes / (roofline.bandwidth_gbps * 1e9) >= row.floor_seconds;
   const double now = by_memory ? roofline.bandwidth_gbps : roofline.peak_gflops;
-  const double then = limit.at(by_memory ? "bandwidth_gbps" : "peak_gflops");
+  const double then = by_memory ? old.bandwidth_gbps : old.peak_gflops;
   Comparison c;
-  c.ratio = median / row.timing.median;
-  c.noise = spread(time.at("low"), median, time.at("high")) +
-            spread(row.timing.low, row.timing.median, row.timing.high) +
-            std::fabs(std::log(now / then));
+  c.ratio = old.timing.median / row.timing.median;
+  c.noise = spread(old.timing) + spread(row.timing) + std::fabs(std::log(now / then));
   c.noise = std::max(c.noise, 0.02);
+  c.runs = std::min(old.timing.count, row.timing.count);
   return c;
+}
+
+OldRow old_row(const Json& row) {
+  const Json &time = row.at("seconds"), &limit = row.at("roofline");
+  OldRow old;
+  old.name = row.at("name");
+  old.timing.low = time.at("low");
+  old.timing.median = time.at("median");
+  old.timing.high = time.at("high");
+  old.timing.count = time.at("count");
+  old.bandwidth_gbps = limit.at("bandwidth_gbps");
+  old.peak_gflops = limit.at("peak_gflops");
+  return old;
+}
+
+bool can_be_measured(const OldRow& row) {
+  const Timing& t = row.timing;
+  return 0 < t.low && t.low <= t.median && t.median <= t.high && t.count > 0 &&
+         row.bandwidth_gbps > 0 && row.peak_gflops > 0;
 }
 
 }  // namespace
 
-Json read_run(const std::string& path, Session& session) {
+std::vector<OldRow> read_run(const std::string& path, Session& session,
+                             std::span<const std::string> names) {
   std::ifstream file(path);
-  require(file.good(),
+  std::string text;
+  std::getline(file, text, '\0');  // a folder opens as a file does, and is bad when it is read
+  require(file.is_open() && !file.bad(),
           "--compare: the file '{}' cannot be read; `lazuli bench --json FILE` writes one", path);
+  const auto refuse = [&] {
+    user_error(
+        "--compare: '{}' is not what this version's `lazuli bench --json` writes; measure it again",
+        path);
+  };
+  std::vector<OldRow> rows;
   try {
-    const Json parsed = Json::parse(file);
-    Json list = parsed.is_array() ? parsed : Json::array({parsed});
+    const Json parsed = Json::parse(text);
     const auto& device = session.device();
-    for (const Json& row : list) {
+    for (const Json& row : parsed.is_array() ? parsed : Json::array({parsed})) {
       const std::string name = row.at("device"), cpu = row.at("cpu");
       const int threads = row.at("threads");
-      row.at("name"), row.at("seconds").at("high"), row.at("roofline").at("peak_gflops");
+      rows.push_back(old_row(row));
+      if (!can_be_measured(rows.back())) refuse();
       if (name == device.name() && cpu == device.target().cpu &&
           threads == session.runtime().config.threads)
         continue;
@@ -74,18 +99,25 @@ Json read_run(const std::string& path, Session& session) {
           path, name, cpu, threads, device.name(), device.target().cpu,
           session.runtime().config.threads);
     }
-    return list;
   } catch (const Json::exception&) {
-    user_error(
-        "--compare: '{}' is not what this version's `lazuli bench --json` writes; measure it again",
-        path);
+    refuse();
   }
+  if (rows.empty()) refuse();
+  const bool meets = std::any_of(rows.begin(), rows.end(), [&](const OldRow& row) {
+    return std::find(names.begin(), names.end(), row.name) != names.end();
+  });
+  require(meets,
+          "--compare: '{}' has no row that is measured now: its first is {}, the first here {}; "
+          "measure a row that it has",
+          path, rows[0].name, names[0]);
+  return rows;
 }
 
-void compare_with(const Json& old, std::vector<Measured>& rows, const Roofline& roofline) {
+void compare_with(std::span<const OldRow> old, std::vector<Measured>& rows,
+                  const Roofline& roofline) {
   for (Measured& row : rows) {
-    for (const Json& then : old) {
-      if (then.at("name") == row.name) row.before = compare(then, row, roofline);
+    for (const OldRow& then : old) {
+      if (then.name == row.name) row.before = compare(then, row, roofline);
     }
   }
 }
@@ -140,15 +172,16 @@ void print_table(std::span<const Measured> rows, Session& session, const Rooflin
   for (const Measured& m : rows) {
     const std::string name = m.name.size() > width ? m.name.substr(0, width - 3) + "..." : m.name;
     fmt::print("{:{}}  {:>11} {:>6.1f}% {:>8} {:>10} {:>9.2f} {:>6.1f}% {:>8} {:>11}", name, width,
-               time_text(m.timing.median),
-               100 * spread(m.timing.low, m.timing.median, m.timing.high), m.timing.count,
+               time_text(m.timing.median), 100 * spread(m.timing), m.timing.count,
                std::isnan(m.flops) ? "-" : fmt::format("{:.2f}", m.gflops()), m.gbps(), m.percent(),
                m.whole ? "-" : fmt::format("{}", m.kernels), time_text(m.first_seconds));
     if (compared && !m.before) {
       fmt::print("  not measured before");
     } else if (m.before) {
-      fmt::print("  {:.2f} times as fast as before, within {:.0f} %: {}", m.before->ratio,
-                 100 * m.before->noise, m.before->verdict());
+      const Comparison& c = *m.before;
+      fmt::print("  {:.2f} times as fast as before", c.ratio);
+      if (c.runs >= kFewestRuns) fmt::print(", within {:.0f} %", 100 * c.noise);
+      fmt::print(": {}", c.verdict());
     }
     fmt::print("\n");
     loaded += m.loaded;

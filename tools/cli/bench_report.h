@@ -17,9 +17,18 @@ namespace lazuli::cli {
 struct Comparison {
   double ratio = 0;  // old median / new median: above 1 is faster
   double noise = 0;  // a ratio within 1 + noise and its inverse says nothing
+  int64_t runs = 0;  // of the two, those that ran less often
   std::string_view verdict() const {
+    if (runs < kFewestRuns) return "too few runs to tell";
     return ratio > 1 + noise ? "faster" : ratio < 1 / (1 + noise) ? "slower" : "same";
   }
+};
+
+/// A row of a file that --json has written.
+struct OldRow {
+  std::string name;
+  Timing timing;
+  double bandwidth_gbps = 0, peak_gflops = 0;
 };
 
 /// One row.
@@ -43,13 +52,15 @@ struct Measured {
 };
 
 /// The rows of a file that --json has written, on the device, the CPU and with as many threads as
-/// are measured now. UserError for a file that is none, or for a run on something else.
-nlohmann::ordered_json read_run(const std::string& path, Session& session);
+/// are measured now. UserError for a file that is none, for a run on something else, and where none
+/// of the `names` to be measured is among them.
+std::vector<OldRow> read_run(const std::string& path, Session& session,
+                             std::span<const std::string> names);
 
 /// Sets every row beside the one of its name in `old`, if there is one. The noise is what the
 /// middle halves of both runs spread over, and what the limit that bounds the row has moved by
 /// between them, at least 2 %.
-void compare_with(const nlohmann::ordered_json& old, std::vector<Measured>& rows,
+void compare_with(std::span<const OldRow> old, std::vector<Measured>& rows,
                   const Roofline& roofline);
 
 nlohmann::ordered_json to_json(const Measured& row, Session& session, const Roofline& roofline);

@@ -42,9 +42,9 @@ struct BenchOptions {
   std::vector<std::string> what;
   double seconds = 1;
   bool list = false;
-  std::string group;    // of workloads, beside `what`
-  std::string compare;  // file that --json has written: what to set the result beside
-  std::string svg;      // file to draw the roofline to
+  std::vector<std::string> groups;  // of workloads, beside `what`
+  std::string compare;              // file that --json has written: what to set the result beside
+  std::string svg;                  // file to draw the roofline to
 };
 int bench(const BenchOptions& options, const Common& common);
 

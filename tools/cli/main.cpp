@@ -112,7 +112,12 @@ void describe_commands(CLI::App& app, CommandLine& line) {
       ->take_all();
   add_number<double>(*bench_command, "--seconds", line.bench.seconds,
                      "how long to repeat, 1 by default");
-  bench_command->add_option("--group", line.bench.group, "a group of workloads, or all");
+  bench_command
+      ->add_option("--group", line.bench.groups,
+                   "a group of workloads, or all; may be given several times")
+      ->take_all()
+      ->expected(1)
+      ->allow_extra_args(false);
   bench_command->add_option("--compare", line.bench.compare,
                             "a file that --json has written: say what became faster or slower");
   bench_command->add_option("--svg", line.bench.svg, "draw the roofline to this file");

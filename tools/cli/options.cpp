@@ -45,6 +45,10 @@ std::string expression_text(const std::string& text) {
   return contents.str();
 }
 
+[[noreturn]] void refuse_to_write(const std::string& path) {
+  user_error("the file '{}' cannot be written; give one in a folder that can be written to", path);
+}
+
 }  // namespace
 
 Expression load_expression(const std::string& text, const Common& common) {
@@ -65,6 +69,20 @@ Expression load_expression(const std::string& text, const Common& common) {
   return e;
 }
 
+void require_writable(const std::string& path) {
+  if (path.empty() || path == "-") return;
+  std::error_code error;
+  const std::filesystem::file_type type = std::filesystem::status(path, error).type();
+  const bool is_new = type == std::filesystem::file_type::not_found;
+  // Pipes and devices are opened once, by the writing itself: whoever reads takes a closing for the
+  // end.
+  if (type == std::filesystem::file_type::fifo || type == std::filesystem::file_type::character)
+    return;
+  if (!std::ofstream(path, std::ios::app)) refuse_to_write(path);
+  // Of a link that leads nowhere, the file behind it is new, not the link.
+  if (is_new) std::filesystem::remove(std::filesystem::canonical(path, error), error);
+}
+
 void write_text(const std::string& path, const std::string& text) {
   if (path == "-") {
     std::fwrite(text.data(), 1, text.size(), stdout);
@@ -74,7 +92,7 @@ void write_text(const std::string& path, const std::string& text) {
   std::ofstream file(path, std::ios::binary);
   file.write(text.data(), static_cast<std::streamsize>(text.size()));
   file.flush();
-  if (!file) user_error("the file '{}' cannot be written", path);
+  if (!file) refuse_to_write(path);
 }
 
 }  // namespace lazuli::cli

@@ -50,4 +50,8 @@ Expression load_expression(const std::string& text, const Common& common);
 /// Writes `text` to a file, or to standard output for `-`. UserError if it cannot be written.
 void write_text(const std::string& path, const std::string& text);
 
+/// UserError if `write_text` could not write there, so that what takes long need not be done in
+/// vain. What the file holds stays; an empty path, which asks for no file, passes.
+void require_writable(const std::string& path);
+
 }  // namespace lazuli::cli

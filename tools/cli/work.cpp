@@ -49,8 +49,7 @@ Replay::Replay(Device& device, std::span<const Tensor> results) {
       ensure(inputs_.back() != nullptr, "an input slot of a plan holds no value");
     } else if (slot.role == PlanSlot::Role::Output) {
       output_of_slot_[i] = static_cast<int>(outputs_.size());
-      const auto size = static_cast<size_t>(size_of(slot.dtype));
-      outputs_.push_back(make_storage(static_cast<size_t>(numel(slot.shape)) * size));
+      outputs_.push_back(make_storage(bytes_of(slot.shape, slot.dtype)));
     }
   }
 }
@@ -98,12 +97,13 @@ Timing measure(const std::function<void()>& run, double seconds) {
     batch *= 2;
   }
   std::vector<double> times;
+  const size_t fewest = batch > 1 ? kFewestRuns : 1;
   const auto begin = Clock::now();
   do {
     const auto start = Clock::now();
     for (int64_t i = 0; i < batch; ++i) run();
     times.push_back(seconds_since(start) / static_cast<double>(batch));
-  } while (seconds_since(begin) < seconds);
+  } while (seconds_since(begin) < seconds || times.size() < fewest);
   std::sort(times.begin(), times.end());
   Timing timing;
   timing.min = times.front();

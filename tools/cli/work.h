@@ -43,6 +43,9 @@ class Replay {
   std::vector<int> output_of_slot_, input_of_slot_;
 };
 
+/// The quartiles of fewer say nothing of how much they vary.
+constexpr int64_t kFewestRuns = 3;
+
 struct Timing {
   double min = 0, median = 0;
   double low = 0, high = 0;  // the quartiles
@@ -50,7 +53,7 @@ struct Timing {
 };
 
 /// Repeats `run` for `seconds` and takes the time of each; runs too short for the clock are timed
-/// in batches.
+/// in batches, at least kFewestRuns of them.
 Timing measure(const std::function<void()>& run, double seconds);
 
 }  // namespace lazuli::cli
