@@ -484,7 +484,7 @@ Tensor one_hot(const Tensor& x, int64_t num_classes) {
     require(x.numel() > 0,
             "one_hot: the number of classes of an empty input is open; give num_classes");
     const int64_t last = max(x).item<int64_t>();
-    require(last < INT64_MAX, "one_hot: index {} needs more than 2^63 classes", last);
+    require(last < INT64_MAX, "one_hot: index {} needs 2^63 classes, one more than there can be", last);
     num_classes = last + 1;
   }
   require(num_classes > 0, "one_hot: the number of classes is {}; it must be positive",

@@ -280,7 +280,7 @@ Tensor bincount(const Tensor& x, const std::optional<Tensor>& weights, int64_t m
     const int64_t low = min(i).item<int64_t>();
     require(low >= 0, "bincount: the input has the negative number {}", low);
     const int64_t high = max(i).item<int64_t>();
-    require(high < INT64_MAX, "bincount: number {} needs more than 2^63 counts", high);
+    require(high < INT64_MAX, "bincount: number {} needs 2^63 counts, one more than there can be", high);
     size = std::max(size, high + 1);
   }
   const DType t = !weights ? DType::I64 : weights->dtype() == DType::F32 ? DType::F32 : DType::F64;

@@ -213,9 +213,14 @@ bool ConvolutionAxes::in_weight(int64_t l) const {
   return contains(out, l) || result == by_kernel;
 }
 
-double Convolution::work(int64_t row) const {
-  return static_cast<double>(batch * in * out * size[0] * size[1]) *
-         static_cast<double>(rows * row);
+int64_t Convolution::lanes(const Target& target) const {
+  return size_of(image->dtype) == 8 ? target.lanes / 2 : target.lanes;
+}
+
+double Convolution::seconds(double row, const Target& target) const {
+  double work = row;
+  for (int64_t n : {batch, in, out, size[0], size[1], rows}) work *= static_cast<double>(n);
+  return work / target.fma_per_second * target.lanes / static_cast<double>(lanes(target));
 }
 
 std::optional<Convolution> convolution_of(const NodeRef& n) {
@@ -263,8 +268,8 @@ NodeRef as_sum(const Convolution& c, const NodeRef& x, const Node& sum) {
 
 double direct_seconds(const Convolution& c, const Target& target) {
   constexpr double kDirect = 0.85;  // of the peak, as measured on Zen 3 and Zen 5
-  const int64_t row = (c.columns + target.lanes - 1) / target.lanes * target.lanes;
-  return c.work(row) / kDirect / target.fma_per_second;
+  const int64_t lanes = c.lanes(target), row = (c.columns + lanes - 1) / lanes * lanes;
+  return c.seconds(static_cast<double>(row), target) / kDirect;
 }
 
 }  // namespace lazuli

@@ -26,11 +26,14 @@ struct Convolution {
   NodeRef kernel;  // (out, in, size[0], size[1]); null in a gradient by the kernel
   NodeRef slope;   // (batch, out, rows, columns), the gradient by the result; null elsewhere
   ConvolutionAxes axes;
-  int64_t batch = 1, in = 1, out = 1, rows = 1, columns = 1;  // of the result
-  int64_t size[2] = {1, 1};                                   // of the kernel
+  int64_t batch = 1, in = 1, out = 1, rows = 1,
+          columns = 1;       // the last two of the result, or of `slope`
+  int64_t size[2] = {1, 1};  // of the kernel
 
-  /// Multiply-adds, if each row of the result has so many columns.
-  double work(int64_t row) const;
+  /// Elements of a vector.
+  int64_t lanes(const Target& target) const;
+  /// Seconds of one core at its peak, if each row of the result has so many columns.
+  double seconds(double row, const Target& target) const;
 };
 
 /// The convolution that the tensor-level node `n` is; nullopt if it is none.

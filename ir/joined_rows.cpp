@@ -20,19 +20,18 @@ bool has_joined_form(const Convolution& c) {
 
 double joined_seconds(const Convolution& c, const Target& target) {
   constexpr double kJoined = 0.88, kStarts = 6e-6;  // of the peak, as measured on Zen 5
-  const int64_t row = row_of(c), lanes = target.lanes,
+  const int64_t row = row_of(c), lanes = c.lanes(target),
                 whole = (c.rows * row + lanes - 1) / lanes * lanes;
   const double image = static_cast<double>(c.batch * c.in * (c.rows + c.size[0]) * row),
                result = static_cast<double>(c.batch * c.out * c.rows * row);
   const double bytes = 2 * static_cast<double>(size_of(c.image->dtype)) * (image + result);
-  const double work = c.work(whole) / static_cast<double>(c.rows);
-  return kStarts + work / kJoined / target.fma_per_second + bytes / target.bandwidth;
+  const double each = static_cast<double>(whole) / static_cast<double>(c.rows);
+  return kStarts + c.seconds(each, target) / kJoined + bytes / target.bandwidth;
 }
 
 ConvolutionForm joined_form(const Convolution& c, const Node& sum) {
   const int64_t row = row_of(c), places = c.rows * row;
-  // The last windows reach beyond the last row.
-  const int64_t rows = c.rows + c.size[0] - (c.size[1] > 1 ? 0 : 1);
+  const int64_t rows = c.rows + c.size[0];  // the last windows reach beyond the last row
   const Tensor image = pad(Tensor(c.image), {0, 0, 0, rows - c.image->shape[2]}).contiguous();
   NodeRef x = reshape(image.node(), {c.batch, c.in, rows * row});
   x = window(window(x, 2, c.size[0], 1, row), 2, c.size[1], 1, 1);

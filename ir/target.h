@@ -23,7 +23,6 @@ struct Target {
   bool has_u8_dot = false, has_i16_dot = false, has_bf16_dot = false;
   int64_t l1 = 32 << 10, l2 = 512 << 10, l3 = 32 << 20;  // bytes; l1 and l2 of one core
   int l1_ways = 8;                      // so many lines a whole number of l1 / l1_ways apart push each other out
-  int cores = 2;                        // for predicted times and parallel grain alone, never for what changes bits
   double fma_per_second = 50e9;         // vector lanes times FMAs per second of one core, for predicted times
   double bandwidth = 20e9;              // bytes per second of one core from memory
   bool winograd = true;                 // not of the machine: may ir/winograd.h be used?

@@ -8,7 +8,7 @@ namespace lazuli {
 
 struct Host {
   std::string name;  ///< as the system calls it: "AMD EPYC 7763"
-  std::string identity;  ///< all that the system says of the CPU's kind
+  std::string identity;  ///< all that the system says of the CPU's kind; "" if nothing
   const char* level;  ///< LLVM's name of a CPU that has no more vector instructions than this
   int lanes;         ///< f32 elements of the widest vector register
   int vector_registers;

@@ -120,8 +120,7 @@ std::vector<Entry> entries(int folder) {
 }  // namespace
 
 Hash128 KernelCache::key_of(std::string_view text) {
-  const std::string all =
-      fmt::format("{} {}\n{}", kCompilerSources, LAZULI_LLVM_VERSION, text);
+  const std::string all = fmt::format("{} {}\n{}", kCompilerSources, LAZULI_LLVM_VERSION, text);
   const XXH128_hash_t r = XXH3_128bits(all.data(), all.size());
   return {r.low64, r.high64};
 }
@@ -149,7 +148,11 @@ int KernelCache::open_folder(bool make) {
   for (const std::string& path : {parent_, folder_}) {
     close_folder();
     open_ = open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    if (open_ < 0) return -1;
+    if (open_ < 0) {
+      if (errno != ENOENT)
+        refused_ = fmt::format("{} cannot be opened: {}", path, std::strerror(errno));
+      return -1;
+    }
     struct stat s;
     if (fstat(open_, &s) == 0 && is_private(s)) continue;
     refused_ = fmt::format(

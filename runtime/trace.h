@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <cstdio>
 #include <mutex>
 #include <string>
 #include <string_view>
@@ -13,8 +14,9 @@ namespace lazuli {
 /// Spans of one runtime. Thread-safe. Nothing is recorded without a file.
 class Trace {
  public:
-  /// Empty: no file. UserError if it cannot be written.
-  explicit Trace(std::string path);
+  /// Empty: no file. Where another runtime of this process has taken the name, a number is put into
+  /// it: t.json, t.2.json. UserError if the file cannot be written.
+  explicit Trace(const std::string& path);
   /// Writes the file.
   ~Trace();
   Trace(const Trace&) = delete;
@@ -25,10 +27,11 @@ class Trace {
   int label(std::string_view kind, std::string_view name);
   /// Nanoseconds of a steady clock.
   static int64_t now();
-  /// The calling thread did this from `from` to `to`. After some millions spans are only counted.
-  void add(int label, int64_t from, int64_t to);
-  /// Writes all spans so far.
-  void write();
+  /// The calling thread did this from `from` to `to`. After some millions, or where there is no
+  /// memory for more, spans are only counted.
+  void add(int label, int64_t from, int64_t to) noexcept;
+  /// Writes all spans so far, unless the disk is full or this is a fork of the process.
+  void write() noexcept;
 
  private:
   struct Row {
@@ -39,8 +42,11 @@ class Trace {
     std::string kind, name;
   };
 
+  void write_to(std::FILE* file) const;
+
   const std::string path_;
   const int64_t start_;
+  const int process_;
   std::mutex mutex_;
   std::vector<Label> labels_{1};
   std::vector<Row> rows_;

@@ -26,6 +26,8 @@ class StructuralHasher {
   StructuralHasher() { XXH3_128bits_reset(&state_); }
 
   void number(int64_t v) { XXH3_128bits_update(&state_, &v, sizeof v); }
+  // Before what a list holds, so that no two kernels are hashed from the same numbers.
+  void count(const auto& list) { number(static_cast<int64_t>(list.size())); }
   void node(const NodeRef& root) {
     if (!root) return number(-1);
     visit(root, [&](const NodeRef& n) {
@@ -34,6 +36,7 @@ class StructuralHasher {
       ids_[n] = id;
       number(static_cast<int64_t>(n->op) << 8 | static_cast<int64_t>(n->dtype));
       argument(n->arg);
+      count(n->src);
       for (const NodeRef& s : n->src) number(ids_.at(s));
     });
     number(ids_.at(root));
@@ -89,21 +92,26 @@ std::string target_text(const Target& t) {
 
 Hash128 structural_hash(const Kernel& kernel) {
   StructuralHasher h;
+  h.count(kernel.arguments);
   for (const KernelArgument& a : kernel.arguments) {
     h.number(static_cast<int64_t>(a.dtype) << 1 | static_cast<int64_t>(a.output));
     h.number(a.size);
   }
+  h.count(kernel.stages);
   for (const auto& s : kernel.stages) {
-    h.number(static_cast<int64_t>(s->axes.size()));
+    h.count(s->axes);
     for (const NodeRef& a : s->axes) h.node(a);
+    h.count(s->limit);
     for (const auto& [axis, bound] : s->limit) {
       h.number(axis);
       h.node(bound);
     }
+    h.count(s->values);
     for (const Value& v : s->values) {
       h.number(v.id);
       h.number(static_cast<int64_t>(v.reduce));
       h.number(v.slot);
+      h.count(v.dims);
       for (const NodeRef& d : v.dims) h.node(d);
       h.node(v.expr);
     }

@@ -1,5 +1,7 @@
 #include "runtime/cpu/target.h"
 
+#include <fmt/format.h>
+
 #include <optional>
 #include <string>
 
@@ -13,8 +15,11 @@ namespace {
 
 // As LLVM has it, but without opening LLVM where the cache knows.
 LlvmHost llvm_host_from(KernelCache* cache) {
-  if (!cache) return llvm_host();
-  const Hash128 key = KernelCache::key_of("host\n" + host().identity);
+  const Host& here = host();
+  if (!cache || here.identity.empty()) return llvm_host();
+  const Hash128 key = KernelCache::key_of(fmt::format(
+      "host {} {} {} {} {} {} {}\n{}", here.level, here.lanes, here.vector_registers, here.has_fma,
+      here.has_u8_dot, here.has_i16_dot, here.has_bf16_dot, here.identity));
   const std::optional<std::string> known = cache->find(key);
   const size_t first = known ? known->find('\n') : std::string::npos,
                second = first == std::string::npos ? first : known->find('\n', first + 1);
@@ -54,7 +59,6 @@ Target host_target(KernelCache* cache) {
   if (here.l1_ways > 0) target.l1_ways = here.l1_ways;
   if (here.l2 > 0) target.l2 = here.l2;
   if (here.l3 > 0) target.l3 = here.l3;
-  target.cores = available_cores();
   // Nominal (two units at 3.2 GHz, and memory as such cores come with), not measured: these may
   // decide between schedules, and the same machine must decide alike in every process.
   target.fma_per_second = here.lanes * 2 * 3.2e9;

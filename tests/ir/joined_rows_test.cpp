@@ -67,7 +67,7 @@ TEST_CASE("convolutions whose rows waste vectors are summed along joined rows") 
   };
   for (const Row& r : {Row{{1, 40, 7, 7}, {70, 40, 3, 3}, 1}, Row{{2, 33, 5, 9}, {65, 33, 3, 3}, 0},
                        Row{{32, 9, 9}, {96, 32, 5, 2}, 0}, Row{{3, 64, 6, 4}, {60, 64, 2, 3}, 1},
-                       Row{{1, 40, 7, 7}, {70, 40, 2, 4}, 1, DType::F64},
+                       Row{{1, 40, 7, 10}, {70, 40, 2, 4}, 1, DType::F64},
                        Row{{1, 40, 7, 7}, {70, 40, 3, 3}, 1, DType::I8}}) {
     CAPTURE(r.kernel[2]);
     const Tensor x = array(r.image, r.dtype), w = array(r.kernel, r.dtype);
@@ -96,6 +96,8 @@ TEST_CASE("rows are joined where that fills vectors, and not where copies cost m
   CHECK(!joins(conv2d(array({64, 1, 28, 28}), array({8, 1, 3, 3}), {}, 1, 1), wide_target()));
   const Tensor y = array({1, 64, 7, 7});
   CHECK(joins(conv2d(y, w, {}, 1, 1), wide_target(true)));
+  const Tensor wide = array({1, 64, 8, 8}, DType::F64), v = array({64, 64, 3, 3}, DType::F64);
+  CHECK(!joins(conv2d(wide, v, {}, 1, 1), wide_target()));  // vectors of eight
   CHECK(!joins(conv2d(y, w, {}, 2, 1), wide_target()));
   CHECK(!joins(conv2d(y, w, {}, 1, 1, 2), wide_target()));
   CHECK(!joins(conv2d(y, array({64, 16, 3, 3}), {}, 1, 1, 1, 4), wide_target()));

@@ -1,6 +1,8 @@
 #include "runtime/trace.h"
 
 #include <doctest/doctest.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <filesystem>
 #include <fstream>
@@ -74,6 +76,39 @@ TEST_CASE("a trace without a file records nothing, and one that cannot be writte
   CHECK(text_of_error([] { Trace t("/no/such/folder/t.json"); }) ==
         "LAZULI_PROFILE: '/no/such/folder/t.json' cannot be written: No such file or directory; "
         "give another file, or off");
+}
+
+TEST_CASE("a second trace of a process has a file of its own, and a fork writes none") {
+  const TraceFile file;
+  const std::string second = file.path().substr(0, file.path().size() - 5) + ".2.json";
+  {
+    Trace a(file.path()), b(file.path());
+    a.add(a.label("kernel", "a"), 0, 1);
+    b.add(b.label("kernel", "b"), 0, 1);
+    a.write();
+    const pid_t child = fork();
+    if (child == 0) {
+      a.add(a.label("kernel", "child"), 0, 1);
+      a.write();
+      _exit(0);
+    }
+    waitpid(child, nullptr, 0);
+    CHECK(count_by(file.json(), "name") == std::map<std::string, int>{{"a", 1}});
+  }
+  CHECK(count_by(Json::parse(std::ifstream(second)), "name") ==
+        std::map<std::string, int>{{"b", 1}});
+  std::filesystem::remove(second);
+}
+
+TEST_CASE("a trace on a full disk is lost, and nothing else") {
+  const TraceFile file;
+  std::filesystem::remove(file.path());
+  std::filesystem::create_symlink("/dev/full", file.path());
+  Trace trace(file.path());
+  const int label = trace.label("kernel", "one");
+  for (int i = 0; i < 1000; i++) trace.add(label, i, i + 1);
+  trace.write();
+  CHECK(trace.on());
 }
 
 #if LAZULI_LLVM

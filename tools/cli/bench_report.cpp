@@ -165,8 +165,8 @@ void print_table(std::span<const Measured> rows, Session& session, const Rooflin
   for (const Measured& m : rows) width = std::max(width, std::min<size_t>(m.name.size(), 40));
   fmt::print("{:{}}  {:>11} {:>7} {:>8} {:>10} {:>9} {:>7} {:>8} {:>11}\n", "name", width, "median",
              "spread", "runs", "GFLOP/s", "GB/s", "floor", "kernels", "first");
-  std::vector<double> compiles;
-  int64_t loaded = 0;  // of a kernel, the mean of a row
+  std::vector<double> compiles;  // of a kernel, the mean of a row
+  int64_t loaded = 0;
   const bool compared =
       std::any_of(rows.begin(), rows.end(), [](const Measured& m) { return m.before.has_value(); });
   for (const Measured& m : rows) {
@@ -185,7 +185,8 @@ void print_table(std::span<const Measured> rows, Session& session, const Rooflin
     }
     fmt::print("\n");
     loaded += m.loaded;
-    if (m.compiled > 0) compiles.push_back(m.compile_seconds / static_cast<double>(m.compiled));
+    if (m.compiled > 0 && m.loaded == 0)
+      compiles.push_back(m.compile_seconds / static_cast<double>(m.compiled));
   }
   for (const Measured& m : rows) {
     if (find_step(m.name) != nullptr) {
