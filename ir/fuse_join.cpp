@@ -67,6 +67,16 @@ std::optional<Partitioner::Fit> Partitioner::fit(int n, int k, bool rider) {
   return f;
 }
 
+// Does a sum over the grid walk far more elements than the kernel makes? Then it reads most of
+// it from memory, in its own order, and to store what it needs of them costs next to nothing: a
+// vector times a matrix, after what makes the vector.
+bool Partitioner::outgrows(int n, int k) {
+  constexpr int64_t kTimes = 4;
+  int64_t made = 0;
+  for (int m : kern(k).main) made = std::max(made, node(m).numel());
+  return made < numel(node(n).src[0]->shape) / kTimes;
+}
+
 // Joins kernel k, or says why not.
 Partitioner::Text Partitioner::join(int n, int k) {
   if (is_copy_in(n, k)) return "it is computed again on purpose, for another kernel";
@@ -80,6 +90,9 @@ Partitioner::Text Partitioner::join(int n, int k) {
   }
   const auto f = fit(n, k, false);
   if (!f) return "no axis in common";
+  if (f->finishes && outgrows(n, k)) {
+    return "it sums many times what the kernel computes: that is stored first";
+  }
   if (f->finishes && !crowded(n, k)) {
     put(n, k, true, {}, "sum over the grid: partials per chunk, finished after the barrier");
     return {};

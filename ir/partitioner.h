@@ -70,6 +70,7 @@ class Partitioner {
   std::optional<Fit> fit(int n, int k, bool rider);
   LabelWalk labels_from(int k, bool rider);
   Text join(int n, int k);
+  bool outgrows(int n, int k);
   Text join_finish(int n, int k);
   Text spoils_contraction(const Fit& fit);
   bool reads_windows(int n, int k);

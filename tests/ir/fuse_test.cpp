@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "core/graph.h"
+#include "core/ops.h"
 #include "ir/simplify.h"
 #include "runtime/reference/reference.h"
 #include "tests/ir/random_graph.h"
@@ -123,6 +124,19 @@ TEST_CASE(
   std::set<std::string> texts;
   for (const PlanStep& s : plan.steps) texts.insert(print_algorithm(*s.kernel));
   CHECK(texts.size() <= 3);
+}
+
+TEST_CASE("a vector is stored before a matrix is multiplied with it, not before it is summed") {
+  const auto steps = [](const Tensor& y) {
+    const NodeRef root = y.node();
+    return make_plan({&root, 1}, named_target("x86-64-v3")).steps.size();
+  };
+  const auto array = [](const Shape& s) { return Tensor(numbers(s)); };
+  const Tensor h = gelu(matmul(array({1, 96}), array({96, 512})), "tanh");
+  CHECK(steps(matmul(h, array({512, 128}))) == 2);
+  CHECK(steps(sum(h * array({1, 512}), 1)) == 1);
+  const Tensor rows = softmax(array({512, 128}), 1);
+  CHECK(steps(sum(rows * array({512, 128}), 0)) == 1);
 }
 
 TEST_CASE("long chains of movement are cut before they grow too deep to evaluate") {
