@@ -29,6 +29,7 @@ namespace {
 
 constexpr int64_t kMostOfOne = int64_t{64} << 20;
 constexpr time_t kHour = 3600;
+constexpr size_t kNameLength = 32;
 
 struct Header {
   char form[8] = {'l', 'a', 'z', 'u', 'l', 'i', 'k', '1'};
@@ -92,6 +93,13 @@ bool write_all(int file, const void* from, size_t size) {
   return true;
 }
 
+// As name_of() makes it, or as a writer works under it.
+bool is_own_name(std::string_view name) {
+  if (name.starts_with('.')) name.remove_prefix(1);
+  return name.size() >= kNameLength && name.find_first_not_of("0123456789abcdef") >= kNameLength &&
+         (name.size() == kNameLength || name[kNameLength] == '.');
+}
+
 struct Entry {
   std::string name;
   int64_t bytes;
@@ -110,7 +118,7 @@ std::vector<Entry> entries(int folder) {
   while (const dirent* e = readdir(stream)) {
     struct stat s;
     const bool there = fstatat(folder, e->d_name, &s, AT_SYMLINK_NOFOLLOW) == 0;
-    if (!there || !S_ISREG(s.st_mode)) continue;
+    if (!there || S_ISDIR(s.st_mode) || !is_own_name(e->d_name)) continue;
     list.push_back({e->d_name, s.st_size, s.st_mtime, e->d_name[0] != '.'});
   }
   closedir(stream);
@@ -168,7 +176,8 @@ std::optional<std::string> KernelCache::find(const Hash128& key) {
   const int folder = open_folder(false);
   if (folder < 0) return {};
   const std::string name = name_of(key);
-  const File file(openat(folder, name.c_str(), O_RDONLY | O_NOFOLLOW | O_CLOEXEC));
+  // Nor is a pipe waited for.
+  const File file(openat(folder, name.c_str(), O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC));
   struct stat s;
   if (file.get() < 0 || fstat(file.get(), &s) != 0) return {};
   Header found;
@@ -246,6 +255,9 @@ KernelCache::Report KernelCache::report() {
   const int folder = open_folder(false);
   r.refused = refused_;
   if (folder < 0) return r;
+  if (faccessat(folder, ".", W_OK, AT_EACCESS) != 0) {
+    r.refused = fmt::format("{} cannot be written to: {}", folder_, std::strerror(errno));
+  }
   for (const Entry& e : entries(folder)) {
     r.entries += e.finished;
     r.bytes += e.bytes;
@@ -260,7 +272,12 @@ KernelCache::Report KernelCache::clear() {
   r.refused = refused_;
   if (folder < 0) return r;
   for (const Entry& e : entries(folder)) {
-    if (unlinkat(folder, e.name.c_str(), 0) != 0) continue;
+    if (unlinkat(folder, e.name.c_str(), 0) != 0) {
+      if (errno != ENOENT) {
+        r.refused = fmt::format("{} cannot be emptied: {}", folder_, std::strerror(errno));
+      }
+      continue;
+    }
     r.entries += e.finished;
     r.bytes += e.bytes;
   }

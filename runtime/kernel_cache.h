@@ -36,7 +36,8 @@ class KernelCache {
 
   struct Report {
     int64_t entries = 0, bytes = 0;
-    std::string refused;  // why the folder is not used; empty: it is, or is not there yet
+    std::string refused;  // why the folder, or some of it, is not used, written to or emptied; empty:
+                          // it is, or is not there yet
   };
   Report report();
   /// Deletes all that is kept, and returns what that was.

@@ -153,6 +153,9 @@ TEST_CASE("the kernel cache uses no file and no folder that others can change") 
     fs::create_symlink(folder.cache() + "/elsewhere", path);
     CHECK(!cache.find(key(1)));
     fs::remove(path);
+    mkfifo(path.c_str(), 0600);
+    CHECK(!cache.find(key(1)));
+    CHECK(!fs::exists(path));
     fs::create_directory(path);
     CHECK(!cache.find(key(1)));
     fs::remove(path);
@@ -218,19 +221,25 @@ TEST_CASE("the kernel cache deletes what was used longest ago, and what dead wri
     }
     CHECK(cache.find(key(0)));  // used again: the youngest now
   }
-  const std::string left = folder.kernels() + "/.left", at_work = folder.kernels() + "/.at_work";
-  write_file(left, "");
-  write_file(at_work, "");
+  const std::string name = fs::path(before[5]).filename().string(),
+                    left = folder.kernels() + "/." + name + ".1.0",
+                    at_work = folder.kernels() + "/." + name + ".2.0",
+                    foreign = folder.kernels() + "/foreign";
+  for (const std::string& path : {left, at_work, foreign}) write_file(path, "");
   age(left, 2);
+  age(foreign, 100);
   KernelCache cache(folder.cache(), kMost);
   cache.keep(key(10), content(10, 1000));
   CHECK(!fs::exists(left));
   CHECK(fs::exists(at_work));
+  CHECK(fs::exists(foreign));
   CHECK(cache.report().bytes <= kMost);
   CHECK(cache.find(key(0)) == content(0, 1000));
   CHECK(!cache.find(key(1)));
   CHECK(cache.find(key(9)) == content(9, 1000));
   CHECK(cache.find(key(10)) == content(10, 1000));
+  CHECK(cache.clear().refused.empty());
+  CHECK(folder.files() == std::vector{foreign});
 }
 
 TEST_CASE("processes that fill the kernel cache, clear it and die at it find what was kept") {

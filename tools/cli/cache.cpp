@@ -16,13 +16,17 @@ std::string size_text(int64_t bytes) {
   return kib < 1024 ? fmt::format("{:.0f} KiB", kib) : fmt::format("{:.1f} MiB", kib / 1024);
 }
 
+std::string count_text(int64_t entries) {
+  return fmt::format("{} {}", entries, entries == 1 ? "entry" : "entries");
+}
+
 }  // namespace
 
 std::string cache_state(const std::string& folder) {
   if (folder.empty()) return "off";
   const KernelCache::Report r = KernelCache(folder).report();
   if (!r.refused.empty()) return "not used: " + r.refused;
-  return fmt::format("{} entries, {} of at most {}, in {}", r.entries, size_text(r.bytes),
+  return fmt::format("{}, {} of at most {}, in {}", count_text(r.entries), size_text(r.bytes),
                      size_text(KernelCache::kMostBytes), folder);
 }
 
@@ -45,7 +49,7 @@ int cache(const CacheOptions& options, const Common& common) {
     j["cleared"] = options.clear;
     write_text(common.json, j.dump(1) + "\n");
   } else if (options.clear) {
-    fmt::print("deleted {} entries, {}\n", r.entries, size_text(r.bytes));
+    fmt::print("deleted {}, {}\n", count_text(r.entries), size_text(r.bytes));
   } else {
     fmt::print("{}\n", cache_state(folder));
   }
