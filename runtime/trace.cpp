@@ -12,6 +12,9 @@
 #include <exception>
 #include <map>
 #include <memory>
+#include <mutex>
+#include <new>
+#include <vector>
 
 #include "core/error.h"
 
@@ -42,13 +45,36 @@ struct Close {
 };
 using File = std::unique_ptr<std::FILE, Close>;
 
+struct Row {
+  int label, thread;
+  int64_t from, to;
+};
+struct Label {
+  std::string kind, name;
+};
+
 }  // namespace
 
-Trace::Trace(const std::string& path) : path_(own_name(path)), start_(now()), process_(getpid()) {
+struct Trace::Spans : Counted {
+  explicit Spans(const std::string& file) : path(own_name(file)) {}
+
+  void write_to(std::FILE* file) const;
+
+  const std::string path;
+  const int64_t start = now();
+  const int process = getpid();
+  std::mutex mutex;
+  std::vector<Label> labels{1};
+  std::vector<Row> rows;
+  int64_t left_out = 0;
+};
+
+Trace::Trace(const std::string& path) : on_(!path.empty()) {
   if (!on()) return;
-  const File file(std::fopen(path_.c_str(), "we"));
+  spans_ = make_ref<Spans>(path);
+  const File file(std::fopen(spans_->path.c_str(), "we"));
   require(file != nullptr, "LAZULI_PROFILE: '{}' cannot be written: {}; give another file, or off",
-          path_, std::strerror(errno));
+          spans_->path, std::strerror(errno));
 }
 
 Trace::~Trace() {
@@ -63,52 +89,52 @@ int64_t Trace::now() {
 
 int Trace::label(std::string_view kind, std::string_view name) {
   if (!on()) return 0;
-  const std::lock_guard lock(mutex_);
-  const auto known = std::find_if(labels_.begin(), labels_.end(),
+  const std::lock_guard lock(spans_->mutex);
+  const auto known = std::find_if(spans_->labels.begin(), spans_->labels.end(),
                                   [&](const Label& l) { return l.kind == kind && l.name == name; });
-  if (known != labels_.end()) return static_cast<int>(known - labels_.begin());
-  labels_.push_back({std::string(kind), std::string(name)});
-  return static_cast<int>(labels_.size() - 1);
+  if (known != spans_->labels.end()) return static_cast<int>(known - spans_->labels.begin());
+  spans_->labels.push_back({std::string(kind), std::string(name)});
+  return static_cast<int>(spans_->labels.size() - 1);
 }
 
 void Trace::add(int label, int64_t from, int64_t to) noexcept {
   if (!on()) return;
   const int thread = this_thread();
-  const std::lock_guard lock(mutex_);
+  const std::lock_guard lock(spans_->mutex);
   try {
-    if (rows_.size() < kMostRows) return rows_.push_back({label, thread, from, to});
+    if (spans_->rows.size() < kMostRows) return spans_->rows.push_back({label, thread, from, to});
   } catch (const std::bad_alloc&) {
     // Counted too.
   }
-  left_out_++;
+  spans_->left_out++;
 }
 
 void Trace::write() noexcept {
   // A fork has the lock as some thread left it, and the file is its parent's.
-  if (!on() || getpid() != process_) return;
-  const std::lock_guard lock(mutex_);
-  const File file(std::fopen(path_.c_str(), "we"));
+  if (!on() || getpid() != spans_->process) return;
+  const std::lock_guard lock(spans_->mutex);
+  const File file(std::fopen(spans_->path.c_str(), "we"));
   if (!file) return;
   try {
-    write_to(file.get());
+    spans_->write_to(file.get());
   } catch (const std::exception&) {
     // The disk is full, and at the end of a process there is nobody to tell.
   }
 }
 
-void Trace::write_to(std::FILE* file) const {
+void Trace::Spans::write_to(std::FILE* file) const {
   const auto microseconds = [](int64_t ns) { return static_cast<double>(ns) * 1e-3; };
   fmt::print(file,
              "{{\"otherData\":{{\"lazuli\":\"{}\",\"spans left out\":{}}},\n\"traceEvents\":[\n",
-             LAZULI_VERSION, left_out_);
+             LAZULI_VERSION, left_out);
   fmt::print(file, R"({{"name":"process_name","ph":"M","pid":{},"args":{{"name":"lazuli"}}}})",
-             process_);
-  for (const Row& r : rows_) {
-    const Label& l = labels_[static_cast<size_t>(r.label)];
+             process);
+  for (const Row& r : rows) {
+    const Label& l = labels[static_cast<size_t>(r.label)];
     fmt::print(file,
                ",\n"
                R"({{"name":"{}","cat":"{}","ph":"X","pid":{},"tid":{},"ts":{:.3f},"dur":{:.3f}}})",
-               l.name, l.kind, process_, r.thread, microseconds(r.from - start_),
+               l.name, l.kind, process, r.thread, microseconds(r.from - start),
                microseconds(r.to - r.from));
   }
   fmt::print(file, "\n]}}\n");

@@ -3,11 +3,10 @@
 #pragma once
 
 #include <cstdint>
-#include <cstdio>
-#include <mutex>
 #include <string>
 #include <string_view>
-#include <vector>
+
+#include "core/ref.h"
 
 namespace lazuli {
 
@@ -22,7 +21,7 @@ class Trace {
   Trace(const Trace&) = delete;
   Trace& operator=(const Trace&) = delete;
 
-  bool on() const { return !path_.empty(); }
+  bool on() const { return on_; }
   /// A number for spans of this kind ("compile", "kernel") and name; 0 if nothing is recorded.
   int label(std::string_view kind, std::string_view name);
   /// Nanoseconds of a steady clock.
@@ -34,23 +33,10 @@ class Trace {
   void write() noexcept;
 
  private:
-  struct Row {
-    int label, thread;
-    int64_t from, to;
-  };
-  struct Label {
-    std::string kind, name;
-  };
+  struct Spans;
 
-  void write_to(std::FILE* file) const;
-
-  const std::string path_;
-  const int64_t start_;
-  const int process_;
-  std::mutex mutex_;
-  std::vector<Label> labels_{1};
-  std::vector<Row> rows_;
-  int64_t left_out_ = 0;
+  bool on_;
+  Ref<Spans> spans_;  // null without a file
 };
 
 /// Adds what happens while it lives.
