@@ -14,9 +14,9 @@ namespace lazuli {
 /// Contents by key. A file holds its key and a checksum; what does not fit them is deleted and not
 /// given. A file is written under another name first, so that a reader in this or another process
 /// finds all of it or nothing; processes may find, keep and clear at once. Files used longest ago
-/// are deleted, now and then, where all take more than a bound. A folder or a file that is not the user's
-/// own, or that others may write to, is not used: what is kept is run. Nothing that goes wrong with
-/// files is an error, and a cache that cannot be used only costs time. Thread-safe.
+/// are deleted, now and then, where all take more than a bound. A folder or a file that is not the
+/// user's own, or that others may write to, is not used: what is kept is run. Nothing that goes
+/// wrong with files is an error, and a cache that cannot be used only costs time. Thread-safe.
 class KernelCache {
  public:
   static constexpr int64_t kMostBytes = int64_t{256} << 20;
