@@ -233,6 +233,20 @@ NodeRef sorted(const NodeRef& x, bool descending) {
                .src = {x}});
 }
 
+NodeRef update(const NodeRef& base, const NodeRef& value, Ints begin) {
+  check(base->dtype == value->dtype && base->rank() == value->rank() &&
+            begin.size() == base->shape.size(),
+        "update: sources");
+  for (size_t i = 0; i < begin.size(); i++) {
+    check(begin[i] >= 0 && begin[i] + value->shape[i] <= base->shape[i], "update: range");
+  }
+  return make({.op = Op::Update,
+               .dtype = base->dtype,
+               .shape = base->shape,
+               .arg = std::move(begin),
+               .src = {base, value}});
+}
+
 NodeRef fresh(const NodeRef& x) {
   return make(
       {.op = Op::Fresh, .dtype = x->dtype, .shape = x->shape, .arg = next_serial(), .src = {x}});

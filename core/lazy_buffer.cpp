@@ -2,6 +2,7 @@
 
 #include <array>
 #include <atomic>
+#include <condition_variable>
 #include <cstdlib>
 #include <mutex>
 
@@ -31,14 +32,22 @@ class HeapStorage final : public Storage {
   size_t bytes_;
 };
 
-// Buffers share a few mutexes, by address: one in each would make every header of tensors include <mutex>.
+// Buffers share a few mutexes, by address: one in each would make every header of tensors include
+// <mutex>.
+struct Guard {
+  std::mutex mutex;
+  std::condition_variable returned;  // some buffer is no longer lent
+};
+Guard& guard_of(const LazyBuffer* buffer) {
+  static auto* guards = new std::array<Guard, 64>;  // outlives every static tensor
+  return (*guards)[(reinterpret_cast<uintptr_t>(buffer) >> 6) % guards->size()];
+}
 std::mutex& mutex_of(const LazyBuffer* buffer) {
-  static auto* mutexes = new std::array<std::mutex, 64>;  // outlives every static tensor
-  return (*mutexes)[(reinterpret_cast<uintptr_t>(buffer) >> 6) % mutexes->size()];
+  return guard_of(buffer).mutex;
 }
 
-// Which buffer a gradient leaf belongs to. Entries do not keep it; they are taken out when it goes or
-// is rebound.
+// Which buffer a gradient leaf belongs to. Entries do not keep it; they are taken out when it goes
+// or is rebound.
 struct LeafTable {
   std::mutex mutex;
   NodeMap<LazyBuffer*> leaves;
@@ -82,7 +91,8 @@ void LazyBuffer::set_requires_grad(bool on) {
 
 NodeRef LazyBuffer::node() const {
   if (Capture* c = Capture::current()) c->touch(const_cast<LazyBuffer*>(this));
-  std::lock_guard lock(mutex_of(this));
+  std::unique_lock lock(mutex_of(this));
+  if (lent_) guard_of(this).returned.wait(lock, [&] { return !lent_; });
   return node_;
 }
 
@@ -112,6 +122,31 @@ Ref<Storage> LazyBuffer::set_value(Ref<Storage> storage) {
   return nullptr;
 }
 
+LazyBuffer::Loan LazyBuffer::lend(Ref<Storage>& storage) {
+  std::lock_guard lock(mutex_of(this));
+  if (lent_) return Loan::Lent;
+  if (node_->op != Op::Buffer || !node_->realised() || node_->count() != 1) return Loan::Shared;
+  Ref<Storage> value = node_->storage();
+  constexpr uint32_t kNodeAndThis = 2;
+  if (value->count() != kNodeAndThis) return Loan::Shared;
+  storage = std::move(value);
+  lent_ = true;
+  return Loan::Given;
+}
+
+void LazyBuffer::give_back() {
+  {
+    std::lock_guard lock(mutex_of(this));
+    lent_ = false;
+  }
+  guard_of(this).returned.notify_all();
+}
+
+void LazyBuffer::wait_for_return() const {
+  std::unique_lock lock(mutex_of(this));
+  guard_of(this).returned.wait(lock, [&] { return !lent_; });
+}
+
 Ref<LazyBuffer> LazyBuffer::grad() const {
   if (Capture* c = Capture::current()) c->touch_grad(const_cast<LazyBuffer*>(this));
   std::lock_guard lock(mutex_of(this));
@@ -124,11 +159,14 @@ void LazyBuffer::set_grad(Ref<LazyBuffer> grad) {
   std::swap(grad_, grad);
 }
 
-void set_realizer(Realizer r) { realizer = r; }
+void set_realizer(Realizer r) {
+  realizer = r;
+}
 
 void realize_nodes(std::span<const NodeRef> nodes) {
   const Realizer r = realizer;
-  require(r != nullptr, "realize: no runtime is linked in; include <lazuli/lazuli.h> and link lazuli::lazuli");
+  require(r != nullptr,
+          "realize: no runtime is linked in; include <lazuli/lazuli.h> and link lazuli::lazuli");
   if (const Capture* c = Capture::current()) {
     // The rest is computed when the captured function runs.
     const std::vector<NodeRef> now = c->computable(nodes);
@@ -138,7 +176,9 @@ void realize_nodes(std::span<const NodeRef> nodes) {
   r(nodes);
 }
 
-void set_storage_maker(StorageMaker maker) { storage_maker = maker; }
+void set_storage_maker(StorageMaker maker) {
+  storage_maker = maker;
+}
 
 Ref<Storage> make_storage(size_t bytes) {
   if (const StorageMaker m = storage_maker) return m(bytes);

@@ -25,6 +25,14 @@ class LazyBuffer final : public Counted {
   /// be written to. Null if something does, or if the tensor had no value.
   Ref<Storage> set_value(Ref<Storage> storage);
 
+  /// Lends the storage of the value for a change in place, to be ended by give_back(); until then node() waits. Not if
+  /// something else holds the node or its storage, which must stay as they are, nor while it is lent.
+  enum class Loan : uint8_t { Given, Shared, Lent };
+  Loan lend(Ref<Storage>& storage);
+  void give_back();
+  /// Until nobody has it on loan.
+  void wait_for_return() const;
+
   bool requires_grad() const { return requires_grad_; }
   /// Registers the present node, and those it is rebound to, as leaves that backward() finds.
   void set_requires_grad(bool on);
@@ -35,6 +43,7 @@ class LazyBuffer final : public Counted {
   NodeRef node_;
   Ref<LazyBuffer> grad_;
   bool requires_grad_ = false;
+  bool lent_ = false;
 };
 
 /// The buffer that requires a gradient and stands for this very node, if it is alive.

@@ -32,6 +32,7 @@ enum class Op : uint8_t {
   Scan,     // running reduction along one axis; arg ScanArg
   ArgSort,  // stable sorting permutation along the last axis; arg: 1 = descending
   Sort,     // the last axis in that order; made by the simplifier
+  Update,   // (base, value): base with value in place of its box that begins at arg Ints; made by the planner
   // identities that mean something to the graph
   Fresh,       // a value with an identity of its own; arg: serial number
   Detach,      // no gradient passes
@@ -59,7 +60,7 @@ enum Trait : uint32_t {
   kElementwise = 1u << 1,
   kMovement = 1u << 2,
   kReduce = 1u << 3,
-  kIndexed = 1u << 4,        // Gather, Scatter, Scan, ArgSort, Sort
+  kIndexed = 1u << 4,        // Gather, Scatter, Scan, ArgSort, Sort, Update
   kIdentity = 1u << 5,       // value of its first source
   kCommutative = 1u << 6,
   kAssociative = 1u << 7,    // exactly so for integers only
@@ -169,6 +170,7 @@ inline constexpr std::array<OpInfo, kOpCount> kOps{{
     {Op::Scan, "scan", 1, kIndexed, DTypeRule::First},
     {Op::ArgSort, "argsort", 1, kIndexed, DTypeRule::Index},
     {Op::Sort, "sort", 1, kIndexed, DTypeRule::First},
+    {Op::Update, "update", 2, kIndexed, DTypeRule::First},
     {Op::Fresh, "fresh", 1, kIdentity | kGraphOnly, DTypeRule::First},
     {Op::Detach, "detach", 1, kIdentity | kGraphOnly, DTypeRule::First},
     {Op::Contiguous, "contiguous", 1, kIdentity, DTypeRule::First},

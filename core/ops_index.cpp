@@ -55,7 +55,8 @@ Tensor wrapped(const Tensor& index, int64_t n) {
 // Row-major flat places of the elements that are not 0.
 std::vector<int64_t> places_of_nonzero(const Tensor& x) {
   const Tensor mask = detach(cast(x, DType::Bool));
-  const auto* bytes = static_cast<const uint8_t*>(mask.data());
+  const Ref<Storage> elements = mask.storage();
+  const auto* bytes = static_cast<const uint8_t*>(elements->data());
   std::vector<int64_t> places;
   for (int64_t i = 0; i < mask.numel(); i++) {
     if (bytes[i]) places.push_back(i);

@@ -306,8 +306,8 @@ std::string print_array(const void* data, DType dtype, const Shape& shape) {
 }
 
 std::string Tensor::str() const {
-  const void* elements = data();
-  return print_array(elements, dtype(), shape());
+  const Ref<Storage> elements = storage();
+  return print_array(elements->data(), dtype(), shape());
 }
 
 }  // namespace lazuli

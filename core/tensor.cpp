@@ -97,11 +97,15 @@ const Tensor& Tensor::realize() const {
   return *this;
 }
 
-const void* Tensor::data() const {
+Ref<Storage> Tensor::storage() const {
   realize();
   const NodeRef n = node();
   if (!n->realised()) Capture::refuse_value();
-  return n->storage()->data();
+  return n->storage();
+}
+
+const void* Tensor::data() const {
+  return storage()->data();
 }
 
 Tensor& Tensor::requires_grad_(bool on) {

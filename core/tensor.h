@@ -80,6 +80,8 @@ class Tensor {
   std::vector<V> to_vector() const;
   /// Realises and returns the row-major elements. Valid as long as a tensor holds the value.
   const void* data() const;
+  /// The same with a hold on them: as long as it lasts the elements stay as they are, whatever is assigned to the tensor.
+  Ref<Storage> storage() const;
   /// As NumPy prints an array; realises.
   std::string str() const;
 
@@ -170,15 +172,15 @@ void require_one_element(const Tensor& t);
 template <typename V>
 V Tensor::item() const {
   detail::require_one_element(*this);
-  const Scalar s = detail::element(data(), dtype(), 0);
+  const Scalar s = detail::element(storage()->data(), dtype(), 0);
   if constexpr (std::is_floating_point_v<V>) return static_cast<V>(s.as_double());
   else return static_cast<V>(s.as_int());
 }
 
 template <typename V>
 std::vector<V> Tensor::to_vector() const {
-  const Tensor keep = realize();
-  const void* p = keep.data();
+  const Ref<Storage> value = storage();
+  const void* p = value->data();
   std::vector<V> out;
   out.reserve(static_cast<size_t>(numel()));
   for (int64_t i = 0; i < numel(); i++) {

@@ -139,6 +139,11 @@ class Batcher {
         return scan(of(n->src[0]), static_cast<ScanOp>(n->ints()[0]), n->ints()[1] + 1, n->ints()[2] != 0);
       case Op::ArgSort: return argsort(of(n->src[0]), n->integer() != 0);
       case Op::Sort: return sorted(of(n->src[0]), n->integer() != 0);
+      case Op::Update: {
+        Ints begin{0};
+        begin.append(n->ints().begin(), n->ints().end());
+        return update(of(n->src[0]), of(n->src[1]), std::move(begin));
+      }
       case Op::CustomVjp: return custom(n);
       default:
         return make({.op = n->op,

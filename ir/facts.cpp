@@ -12,7 +12,8 @@ constexpr int64_t kSmallSum = 1 << 14;  // elements of a sum that is computed wh
 constexpr int kInlineNodes = 64;        // in the whole tree below an inlined or movement node
 
 bool is_library(Op op) {
-  return op == Op::Scatter || op == Op::Scan || op == Op::ArgSort || op == Op::Sort;
+  return op == Op::Scatter || op == Op::Scan || op == Op::ArgSort || op == Op::Sort ||
+         op == Op::Update;
 }
 
 class Preparation {

@@ -22,7 +22,7 @@ enum class Role : uint8_t {
   Move,     // a movement node or identity: the index map of a read
   Inline,   // a pointwise node evaluated where it is read
   Member,   // computed by a kernel
-  Library,  // a step of its own: Scatter, Scan, ArgSort, Sort
+  Library,  // a step of its own: Scatter, Scan, ArgSort, Sort, Update
 };
 
 /// What fusion knows and decides of one node.

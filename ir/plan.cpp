@@ -3,8 +3,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <functional>
 #include <utility>
 
+#include "core/graph.h"
 #include "core/topology.h"
 #include "ir/choose_convolution.h"
 #include "ir/fuse.h"
@@ -33,7 +35,11 @@ class Planner {
     }
     for (const NodeRef& root : p_.roots) output(root);
     plan_.decisions = std::move(p_.decisions);
-    for (Decision& d : plan_.decisions) d.step = step_of[static_cast<size_t>(d.step)];
+    const std::vector<int> place = delay_steps();
+    for (Decision& d : plan_.decisions) {
+      const int step = step_of[static_cast<size_t>(d.step)];
+      d.step = step < 0 ? step : place[static_cast<size_t>(step)];
+    }
     plan_.roots = p_.roots;
     return std::move(plan_);
   }
@@ -47,6 +53,53 @@ class Planner {
                              n->shape, NodeRef(n)});
     }
     return it->second;
+  }
+
+  // What follows from inputs in a few steps, such as transformed weights, is computed just before it
+  // is read, so that it takes no memory before. Returns the new place of each step.
+  std::vector<int> delay_steps() {
+    constexpr int kMostSteps = 4;  // deep graphs keep their order, and the recursion is bounded
+    const size_t n = plan_.steps.size();
+    std::vector<int> writer(plan_.slots.size(), -1), depth(n);  // 0: the step does not wait
+    const auto writes = [](const PlanStep& s, size_t argument) {
+      return s.kernel ? s.kernel->arguments[argument].output : argument + 1 == s.arguments.size();
+    };
+    for (size_t k = 0; k < n; k++) {
+      const PlanStep& s = plan_.steps[k];
+      int longest = 0;
+      for (size_t a = 0; a < s.arguments.size(); a++) {
+        const auto slot = static_cast<size_t>(s.arguments[a]);
+        const PlanSlot::Role role = plan_.slots[slot].role;
+        bool waits = role == PlanSlot::Role::Input;
+        if (writes(s, a)) {
+          writer[slot] = static_cast<int>(k);
+          waits = role == PlanSlot::Role::Temporary;
+        } else if (!waits && writer[slot] >= 0) {
+          const int before = depth[static_cast<size_t>(writer[slot])];
+          longest = std::max(longest, before);
+          waits = before > 0;
+        }
+        if (!waits) longest = kMostSteps;
+      }
+      depth[k] = longest < kMostSteps ? longest + 1 : 0;
+    }
+    std::vector<int> place(n, -1);
+    std::vector<PlanStep> steps;
+    const std::function<void(size_t)> run = [&](size_t k) {
+      if (place[k] >= 0) return;
+      for (int slot : plan_.steps[k].arguments) {
+        const int w = writer[static_cast<size_t>(slot)];
+        if (w >= 0 && w != static_cast<int>(k) && depth[static_cast<size_t>(w)] > 0) run(static_cast<size_t>(w));
+      }
+      place[k] = static_cast<int>(steps.size());
+      steps.push_back(std::move(plan_.steps[k]));
+    };
+    for (size_t k = 0; k < n; k++) {
+      if (depth[k] == 0) run(k);
+    }
+    for (size_t k = 0; k < n; k++) run(k);  // what nothing reads
+    plan_.steps = std::move(steps);
+    return place;
   }
 
   // A kernel whose values are all evaluated by their readers is none.
@@ -111,7 +164,79 @@ class Planner {
 
 }  // namespace
 
-Plan make_plan(std::span<const NodeRef> roots, const Target& target) {
+namespace {
+
+// The amounts of a pad that only places `x` in a box of its own; null: it is none.
+const Ints* pads_of(const NodeRef& x) {
+  return x->op == Op::Pad && !x->realised() ? &x->ints() : nullptr;
+}
+
+// What writes a value over a box of an array: where(pad(true), pad(value), array), as setitem of
+// slices makes it.
+bool replaces_box(const NodeRef& n) {
+  if (n->op != Op::Where || n->realised()) return false;
+  const Ints *there = pads_of(n->src[0]), *value = pads_of(n->src[1]);
+  if (!there || !value || *there != *value) return false;
+  const NodeRef& inside = n->src[0]->src[0];
+  return inside->op == Op::Const && std::get<ScalarBits>(inside->arg).bits != 0;
+}
+
+// Roots that change boxes of their donors, one after the other, become Update nodes, which can be
+// run in the donor's memory. A root may stand behind identities.
+std::vector<NodeRef> with_updates(std::span<const NodeRef> roots, std::span<const NodeRef> donors) {
+  std::vector<NodeRef> chosen;
+  for (size_t r = 0; r < donors.size(); r++) {
+    if (!donors[r]) continue;
+    std::vector<NodeRef> chain;
+    NodeRef n = roots[r];
+    while (n.get() != donors[r].get()) {
+      if (!n->realised() && has(n->op, kIdentity)) {
+        n = n->src[0];
+      } else if (replaces_box(n)) {
+        chain.push_back(n);
+        n = n->src[2];
+      } else {
+        chain.clear();
+        break;
+      }
+    }
+    chosen.insert(chosen.end(), chain.begin(), chain.end());
+  }
+  if (chosen.empty()) return {roots.begin(), roots.end()};
+  const Topology graph(roots, true);
+  std::vector<bool> is_chosen(graph.size());
+  for (const NodeRef& n : chosen) is_chosen[static_cast<size_t>(graph.find(n))] = true;
+  std::vector<NodeRef> made(graph.size());
+  for (size_t i = 0; i < graph.size(); i++) {
+    const NodeRef& n = graph.nodes[i];
+    const std::span<const int> sources = graph.sources(i);
+    if (n->realised()) {
+      made[i] = n;
+      continue;
+    }
+    if (is_chosen[i]) {
+      const NodeRef& placed = graph.nodes[static_cast<size_t>(sources[1])];
+      Ints begin;
+      for (size_t k = 0; k < n->shape.size(); k++) begin.push_back(placed->ints()[2 * k]);
+      const int value = graph.sources(static_cast<size_t>(sources[1]))[0];
+      made[i] = update(made[static_cast<size_t>(sources[2])], made[static_cast<size_t>(value)],
+                       std::move(begin));
+      continue;
+    }
+    Sources src;
+    for (int s : sources) src.push_back(made[static_cast<size_t>(s)]);
+    made[i] = with_src(n, std::move(src));
+  }
+  std::vector<NodeRef> out;
+  for (const NodeRef& r : roots) out.push_back(made[static_cast<size_t>(graph.find(r))]);
+  return out;
+}
+
+}  // namespace
+
+Plan make_plan(std::span<const NodeRef> all_roots, const Target& target,
+               std::span<const NodeRef> donors) {
+  const std::vector<NodeRef> roots = with_updates(all_roots, donors);
   ConvolutionGraph graph = choose_convolutions(simplify(split_softmax(simplify(roots))), target);
   if (graph.changed) {
     // The notes go along to learn what their nodes become.
@@ -130,6 +255,14 @@ Plan make_plan(std::span<const NodeRef> roots, const Target& target) {
   }
   Plan plan = Planner(p).run();
   plan.exact = graph.exact;
+  if (!donors.empty()) {
+    NodeMap<int> slot_of;
+    for (size_t s = 0; s < plan.slots.size(); s++) slot_of[plan.slots[s].node] = static_cast<int>(s);
+    for (const NodeRef& donor : donors) {
+      const auto at = donor ? slot_of.find(donor) : slot_of.end();
+      plan.donors.push_back(at == slot_of.end() ? -1 : at->second);
+    }
+  }
   return plan;
 }
 

@@ -20,7 +20,7 @@ struct PlanSlot {
   NodeRef node;  // the node whose value it holds
 };
 
-/// One step. A kernel's argument i is slot arguments[i]. A library step runs the op of `node` (Scatter, Scan, ArgSort or Sort) with
+/// One step. A kernel's argument i is slot arguments[i]. A library step runs the op of `node` (Scatter, Scan, ArgSort, Sort or Update) with
 /// its sources in arguments[0..n-1] and its result in the last.
 struct PlanStep {
   std::shared_ptr<Kernel> kernel;  // null: a library step
@@ -44,12 +44,14 @@ struct Plan {
   std::vector<Decision> decisions;
   std::vector<NodeRef> roots;  // simplified: what the plan computes, in the caller's order
   std::vector<int> outputs;    // slot of each root; an Input slot if the root was realised already
+  std::vector<int> donors;     // of each root: the input slot whose memory its value may take, or -1
   bool exact = true;           // no sum takes the form of ir/winograd.h
 };
 
 /// Simplifies, partitions into kernels and builds their algorithms. `roots` are tensor-level nodes; realised nodes below
-/// them are leaves.
-Plan make_plan(std::span<const NodeRef> roots, const Target& target);
+/// them are leaves. `donors` holds for each root (or for none at all) the leaf that nobody needs once the root is there, or
+/// null: a root that changes a box of its donor, or scatters into it, is a step that may do so in the donor's memory.
+Plan make_plan(std::span<const NodeRef> roots, const Target& target, std::span<const NodeRef> donors = {});
 
 /// The partition as text: every kernel, its nodes, and the reasons.
 std::string print_plan(const Plan& plan);

@@ -249,7 +249,8 @@ std::vector<std::byte> npy_bytes(const Tensor& tensor) {
   out += static_cast<char>(header.size() & 0xff);
   out += static_cast<char>(header.size() >> 8);
   out += header;
-  const auto* begin = static_cast<const char*>(t.data());
+  const Ref<Storage> elements = t.storage();
+  const auto* begin = static_cast<const char*>(elements->data());
   out.append(begin, static_cast<size_t>(t.nbytes()));
   const auto* p = reinterpret_cast<const std::byte*>(out.data());
   return {p, p + out.size()};

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "core/node.h"
+#include "ir/memory_plan.h"
 #include "ir/plan.h"
 #include "ir/target.h"
 
@@ -30,13 +31,16 @@ struct StepReport {
 class Executable {
  public:
   virtual ~Executable() = default;
-  /// Runs all steps. `inputs` and `outputs` are the storage of the plan's input and output slots, in slot order.
+  /// Runs all steps. `inputs` and `outputs` are the storage of the plan's input and output slots, in slot order. Where
+  /// an output lies in the memory of its donor, that changes, and then nothing can fail any more.
   virtual void run(std::span<const Ref<Storage>> inputs,
                    std::span<const Ref<Storage>> outputs) = 0;
   /// Runs step by step with a clock: seconds of each step of the plan, the median of `repeats`.
   virtual std::vector<double> time_steps(std::span<const Ref<Storage>> inputs,
                                          std::span<const Ref<Storage>> outputs, int repeats) = 0;
   virtual const Plan& plan() const = 0;
+  /// Where its arrays lie. An output with a donor may be given the storage of that input.
+  virtual const MemoryPlan& memory() const = 0;
   /// One for each step.
   virtual std::vector<StepReport> report() const = 0;
 };
@@ -72,8 +76,8 @@ class Device {
   virtual void realize(std::span<const NodeRef> roots) = 0;
   /// Compiles a plan; UserError on a device that runs graphs without plans.
   virtual std::unique_ptr<Executable> prepare(Plan plan) = 0;
-  /// What realize() runs for these roots, ready to be run again.
-  virtual Captured capture(std::span<const NodeRef> roots) = 0;
+  /// What realize() runs for these roots, ready to be run again; `donors` as in make_plan().
+  virtual Captured capture(std::span<const NodeRef> roots, std::span<const NodeRef> donors = {}) = 0;
   /// Stays as it is when a graph of a structure met before is realised.
   virtual CompileCount compiled() const { return {}; }
 };

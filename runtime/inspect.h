@@ -65,7 +65,7 @@ std::vector<StepCost> measure_steps(std::span<const Tensor> roots, int repeats =
 
 /// What lazuli does to compute `roots`, or did to compute those that are computed already (as long as the device remembers
 /// the plan; it is timed on zeros), and why: each kernel with its operations, why it ends there, its schedule, operations,
-/// bytes, predicted and measured time, percent of the roofline measured in the same run, and what bounds it. The first line names
+/// bytes, predicted and measured time, percent of the roofline measured in the same run, and what bounds it; then its memory (ir/memory_plan.h). The first line names
 /// the device, its threads and that roofline. Empty if nothing is computed.
 std::string explain(std::span<const Tensor> roots);
 std::string explain(const Tensor& root);

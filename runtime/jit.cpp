@@ -4,6 +4,7 @@
 #include <atomic>
 #include <list>
 #include <mutex>
+#include <optional>
 
 #include "core/capture.h"
 #include "core/error.h"
@@ -34,6 +35,7 @@ struct Entry {
   struct Input {
     int slot = -1;        // number of one, or
     StorageRef constant;  // an array that the function made when it was captured
+    int root = -1;        // which may take its memory, if nothing else holds that; -1: none
   };
   std::vector<Input> inputs;
   std::vector<size_t> results;  // which root each is
@@ -65,7 +67,7 @@ class JitState final : public Counted {
   bool matches(const Entry& e, const JitCall& call) const;
   Entry capture(const JitCall& call, const JitCall::Trace& trace);
   void replay(Entry& e, JitCall& call);
-  std::vector<StorageRef> run_plan(Entry& e, const std::vector<Ref<LazyBuffer>>& buffers) const;
+  void find_donors(Entry& e) const;
 
   std::mutex mutex_;
   std::list<Entry> entries_;  // the latest used first
@@ -73,6 +75,27 @@ class JitState final : public Counted {
 };
 
 namespace {
+
+// Tensors whose memory a call writes to; afterwards they have it again.
+class Loans {
+ public:
+  Loans() = default;
+  ~Loans() {
+    for (LazyBuffer* b : lent_) b->give_back();
+  }
+  Loans(const Loans&) = delete;
+  Loans& operator=(const Loans&) = delete;
+
+  LazyBuffer::Loan take(LazyBuffer& buffer, StorageRef& storage) {
+    lent_.push_back(&buffer);
+    const LazyBuffer::Loan loan = buffer.lend(storage);
+    if (loan != LazyBuffer::Loan::Given) lent_.pop_back();
+    return loan;
+  }
+
+ private:
+  std::vector<LazyBuffer*> lent_;
+};
 
 // The tensor that a slot stands for in this call; null for a key, and where there is no gradient.
 Ref<LazyBuffer> buffer_of(const Entry& e, size_t slot, std::span<const Tensor> arguments) {
@@ -88,6 +111,52 @@ Ref<LazyBuffer> buffer_of(const Entry& e, size_t slot, std::span<const Tensor> a
       break;
   }
   return nullptr;
+}
+
+// Memory of the runtime's own: not what a user writes to, nor a part of another array.
+HostStorage* own_memory(const StorageRef& storage) {
+  return dynamic_cast<HostStorage*>(storage.get());
+}
+
+// Values of the roots. Tensors that get theirs in place, where nobody holds the one before, are
+// lent meanwhile.
+std::vector<StorageRef> run_plan(Entry& e, const std::vector<Ref<LazyBuffer>>& buffers) {
+  const auto buffer = [&](const Entry::Input& in) -> LazyBuffer& {
+    return *buffers[static_cast<size_t>(in.slot)];
+  };
+  std::vector<StorageRef> inputs(e.inputs.size());
+  // First what stays as it is: that it is read here keeps its memory from being lent.
+  for (size_t i = 0; i < inputs.size(); i++) {
+    const Entry::Input& in = e.inputs[i];
+    if (in.root < 0) inputs[i] = in.slot < 0 ? in.constant : buffer(in).node()->storage();
+  }
+  std::vector<StorageRef> outputs(e.spare.size());
+  std::swap(outputs, e.spare);
+  std::optional<Loans> loans;
+  for (LazyBuffer* busy = nullptr;; busy->wait_for_return()) {
+    // Whoever waits has lent nothing, so that no two wait for each other.
+    loans.emplace();
+    busy = nullptr;
+    for (size_t i = 0; i < inputs.size() && !busy; i++) {
+      const Entry::Input& in = e.inputs[i];
+      if (in.root < 0) continue;
+      inputs[i] = nullptr;
+      if (loans->take(buffer(in), inputs[i]) == LazyBuffer::Loan::Lent) busy = &buffer(in);
+    }
+    if (!busy) break;
+    loans.reset();
+  }
+  for (size_t i = 0; i < inputs.size(); i++) {
+    const Entry::Input& in = e.inputs[i];
+    if (in.root < 0) continue;
+    if (!inputs[i]) {
+      inputs[i] = buffer(in).node()->storage();
+    } else if (HostStorage* const own = own_memory(inputs[i])) {
+      own->origin = e.code.origin;
+      outputs[static_cast<size_t>(in.root)] = inputs[i];
+    }
+  }
+  return lazuli::run(e.code, Runtime::current().memory, inputs, outputs);
 }
 
 std::vector<size_t> first_of_same(std::span<const Tensor> tensors) {
@@ -181,7 +250,14 @@ Entry JitState::capture(const JitCall& call, const JitCall::Trace& trace) {
   check_apart(e, call.tensors_);
 
   if (roots.empty()) return e;
-  e.code = e.device->capture(roots);
+  // What a tensor was before is needed no more when it has its new value.
+  std::vector<NodeRef> donors(roots.size());
+  for (const Entry::Effect& f : e.effects) {
+    const Slot& s = e.slots[f.slot];
+    const bool owns = s.kind == Slot::Kind::Captured || s.kind == Slot::Kind::Argument;
+    if (!f.on_grad && owns) donors[static_cast<size_t>(f.root)] = s.placeholder;
+  }
+  e.code = e.device->capture(roots, donors);
   e.spare.resize(roots.size());
   NodeMap<int> slot_of;
   for (size_t i = 0; i < e.slots.size(); i++) slot_of[e.slots[i].placeholder] = static_cast<int>(i);
@@ -191,7 +267,24 @@ Entry JitState::capture(const JitCall& call, const JitCall::Trace& trace) {
     e.inputs.push_back(it == slot_of.end() ? Entry::Input{-1, n->storage()}
                                            : Entry::Input{it->second, nullptr});
   }
+  find_donors(e);
   return e;
+}
+
+void JitState::find_donors(Entry& e) const {
+  const Executable& executable = *e.code.executable;
+  const Plan& plan = executable.plan();
+  std::vector<size_t> input_of(plan.slots.size());
+  size_t inputs = 0;
+  for (size_t s = 0; s < plan.slots.size(); s++) {
+    if (plan.slots[s].role == PlanSlot::Role::Input) input_of[s] = inputs++;
+  }
+  for (size_t r = 0; r < plan.outputs.size(); r++) {
+    const int donor = executable.memory().donors[static_cast<size_t>(plan.outputs[r])];
+    if (donor < 0) continue;
+    Entry::Input& in = e.inputs[input_of[static_cast<size_t>(donor)]];
+    if (in.slot >= 0) in.root = static_cast<int>(r);
+  }
 }
 
 void JitState::replay(Entry& e, JitCall& call) {
@@ -224,22 +317,11 @@ void JitState::replay(Entry& e, JitCall& call) {
     StorageRef before = target.set_value(values[root]);
     if (!before || e.plan_slot(root).role != PlanSlot::Role::Output) continue;
     // Of the runtime's own memory: what is written to next time.
-    HostStorage* const own = dynamic_cast<HostStorage*>(before.get());
+    HostStorage* const own = own_memory(before);
     if (!own) continue;
     own->origin = e.code.origin;
     e.spare[root] = std::move(before);
   }
-}
-
-// Values of the roots.
-std::vector<StorageRef> JitState::run_plan(Entry& e,
-                                           const std::vector<Ref<LazyBuffer>>& buffers) const {
-  std::vector<StorageRef> inputs;
-  for (const Entry::Input& in : e.inputs) {
-    inputs.push_back(in.slot < 0 ? in.constant
-                                 : buffers[static_cast<size_t>(in.slot)]->node()->storage());
-  }
-  return lazuli::run(e.code, Runtime::current().memory, inputs, e.spare);
 }
 
 Ref<Counted> JitState::run(JitCall& call, const JitCall::Trace& trace) {

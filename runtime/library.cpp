@@ -16,12 +16,21 @@ void run_library_step(const Node& node, std::span<void* const> arrays, ThreadPoo
       return run_sort(node, arrays, pool);
     case Op::Scatter:
       return run_scatter(node, arrays, pool);
+    case Op::Update:
+      return run_update(node, arrays, pool);
     default:
       internal_error(fmt::format("library: {} is no library step", name(node.op)));
   }
 }
 
+std::vector<InPlace> in_place_arguments(const Node& node) {
+  const bool widens = node.dtype == DType::F16 || node.dtype == DType::BF16;  // and needs memory for it
+  if (node.op != Op::Update && (node.op != Op::Scatter || widens)) return {};
+  return {{0, static_cast<int>(node.src.size())}};
+}
+
 double library_operations(const Node& node) {
+  if (node.op == Op::Update) return static_cast<double>(node.src[1]->numel());
   if (node.op == Op::Scatter) return static_cast<double>(node.src[1]->numel());
   const auto n = static_cast<double>(node.numel());
   if (node.op == Op::Scan || n == 0) return n;

@@ -60,8 +60,10 @@ void run_scatter(const Node& n, std::span<void* const> arrays, ThreadPool& pool)
     const auto run = [&]<template <typename> typename Op>() {
       pool.parallel_for(0, parts, 1, [&](int64_t part, int64_t, int) {
         const int64_t begin = size * part / parts, end = size * (part + 1) / parts;
-        std::memcpy(out + begin, static_cast<const T*>(arrays[0]) + begin,
-                    static_cast<size_t>(end - begin) * sizeof(T));
+        if (out != arrays[0]) {
+          std::memcpy(out + begin, static_cast<const T*>(arrays[0]) + begin,
+                      static_cast<size_t>(end - begin) * sizeof(T));
+        }
         scatter_range<T, Op>(out, begin, end, index, value, count);
       });
     };

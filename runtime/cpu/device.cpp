@@ -64,8 +64,8 @@ class CpuDevice final : public Device {
     return std::make_unique<CpuExecutable>(runtime_, kernels_, std::move(plan));
   }
 
-  Captured capture(std::span<const NodeRef> roots) override {
-    return compile_plan(scheduled(roots), true);
+  Captured capture(std::span<const NodeRef> roots, std::span<const NodeRef> donors) override {
+    return compile_plan(scheduled(roots, donors), true);
   }
 
   CompileCount compiled() const override { return {plans_made_, kernels_.compiles(), kernels_.loads()}; }
@@ -102,9 +102,9 @@ class CpuDevice final : public Device {
     return made;
   }
 
-  Plan scheduled(std::span<const NodeRef> roots) {
+  Plan scheduled(std::span<const NodeRef> roots, std::span<const NodeRef> donors = {}) {
     const Span span(runtime_.trace, "graph", "make a plan");
-    return make_plan(roots, target_);
+    return make_plan(roots, target_, donors);
   }
 
   Captured compile_plan(Plan plan, bool keep_memory) {

@@ -48,23 +48,29 @@ NodeRef without_sources(const NodeRef& n) {
 
 }  // namespace
 
-// The arguments of all launches. Temporaries are allocated here; inputs and outputs are given for
-// each run.
+// The arguments of all launches. The arena is allocated here; inputs and outputs are given for each
+// run.
 class CpuExecutable::Memory {
  public:
   explicit Memory(const CpuExecutable& e) : executable_(e) {
     Allocator& allocator = e.runtime_.memory;
-    for (size_t bytes : e.block_bytes_) blocks_.push_back(allocator.allocate(bytes));
+    if (e.memory_.arena) arena_ = allocator.allocate(static_cast<size_t>(e.memory_.arena));
     places_.resize(e.plan_.slots.size());
     for (const Launch& l : e.launches_) {
       for (int s : l.slots) {
-        const auto slot = static_cast<size_t>(s);
+        auto slot = static_cast<size_t>(s);
+        int64_t offset = 0;
         if (e.plan_.slots[slot].role == PlanSlot::Role::Temporary) {
-          arguments_.push_back(blocks_[static_cast<size_t>(e.block_of_slot_[slot])].data());
-        } else {
-          places_[slot].push_back(arguments_.size());
-          arguments_.push_back(nullptr);
+          const MemoryPlan::Place& place = e.memory_.places[slot];
+          offset = place.offset;
+          if (place.slot < 0) {
+            arguments_.push_back(arena_.data() + offset);
+            continue;
+          }
+          slot = static_cast<size_t>(place.slot);
         }
+        places_[slot].push_back({arguments_.size(), offset});
+        arguments_.push_back(nullptr);
       }
     }
     scratch_stride_ = scratch_stride(e.scratch_bytes_);
@@ -79,8 +85,9 @@ class CpuExecutable::Memory {
     for (size_t i = 0; i < places_.size(); i++) {
       const PlanSlot::Role role = executable_.plan_.slots[i].role;
       if (role == PlanSlot::Role::Temporary) continue;
-      void* const data = (role == PlanSlot::Role::Input ? inputs[in++] : outputs[out++])->data();
-      for (size_t place : places_[i]) arguments_[place] = data;
+      auto* const data = static_cast<std::byte*>(
+          (role == PlanSlot::Role::Input ? inputs[in++] : outputs[out++])->data());
+      for (const Place& place : places_[i]) arguments_[place.argument] = data + place.offset;
     }
     ensure(in == inputs.size() && out == outputs.size(),
            "executable: inputs and outputs do not fit the plan");
@@ -92,12 +99,17 @@ class CpuExecutable::Memory {
   WorkMemory work() { return {scratch_.data(), scratch_stride_, shared_.data()}; }
 
  private:
+  struct Place {
+    size_t argument;
+    int64_t offset;
+  };
+
   const CpuExecutable& executable_;
   std::vector<void*> arguments_;
-  std::vector<std::vector<size_t>> places_;  // of each input and output among the arguments
+  // Of what lies in each input and output, itself among them.
+  std::vector<std::vector<Place>> places_;
   int64_t scratch_stride_ = 0;
-  std::vector<Block> blocks_;
-  Block scratch_, shared_;
+  Block arena_, scratch_, shared_;
 };
 
 CpuExecutable::CpuExecutable(Runtime& runtime, KernelStore& store, Plan plan)
@@ -122,7 +134,11 @@ CpuExecutable::CpuExecutable(Runtime& runtime, KernelStore& store, Plan plan)
     }
     launches_.push_back(std::move(l));
   }
-  plan_memory();
+  std::vector<std::vector<InPlace>> in_place;
+  for (const Launch& l : launches_) {
+    in_place.push_back(l.kernel ? l.kernel->in_place : in_place_arguments(*l.node));
+  }
+  memory_ = plan_memory(plan_, in_place);
 }
 
 void CpuExecutable::compile_all(const std::vector<std::shared_ptr<Kernel>>& kernels) {
@@ -141,48 +157,6 @@ void CpuExecutable::compile_all(const std::vector<std::shared_ptr<Kernel>>& kern
                                  store_.get(*distinct[static_cast<size_t>(i)]);
                              });
   for (const Kernel* k : distinct) store_.tune(*k);
-}
-
-// First fit by size over the intervals in which temporaries live.
-void CpuExecutable::plan_memory() {
-  const size_t n = plan_.slots.size();
-  std::vector<int> first(n, -1), last(n, -1);
-  for (size_t step = 0; step < launches_.size(); step++) {
-    for (int s : launches_[step].slots) {
-      const auto i = static_cast<size_t>(s);
-      if (first[i] < 0) first[i] = static_cast<int>(step);
-      last[i] = static_cast<int>(step);
-    }
-  }
-  block_of_slot_.assign(n, -1);
-  std::vector<int> busy_until;
-  std::vector<size_t> order;
-  for (size_t i = 0; i < n; i++) {
-    if (plan_.slots[i].role == PlanSlot::Role::Temporary) order.push_back(i);
-  }
-  std::stable_sort(order.begin(), order.end(),
-                   [&](size_t a, size_t b) { return first[a] < first[b]; });
-  for (size_t i : order) {
-    const size_t bytes = bytes_of(plan_.slots[i].shape, plan_.slots[i].dtype);
-    int best = -1;
-    for (size_t b = 0; b < block_bytes_.size(); b++) {
-      if (busy_until[b] >= first[i]) continue;
-      if (best < 0) best = static_cast<int>(b);
-      const size_t have = block_bytes_[b], other = block_bytes_[static_cast<size_t>(best)];
-      const bool fits = have >= bytes, other_fits = other >= bytes;
-      if (fits ? !other_fits || have < other : !other_fits && have > other)
-        best = static_cast<int>(b);
-    }
-    if (best < 0) {
-      best = static_cast<int>(block_bytes_.size());
-      block_bytes_.push_back(0);
-      busy_until.push_back(-1);
-    }
-    const auto b = static_cast<size_t>(best);
-    block_bytes_[b] = std::max(block_bytes_[b], bytes);
-    busy_until[b] = last[i];
-    block_of_slot_[i] = best;
-  }
 }
 
 void CpuExecutable::launch(const Launch& l, Memory& memory) {

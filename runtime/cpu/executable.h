@@ -22,6 +22,7 @@ class CpuExecutable final : public Executable {
   std::vector<double> time_steps(std::span<const Ref<Storage>> inputs,
                                  std::span<const Ref<Storage>> outputs, int repeats) override;
   const Plan& plan() const override { return plan_; }
+  const MemoryPlan& memory() const override { return memory_; }
   std::vector<StepReport> report() const override;
 
   /// Lets go of the graph: what remains can be kept in a cache without keeping arrays alive.
@@ -40,7 +41,6 @@ class CpuExecutable final : public Executable {
   class Memory;
 
   void compile_all(const std::vector<std::shared_ptr<Kernel>>& kernels);
-  void plan_memory();
   void launch(const Launch& l, Memory& memory);
   // Calls `body` with memory that these arrays are bound to.
   template <typename F>
@@ -51,9 +51,7 @@ class CpuExecutable final : public Executable {
   KernelStore& store_;
   Plan plan_;
   std::vector<Launch> launches_;
-  // Temporaries share blocks when they are not alive together.
-  std::vector<int> block_of_slot_;
-  std::vector<size_t> block_bytes_;
+  MemoryPlan memory_;
   int64_t scratch_bytes_ = 0, shared_bytes_ = 0;
   std::mutex mutex_;
   std::unique_ptr<Memory> kept_;

@@ -339,15 +339,21 @@ std::string explain(std::span<const Tensor> roots) {
   const auto add = [&](std::vector<StepCost> more) {
     std::move(more.begin(), more.end(), std::back_inserter(costs));
   };
-  for (const auto& o : origins) add(measure(*o, roof));
+  std::string memory;
+  const auto add_memory = [&](const Executable& e) { memory += print_memory(e.plan(), e.memory()); };
+  for (const auto& o : origins) {
+    add(measure(*o, roof));
+    add_memory(*o->executable);
+  }
   if (prepared) {
     add(measure(prepared->notes, *prepared->executable, prepared->inputs, 11, roof));
+    add_memory(*prepared->executable);
   }
   if (costs.empty()) return {};
   const bool above =
       std::any_of(costs.begin(), costs.end(), [](const StepCost& c) { return c.percent() > 100; });
-  return fmt::format("{}\n{}{}{}", roofline_text(roof, Runtime::current().device()), told(costs),
-                     above ? kAboveFloor : "", above ? "\n" : "");
+  return fmt::format("{}\n{}{}{}{}", roofline_text(roof, Runtime::current().device()), told(costs),
+                     memory, above ? kAboveFloor : "", above ? "\n" : "");
 }
 
 std::string explain(const Tensor& root) {

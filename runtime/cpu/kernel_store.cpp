@@ -270,6 +270,7 @@ std::shared_ptr<CompiledKernel> compile_kernel(const Kernel& kernel, const Targe
   out->reasons = kernel.reasons;
   out->choices = kernel.choices;
   out->cycles = estimate_cycles(program);
+  out->in_place = in_place_arguments(program);
   return out;
 }
 

@@ -9,6 +9,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "ir/in_place.h"
 #include "ir/kernel.h"
 #include "ir/program.h"
 #include "ir/target.h"
@@ -32,6 +33,7 @@ struct CompiledKernel {
   std::vector<std::string> reasons;
   std::vector<Choice> choices;
   double cycles = 0;  // of its instructions, as estimated
+  std::vector<InPlace> in_place;
   std::shared_ptr<const CompiledModule> module;
   bool searched = false;  // its schedule is what a search found
 };

@@ -101,7 +101,9 @@ void fields(V& visit, T& x) {
     visit(x.bytes), visit(x.symbols), visit(x.slots);
   } else if constexpr (std::is_same_v<U, CompiledKernel>) {
     visit(x.scratch_bytes), visit(x.shared_bytes), visit(x.predicted_seconds), visit(x.cycles);
-    visit(x.schedule), visit(x.reasons), visit(x.choices);
+    visit(x.schedule), visit(x.reasons), visit(x.choices), visit(x.in_place);
+  } else if constexpr (std::is_same_v<U, InPlace>) {
+    visit(x.input), visit(x.output);
   } else {
     visit(x);
   }

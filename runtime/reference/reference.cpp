@@ -360,6 +360,22 @@ Array eval_sort(const Node& n, const Arrays& src) {
   return out;
 }
 
+Array eval_update(const Node& n, const Arrays& src) {
+  Array out(n.dtype, n.shape);
+  for (int64_t i = 0; i < out.count(); i++) out.set(i, src[0].get(i));
+  const Shape& box = src[1].shape();
+  for (int64_t i = 0; i < src[1].count(); i++) {
+    int64_t rest = i, at = 0, stride = 1;
+    for (size_t k = box.size(); k-- > 0;) {
+      at += (n.ints()[k] + rest % box[k]) * stride;
+      rest /= box[k];
+      stride *= n.shape[k];
+    }
+    out.set(at, src[1].get(i));
+  }
+  return out;
+}
+
 Array eval_leaf(const Node& n) {
   Array out(n.dtype, n.shape);
   for (int64_t i = 0; i < out.count(); i++) {
@@ -389,6 +405,8 @@ Array eval(const Node& n, const Node& term, Arrays src) {
     case Op::ArgSort:
     case Op::Sort:
       return eval_sort(n, src);
+    case Op::Update:
+      return eval_update(n, src);
     default:
       internal_error(fmt::format("reference: op {} has no value", name(n.op)));
   }
@@ -457,7 +475,9 @@ namespace {
 
 class ReferenceExecutable final : public Executable {
  public:
-  explicit ReferenceExecutable(Plan plan) : plan_(std::move(plan)) {}
+  explicit ReferenceExecutable(Plan plan) : plan_(std::move(plan)) {
+    memory_.donors.assign(plan_.slots.size(), -1);
+  }
   void run(std::span<const Ref<Storage>> inputs, std::span<const Ref<Storage>> outputs) override {
     NodeMap<Ref<Storage>> given;
     std::vector<size_t> output_of(plan_.slots.size());
@@ -479,10 +499,12 @@ class ReferenceExecutable final : public Executable {
     return {};
   }
   const Plan& plan() const override { return plan_; }
+  const MemoryPlan& memory() const override { return memory_; }
   std::vector<StepReport> report() const override { return {}; }
 
  private:
   Plan plan_;
+  MemoryPlan memory_;  // nothing lies in the memory of anything else
 };
 
 class ReferenceDevice final : public Device {
@@ -495,7 +517,7 @@ class ReferenceDevice final : public Device {
     user_error("reference: this device has no kernels; use --device cpu to look at or time them");
   }
   // The graph as it was written: nothing is fused, nor rewritten.
-  Captured capture(std::span<const NodeRef> roots) override {
+  Captured capture(std::span<const NodeRef> roots, std::span<const NodeRef>) override {
     Captured c;
     Plan plan;
     NodeMap<int> slots;
