@@ -135,7 +135,7 @@ std::optional<Tensor> special_pow(const Tensor& x, double n) {
   if (n == 0.0) return Tensor(constant(1, x.dtype(), x.shape()));
   if (n == 0.5) return sqrt(x);
   if (n == -0.5) return rsqrt(x);
-  if (n == 1.0) return x;
+  if (n == 1.0) return Tensor(x.node());
   if (n == 2.0) return x * x;
   if (n == 3.0) return in_wide(x, [](const Tensor& v) { return v * v * v; });
   if (n == -1.0) return reciprocal(x);

@@ -13,7 +13,7 @@ namespace lazuli {
 
 // ---- conversion
 /// Elements converted to `dtype`: float to integer truncates and saturates (NaN gives 0), to bool
-/// is `!= 0`.
+/// is `!= 0`. A tensor of that dtype is returned itself, as by PyTorch: clone() gives another.
 Tensor cast(const Tensor& x, DType dtype);
 /// Another name of cast.
 Tensor to(const Tensor& x, DType dtype);

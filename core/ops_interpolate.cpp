@@ -146,7 +146,7 @@ Tensor selected(const Tensor& x, int64_t axis, const Table<int64_t>& index) {
     }
     return true;
   };
-  if (in == out && all([](int64_t i) { return i; })) return x;
+  if (in == out && all([](int64_t i) { return i; })) return Tensor(x.node());
   if (out % in == 0 && all([&](int64_t i) { return i / (out / in); }))
     return repeat_interleave(x, out / in, axis);
   if (in % out == 0 && all([&](int64_t i) { return i * (in / out); })) {

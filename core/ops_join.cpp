@@ -284,7 +284,7 @@ Tensor pad(const Tensor& x, const Ints& pad, std::string_view mode, const Scalar
 }
 
 Tensor flip(const Tensor& x, const Dims& dims) {
-  if (dims.empty()) return x;
+  if (dims.empty()) return Tensor(x.node());
   return Tensor(flip(x.node(), check_axes("flip", dims, x.dim())));
 }
 
@@ -293,7 +293,7 @@ Tensor roll(const Tensor& x, const Dims& shifts, const Dims& dims) {
   if (dims.empty()) {
     require(by.size() == 1, "roll: {} shifts were given without dims; one moves the flat tensor",
             by.size());
-    if (x.dim() == 0) return x;
+    if (x.dim() == 0) return Tensor(x.node());
     return Tensor(reshape(roll(flatten(x), by[0], 0).node(), x.shape()));
   }
   require(by.size() == dims.list().size(), "roll: {} shifts were given for {} dims", by.size(),

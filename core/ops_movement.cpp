@@ -123,7 +123,7 @@ Tensor permute(const Tensor& x, const Ints& dims) {
   require(static_cast<int64_t>(dims.size()) == x.dim(),
           "permute: the order {} does not name each of the {} axes of shape {}", to_string(dims),
           x.dim(), to_string(x.shape()));
-  if (x.dim() == 0) return x;
+  if (x.dim() == 0) return Tensor(x.node());
   Ints order;
   for (int64_t d : dims) {
     const int64_t axis = check_axis("permute", d, x.dim());
@@ -137,7 +137,7 @@ Tensor permute(const Tensor& x, const Ints& dims) {
 Tensor transpose(const Tensor& x, int64_t dim0, int64_t dim1) {
   const int64_t a = check_axis("transpose", dim0, x.dim()),
                 b = check_axis("transpose", dim1, x.dim());
-  if (x.dim() == 0) return x;
+  if (x.dim() == 0) return Tensor(x.node());
   Ints order(at(x.dim()));
   std::iota(order.begin(), order.end(), 0);
   std::swap(order[at(a)], order[at(b)]);
@@ -161,7 +161,7 @@ Tensor movedim(const Tensor& x, const Dims& source, const Dims& destination) {
   const Ints &from = source.list(), &to = destination.list();
   require(from.size() == to.size(), "movedim: {} axes cannot move to {} places", from.size(),
           to.size());
-  if (from.empty() || x.dim() == 0) return x;
+  if (from.empty() || x.dim() == 0) return Tensor(x.node());
   check_axes("movedim", from, x.dim());
   check_axes("movedim", to, x.dim());
   Ints order(at(x.dim()), -1);

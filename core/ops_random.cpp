@@ -335,7 +335,7 @@ Tensor bernoulli(const Tensor& x, double p, const OptionalKey& key) {
 
 Tensor dropout(const Tensor& x, double p, bool training, const OptionalKey& key) {
   require(p >= 0 && p <= 1, "dropout: the probability is {}; it must lie in [0, 1]", p);
-  if (!training || p == 0) return x;
+  if (!training || p == 0) return Tensor(x.node());
   require_float("dropout", x);
   if (p == 1) return x * 0.0;
   const Tensor kept = unit_interval(key_or_next(key), x.shape(), DType::F32) < 1 - p;

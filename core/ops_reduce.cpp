@@ -60,7 +60,7 @@ Tensor place_of_extreme(std::string_view name, Op op, const Tensor& x, int64_t a
 ValuesIndices extreme_along(std::string_view name, Op op, const Tensor& x, int64_t dim,
                             bool keepdim) {
   const int64_t axis = check_axis(name, dim, x.dim());
-  if (x.dim() == 0) return {x, Tensor(constant(0, DType::I64))};
+  if (x.dim() == 0) return {Tensor(x.node()), Tensor(constant(0, DType::I64))};
   const Tensor index = place_of_extreme(name, op, x, axis, true);
   const Tensor value = gather(x, axis, index);
   if (keepdim) return {value, index};

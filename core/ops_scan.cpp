@@ -19,7 +19,7 @@ Tensor accumulated(std::string_view name, ScanOp op, const Tensor& x, int64_t di
 
 ValuesIndices extreme(std::string_view name, ScanOp op, const Tensor& x, int64_t dim) {
   const int64_t axis = check_axis(name, dim, x.dim());
-  if (x.dim() == 0) return {x, Tensor(constant(0, DType::I64))};
+  if (x.dim() == 0) return {Tensor(x.node()), Tensor(constant(0, DType::I64))};
   const Tensor v = detach(x), best(scan(v.node(), op, axis));
   // Where an element is the best so far, it is the last of its equals so far.
   const Tensor taken = is_float(x.dtype()) ? (v == best) | isnan(v) : v == best;

@@ -33,7 +33,7 @@ void require_elements(std::string_view op, const Tensor& x, int64_t axis) {
 }
 
 ValuesIndices of_scalar(const Tensor& x) {
-  return {x, Tensor(constant(0, DType::I64))};
+  return {Tensor(x.node()), Tensor(constant(0, DType::I64))};
 }
 
 }  // namespace

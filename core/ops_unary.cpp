@@ -25,7 +25,7 @@ Tensor float_unary(Op op, const Tensor& x) {
 
 // A function that leaves integers as they are.
 Tensor rounding(Op op, const Tensor& x) {
-  return is_float(x.dtype()) ? unary(op, x) : x;
+  return is_float(x.dtype()) ? unary(op, x) : Tensor(x.node());
 }
 
 // Giles' polynomials in w = -log(1 - x^2), for the centre and the tails.
@@ -127,10 +127,10 @@ Tensor neg(const Tensor& x) {
   return unary(Op::Neg, x);
 }
 Tensor abs(const Tensor& x) {
-  return is_signed(x.dtype()) ? unary(Op::Abs, x) : x;
+  return is_signed(x.dtype()) ? unary(Op::Abs, x) : Tensor(x.node());
 }
 Tensor sign(const Tensor& x) {
-  if (x.dtype() == DType::Bool) return x;
+  if (x.dtype() == DType::Bool) return Tensor(x.node());
   return is_float(x.dtype()) ? where(isnan(x), 0.0, unary(Op::Sign, x)) : unary(Op::Sign, x);
 }
 Tensor square(const Tensor& x) {
@@ -245,7 +245,7 @@ Tensor logit(const Tensor& x, std::optional<double> eps) {
 Tensor nan_to_num(const Tensor& x, std::optional<double> nan, std::optional<double> posinf,
                   std::optional<double> neginf) {
   const DType t = x.dtype();
-  if (!is_float(t)) return x;
+  if (!is_float(t)) return Tensor(x.node());
   constexpr double kInf = std::numeric_limits<double>::infinity();
   const double largest = t == DType::F16    ? 65504.0
                          : t == DType::BF16 ? 0x1.fep127

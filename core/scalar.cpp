@@ -36,12 +36,14 @@ uint64_t to_bits(const Scalar& v, DType t) {
     case DType::F16: return f64_to_f16(v.as_double());
     case DType::BF16: return f64_to_bf16(v.as_double());
     case DType::F32: {
-      // An integer above 2^53 must not be rounded twice.
-      const float f = v.is_float() ? static_cast<float>(v.as_double()) : static_cast<float>(v.as_int());
+      // An integer above 2^53 must not be rounded twice; one of 2^63 and more has wrapped.
+      const float f = v.is_float()              ? static_cast<float>(v.as_double())
+                      : v.as_double() >= 0x1p63 ? static_cast<float>(static_cast<uint64_t>(v.as_int()))
+                                                : static_cast<float>(v.as_int());
       return std::bit_cast<uint32_t>(f);
     }
     case DType::F64:
-      return std::bit_cast<uint64_t>(v.is_float() ? v.as_double() : static_cast<double>(v.as_int()));
+      return std::bit_cast<uint64_t>(v.as_double());
     default:
       return v.is_float() ? saturate(v.as_double(), t)
                           : low_bytes(static_cast<uint64_t>(v.as_int()), size_of(t));
@@ -54,6 +56,7 @@ Scalar from_bits(uint64_t bits, DType t) {
     case DType::I8: return Scalar(static_cast<int64_t>(static_cast<int8_t>(bits)));
     case DType::I16: return Scalar(static_cast<int64_t>(static_cast<int16_t>(bits)));
     case DType::I32: return Scalar(static_cast<int64_t>(static_cast<int32_t>(bits)));
+    case DType::I64: return Scalar(static_cast<int64_t>(bits));
     case DType::F16: return Scalar(f16_to_f32(static_cast<uint16_t>(bits)));
     case DType::BF16: return Scalar(bf16_to_f32(static_cast<uint16_t>(bits)));
     case DType::F32: return Scalar(std::bit_cast<float>(static_cast<uint32_t>(bits)));

@@ -47,10 +47,12 @@ struct Entry {
   std::vector<Effect> effects;
   Ref<Counted> kept;              // what the function returned when it was captured
   std::vector<StorageRef> spare;  // for each root: memory for its next value, or null
+  // Of each root: roots that differ in shape alone share an array.
+  std::vector<std::pair<DType, Shape>> types;
 
-  const PlanSlot& plan_slot(size_t root) const {
+  PlanSlot::Role role(size_t root) const {
     const Plan& plan = code.executable->plan();
-    return plan.slots[static_cast<size_t>(plan.outputs[root])];
+    return plan.slots[static_cast<size_t>(plan.outputs[root])].role;
   }
 };
 
@@ -259,6 +261,7 @@ Entry JitState::capture(const JitCall& call, const JitCall::Trace& trace) {
   }
   e.code = e.device->capture(roots, donors);
   e.spare.resize(roots.size());
+  for (const NodeRef& n : roots) e.types.push_back({n->dtype, n->shape});
   NodeMap<int> slot_of;
   for (size_t i = 0; i < e.slots.size(); i++) slot_of[e.slots[i].placeholder] = static_cast<int>(i);
   for (const NodeRef& n : std::exchange(e.code.inputs, {})) {
@@ -303,8 +306,8 @@ void JitState::replay(Entry& e, JitCall& call) {
 
   // Only now does anything change.
   const auto leaf = [&](size_t root) {
-    const PlanSlot& s = e.plan_slot(root);
-    return buffer(s.dtype, s.shape, values[root]);
+    const auto& [dtype, shape] = e.types[root];
+    return buffer(dtype, shape, values[root]);
   };
   for (size_t root : e.results) call.results_.emplace_back(leaf(root));
   for (const Entry::Effect& f : e.effects) {
@@ -315,7 +318,7 @@ void JitState::replay(Entry& e, JitCall& call) {
     }
     const auto root = static_cast<size_t>(f.root);
     StorageRef before = target.set_value(values[root]);
-    if (!before || e.plan_slot(root).role != PlanSlot::Role::Output) continue;
+    if (!before || e.role(root) != PlanSlot::Role::Output) continue;
     // Of the runtime's own memory: what is written to next time.
     HostStorage* const own = own_memory(before);
     if (!own) continue;

@@ -245,6 +245,8 @@ class Jit {
 /// time;
 ///   what f writes to them, or to its arguments, by assign_, += and the like, and to .grad, happens
 ///   each time, all of it or, should the call fail, nothing.
+///   A variable that names another tensor by now is not seen while something still holds the former
+///   one: write with assign_.
 /// - Random functions draw from the generator as if f ran.
 /// - Another shape, dtype, device, plain value or module, a tensor given twice, a .grad that is
 ///   there or not: captured anew. The 64 latest captures are kept.

@@ -27,6 +27,34 @@ TEST_CASE("assignment is seen by all copies of a handle and by nothing computed 
 template <typename T>
 concept Addable = requires(T&& x) { std::forward<T>(x) += 1; };
 
+TEST_CASE("what an operation returns is a value of its own, also where it changes nothing") {
+  const Tensor x = Tensor::from({1.0, 2.0}, {2}), s = Tensor::from({3.0}, {}), i = arange(3);
+  const Tensor b = i > 1;
+  const Tensor image = ones({1, 1, 2, 2});
+  for (const auto& [before, after] : std::vector<std::pair<Tensor, Tensor>>{
+           {x, pow(x, 1.0)}, {x, flip(x, {})}, {x, dropout(x, 0.5, false)}, {x, dropout(x, 0.0)},
+           {x, reshape(x, {2})}, {x, permute(x, {0})}, {x, expand(x, {2})}, {x, getitem(x, {})},
+           {x, x.detach()}, {x, x.contiguous()}, {x, x.clone()}, {x, squeeze(x)}, {x, +1.0 * x},
+           {x, movedim(x, {}, {})}, {x, where(x > 0, x, x)}, {x, cat({x})}, {x, repeat(x, {1})},
+           {s, permute(s, {})}, {s, transpose(s, 0, 0)}, {s, roll(s, 1)}, {s, sum(s)},
+           {s, max(s, 0).values}, {s, cummax(s, 0).values}, {s, sort(s).values}, {s, flatten(s)},
+           {i, floor(i)}, {i, round(i)}, {i, nan_to_num(i)}, {b, abs(b)}, {b, sign(b)},
+           {image, interpolate(image, {2, 2})}})
+    CHECK(before.buffer() != after.buffer());
+}
+
+TEST_CASE("integers are read as numbers of any type, whatever their sign") {
+  const std::vector<int64_t> values{-8, 3, INT64_MIN, INT64_MAX};
+  CHECK(Tensor::from(values, {4}).to_vector<double>() == std::vector<double>{-8, 3, -0x1p63, 0x1p63});
+  CHECK(Tensor::from(values, {4}).to_vector<float>() == std::vector<float>{-8, 3, -0x1p63f, 0x1p63f});
+  CHECK(Tensor::from<int8_t>({-8}, {}).item<double>() == -8);
+  const Tensor large = Tensor::from<uint64_t>({UINT64_MAX}, {});
+  CHECK(large.item<double>() == 0x1p64);
+  // As a constant of the graph, too.
+  CHECK(full({}, UINT64_MAX, DType::F64).item<double>() == 0x1p64);
+  CHECK(full({}, UINT64_MAX, DType::F32).item<float>() == 0x1p64f);
+}
+
 TEST_CASE("what has no name cannot be assigned to, since nothing would see it") {
   static_assert(std::is_assignable_v<Tensor&, Tensor> && Addable<Tensor&>);
   static_assert(!std::is_assignable_v<Tensor, Tensor> && !Addable<Tensor>);  // x[3] = y, x[3] += 1

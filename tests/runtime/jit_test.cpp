@@ -201,6 +201,30 @@ TEST_SUITE("runtime") {
     });
   }
 
+  TEST_CASE("jit: results that differ in shape or dtype alone keep their own") {
+    on_devices([] {
+      Tensor kept = zeros({4});
+      auto f = jit([&](Tensor x) {
+        x += 1.0;
+        kept.assign_(x);
+        return std::vector<Tensor>{reshape(x, {2, 2}), x, unsqueeze(x, 0), bitcast(x, DType::I32)};
+      });
+      Tensor x = numbers({1, 2, 3, 4});
+      for (int i = 0; i < 3; i++) {
+        const std::vector<Tensor> r = f(x);
+        CHECK(r[0].shape() == Shape{2, 2});
+        CHECK(r[1].shape() == Shape{4});
+        CHECK(r[2].shape() == Shape{1, 4});
+        CHECK(r[3].dtype() == DType::I32);
+        const float by = static_cast<float>(i);
+        for (const Tensor& t : {r[0], r[1], r[2], x, kept})
+          CHECK(t.to_vector() == Numbers{2 + by, 3 + by, 4 + by, 5 + by});
+        CHECK(x.shape() == Shape{4});
+        CHECK(kept.shape() == Shape{4});
+      }
+    });
+  }
+
   TEST_CASE("jit: a training step goes where the plain one goes, and compiles once") {
     on_devices([] {
       const auto train = [](bool captured) {
@@ -246,8 +270,10 @@ TEST_SUITE("runtime") {
     };
     auto f = jit(step);
     CHECK(text_of_error([&] { f(numbers({2})); }) ==
-          "optimizer: parameter 0 has no gradient in a captured step, but shares its count of updates "
-          "with some that have; take one such step before it is captured, or leave the parameter out");
+          "optimizer: parameter 0 has no gradient in a captured step, but shares its count of "
+          "updates "
+          "with some that have; take one such step before it is captured, or leave the parameter "
+          "out");
     CHECK(b.item() == 1);
     CHECK(sgd.steps() == 0);
     step(numbers({2}));
