@@ -88,8 +88,9 @@ size_t Capture::slot_of(LazyBuffer* buffer) {
   slot.buffer = buffer;
   slot.before = n;
   slot.placeholder = placeholder(n->dtype, n->shape, n->tracked);
-  buffer->rebind(slot.placeholder);
-  return add(std::move(slot));
+  const size_t number = add(std::move(slot));
+  buffer->rebind(slots_[number].placeholder);  // only now: restore() gives its value back
+  return number;
 }
 
 void Capture::touch(LazyBuffer* buffer) {

@@ -183,11 +183,14 @@ void backward(const Tensor& y, const std::optional<Tensor>& gradient) {
           "backward: no tensor below the result requires a gradient; call requires_grad_() on the inputs first");
   const Tensor seed = gradient ? *gradient : Tensor(constant(Scalar(1.0), y.dtype(), y.shape()));
   const std::vector<Tensor> g = vjp(y, leaves, seed);
+  std::vector<Tensor> sums;
   for (size_t i = 0; i < leaves.size(); i++) {
+    const NodeRef mine = detach(g[i].node());
     const std::optional<Tensor> before = leaves[i].grad();
-    leaves[i].set_grad(before ? Tensor(elementwise(Op::Add, {before->node(), detach(g[i].node())}))
-                              : Tensor(detach(g[i].node())));
+    sums.emplace_back(before ? elementwise(Op::Add, {before->node(), mine}) : mine);
   }
+  // Only now does anything change.
+  for (size_t i = 0; i < leaves.size(); i++) leaves[i].set_grad(sums[i]);
 }
 
 }  // namespace lazuli

@@ -178,21 +178,22 @@ void destroy(const Node* n) {
 }
 
 // Frees a node whose count reached 0, and whatever that sets free, by a work list in place of
-// recursion. The list is local to the outermost call, so that static tensors may still be freed
-// when the thread's own objects are gone.
+// recursion. It is linked through the nodes, since freeing must not need memory, and local to the
+// outermost call, so that static tensors may still be freed when the thread's own objects are gone.
 void free_node(const Node* n) {
-  thread_local PassVector<const Node*>* pending = nullptr;
+  thread_local const Node** pending = nullptr;
   if (pending) {
-    pending->push_back(n);
+    n->serial = reinterpret_cast<uintptr_t>(*pending);
+    *pending = n;
     return;
   }
-  PassVector<const Node*> list{n};
-  pending = &list;
-  while (!list.empty()) {
-    const Node* dead = list.back();
-    list.pop_back();
+  const Node* rest = nullptr;
+  pending = &rest;
+  for (const Node* dead = n; dead;) {
     remove(dead);
     destroy(dead);  // its sources' counts may reach 0: they join the list
+    dead = rest;
+    if (dead) rest = reinterpret_cast<const Node*>(dead->serial);
   }
   pending = nullptr;
 }
@@ -218,7 +219,9 @@ Node::~Node() {
   if (&arg != &no_arg()) delete &arg;
 }
 
-void Node::free() const { free_node(this); }
+void Node::free() const {
+  free_node(this);
+}
 
 NodeRef make(NodeInit init) {
   ensure(info(init.op).arity < 0 || static_cast<size_t>(info(init.op).arity) == init.src.size(),

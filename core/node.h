@@ -65,7 +65,8 @@ struct Node final : Counted {
   const Sources src;
   const Hash128 hash;     // structural: op, dtype, shape, arg, sources
   const int64_t lo, hi;   // interval of an integer value in a kernel, from its construction
-  const uint64_t serial;  // order of construction
+  // Order of construction; of a node that is being freed, the next of those.
+  mutable uint64_t serial;
 
   int64_t numel() const { return lazuli::numel(shape); }
   int64_t rank() const { return static_cast<int64_t>(shape.size()); }

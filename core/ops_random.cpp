@@ -102,6 +102,16 @@ Generator& generator() {
   return g;
 }
 
+// Of a generator whose lock is held.
+Tensor drawn_key() {
+  const uint64_t seed = generator().seed, call = generator().calls;
+  const auto half = [](uint64_t v, int shift) { return Words{static_cast<uint32_t>(v >> shift)}; };
+  const auto out = threefry(half(seed, 32), half(seed, 0), half(call, 32), half(call, 0));
+  const Tensor key = key_buffer(out[0].v, out[1].v);
+  generator().calls++;  // only now: a key that there is no memory for is the next one still
+  return key;
+}
+
 Tensor key_or_next(const OptionalKey& key) {
   return key ? *key : next_key();
 }
@@ -182,15 +192,25 @@ void manual_seed(uint64_t seed) {
 
 Tensor next_key() {
   if (Capture* c = Capture::current()) return c->key();
-  uint64_t seed = 0, call = 0;
-  {
-    std::lock_guard lock(generator().mutex);
-    seed = generator().seed;
-    call = generator().calls++;
-  }
-  const auto half = [](uint64_t v, int shift) { return Words{static_cast<uint32_t>(v >> shift)}; };
-  const auto out = threefry(half(seed, 32), half(seed, 0), half(call, 32), half(call, 0));
-  return key_buffer(out[0].v, out[1].v);
+  const std::lock_guard lock(generator().mutex);
+  return drawn_key();
+}
+
+KeyDraws::~KeyDraws() {
+  if (kept_ || drawn_ == 0) return;
+  const std::lock_guard lock(generator().mutex);
+  if (generator().seed == seed_ && generator().calls == after_) generator().calls -= drawn_;
+}
+
+Tensor KeyDraws::next() {
+  const std::lock_guard lock(generator().mutex);
+  const bool others = drawn_ > 0 && (generator().seed != seed_ || generator().calls != after_);
+  Tensor key = drawn_key();
+  kept_ = kept_ || others;  // theirs lie between
+  drawn_++;
+  seed_ = generator().seed;
+  after_ = generator().calls;
+  return key;
 }
 
 Tensor random_key(uint64_t seed) {

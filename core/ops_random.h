@@ -18,6 +18,22 @@ using OptionalKey = std::optional<Tensor>;
 void manual_seed(uint64_t seed);
 /// The global generator's next key.
 Tensor next_key();
+/// Keys that are put back where they came from when it goes, unless keep() was called, or another
+/// thread has drawn or seeded since.
+class KeyDraws {
+ public:
+  KeyDraws() = default;
+  ~KeyDraws();
+  KeyDraws(const KeyDraws&) = delete;
+  KeyDraws& operator=(const KeyDraws&) = delete;
+  /// next_key()
+  Tensor next();
+  void keep() { kept_ = true; }
+
+ private:
+  uint64_t seed_ = 0, after_ = 0, drawn_ = 0;
+  bool kept_ = false;
+};
 /// The key of a seed: its high and its low half, as jax.random.key_data(jax.random.key(seed)).
 Tensor random_key(uint64_t seed);
 /// (n, 2): n new keys, as jax.random.split.

@@ -41,8 +41,8 @@ Optimizer::Optimizer(std::vector<Tensor> parameters, double learning_rate)
 
 void Optimizer::set_learning_rate(double rate) {
   check_rate(rate);
-  learning_rate_ = rate;
   rate_.assign_(scalar(rate));
+  learning_rate_ = rate;
 }
 
 void Optimizer::make_state(size_t kinds) {
@@ -95,7 +95,44 @@ void Optimizer::count_updates() {
   }
 }
 
+// Gives parameters, gradients and state back what they were, unless it is done() before. A captured
+// function that fails needs none of this.
+class Optimizer::Undo {
+ public:
+  explicit Undo(Optimizer& o) : optimizer_(o), is_done_(Capture::current() != nullptr) {
+    if (is_done_) return;
+    groups_ = o.groups_;
+    tensors_ = o.tensors();
+    for (const Tensor& t : tensors_) nodes_.push_back(t.node());
+    for (const Tensor& p : o.parameters_) gradients_.push_back(p.grad());
+  }
+  ~Undo() {
+    if (is_done_) return;
+    optimizer_.groups_.swap(groups_);
+    for (size_t i = 0; i < nodes_.size(); i++) tensors_[i].buffer()->rebind(nodes_[i]);
+    for (size_t i = 0; i < gradients_.size(); i++)
+      optimizer_.parameters_[i].set_grad(gradients_[i]);
+  }
+  Undo(const Undo&) = delete;
+  Undo& operator=(const Undo&) = delete;
+  void done() { is_done_ = true; }
+
+ private:
+  Optimizer& optimizer_;
+  bool is_done_;
+  std::vector<Group> groups_;
+  std::vector<Tensor> tensors_;
+  std::vector<NodeRef> nodes_;
+  std::vector<std::optional<Tensor>> gradients_;
+};
+
 void Optimizer::step() {
+  Undo undo(*this);
+  update_all();
+  undo.done();
+}
+
+void Optimizer::update_all() {
   count_updates();
   for (size_t i = 0; i < parameters_.size(); i++) {
     const std::optional<Tensor> gradient = parameters_[i].grad();
@@ -104,12 +141,14 @@ void Optimizer::step() {
 }
 
 double Optimizer::step(const Tensor& loss) {
+  Undo undo(*this);
   backward(loss);
-  step();
+  update_all();
   zero_grad();
   std::vector<Tensor> all = tensors();
   all.push_back(loss);
   realize(all);
+  undo.done();
   return loss.item();
 }
 

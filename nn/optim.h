@@ -23,7 +23,8 @@ class Optimizer {
   /// Rebinds every parameter that has a gradient to its new value; computes nothing. Realize
   /// tensors() before long: until then the graphs of all steps since are kept.
   void step();
-  /// backward(), step(), zero_grad() and one realize of the loss and tensors(). Returns the loss.
+  /// backward(), step(), zero_grad() and one realize of the loss and tensors(), all of it or,
+  /// should it fail, nothing. Returns the loss.
   double step(const Tensor& loss);
   /// The parameters and the state of the optimizer, its counts of steps included: what step()
   /// changes, for a realize of one's own.
@@ -54,7 +55,9 @@ class Optimizer {
     std::vector<size_t> members;
     Tensor updates;
   };
+  class Undo;
   void count_updates();
+  void update_all();
 
   std::vector<Tensor> parameters_;
   std::vector<std::vector<Tensor>> states_;

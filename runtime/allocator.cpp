@@ -166,6 +166,7 @@ struct Allocator::State : Counted {
   std::mutex mutex;
   std::unordered_map<size_t, std::vector<Region>> free;  // by size class
   size_t next_stagger = 0;
+  uint64_t fails_at = 0;  // counts down
   MemoryStats stats;
 };
 
@@ -183,6 +184,7 @@ Block Allocator::allocate(size_t bytes) {
   };
   const std::string limit_text =
       "the limit is " + size_text(state.limit) + " (LAZULI_MEMORY, or what the machine has)";
+  if (state.fails_at > 0 && --state.fails_at == 0) refuse("a test refuses it");
   // The first test keeps the rounding from overflowing.
   if (bytes > state.limit) refuse(limit_text);
   const size_t class_bytes = size_class(bytes);
@@ -215,6 +217,11 @@ Allocator::Block::~Block() {
   } catch (const std::bad_alloc&) {
     State::give(region_);
   }
+}
+
+void Allocator::fail_at(uint64_t n) {
+  const std::lock_guard lock(state_->mutex);
+  state_->fails_at = n;
 }
 
 void Allocator::trim() {

@@ -76,6 +76,10 @@ class Allocator {
   /// Thread-safe, as everything here.
   Block allocate(size_t bytes);
 
+  /// For tests of what becomes of a failure: the n-th call of allocate() from now on fails; 0:
+  /// none.
+  void fail_at(uint64_t n);
+
   /// Gives cached memory back to the system.
   void trim();
 

@@ -295,9 +295,10 @@ void JitState::replay(Entry& e, JitCall& call) {
   // The present value of each slot.
   std::vector<Ref<LazyBuffer>> buffers;
   std::vector<Tensor> waiting;
+  KeyDraws keys;
   for (size_t i = 0; i < e.slots.size(); i++) {
     const bool key = e.slots[i].kind == Slot::Kind::Key;
-    buffers.push_back(key ? next_key().buffer() : buffer_of(e, i, call.tensors_));
+    buffers.push_back(key ? keys.next().buffer() : buffer_of(e, i, call.tensors_));
     if (!buffers[i]->node()->realised()) waiting.emplace_back(buffers[i]);
   }
   if (!waiting.empty()) realize(waiting);
@@ -305,6 +306,7 @@ void JitState::replay(Entry& e, JitCall& call) {
   if (e.code.executable) values = run_plan(e, buffers);
 
   // Only now does anything change.
+  keys.keep();
   const auto leaf = [&](size_t root) {
     const auto& [dtype, shape] = e.types[root];
     return buffer(dtype, shape, values[root]);

@@ -91,10 +91,10 @@ class CpuDevice final : public Device {
   // Returns what is kept under the key: another thread's plan, if it was first.
   std::shared_ptr<CachedPlan> keep(const Hash128& key, std::shared_ptr<CachedPlan> made) {
     std::lock_guard lock(mutex_);
-    const auto [it, is_new] = plans_.try_emplace(key);
-    if (!is_new) return it->second.first;
-    recent_.push_front(key);
-    it->second = {made, recent_.begin()};
+    if (const auto it = plans_.find(key); it != plans_.end()) return it->second.first;
+    std::list<Hash128> place{key};
+    plans_.emplace(key, std::pair(made, place.begin()));
+    recent_.splice(recent_.begin(), place);
     if (recent_.size() > kMaxPlans) {
       plans_.erase(recent_.back());
       recent_.pop_back();
