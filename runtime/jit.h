@@ -89,6 +89,14 @@ template <typename A>
 using Given = std::conditional_t<TensorTree<std::decay_t<A>>::value, const std::decay_t<A>&,
                                  std::remove_reference_t<A>&>;
 
+/// What tells the arguments of a call from others by type: whether a tensor or a plain value is a
+/// temporary makes no difference.
+template <typename A>
+using Kind = std::conditional_t<TensorTree<std::decay_t<A>>::value || PlainValue<std::decay_t<A>>,
+                                std::decay_t<A>, Given<A>>;
+template <typename... A>
+inline char signature = 0;  // its address
+
 /// What one jitted function has captured so far.
 class JitState;
 
@@ -168,8 +176,7 @@ class Jit {
     using R = std::decay_t<std::invoke_result_t<F&, detail::Given<A>...>>;
     // Within another captured function it is a part of that one.
     if (detail::is_capturing()) return R(function_(arguments...));
-    static char signature;  // its address tells this kind of call from others
-    detail::JitCall call(state_, &signature);
+    detail::JitCall call(state_, &detail::signature<detail::Kind<A>...>);
     (call.add(arguments), ...);
     static_assert(std::is_void_v<R> || detail::TensorTree<R>::value,
                   "jit: the result is not made of tensors; return tensors, or give the struct a "

@@ -221,6 +221,83 @@ TEST_CASE("threads that draw from the global generator get the keys of one threa
   CHECK(std::set(wanted.begin(), wanted.end()).size() == wanted.size());
 }
 
+TEST_CASE("eight threads differentiate with respect to the same parameters and leaves") {
+  for (int round = 0; round < 5; round++) {
+    const auto make = [&] {
+      Tensor w = number(round, {9, 7}), x = number(round + 50, {5, 9}) * 0.5;  // not computed yet
+      w.requires_grad_();
+      return std::pair(w, x);
+    };
+    const auto gradient = [](const std::pair<Tensor, Tensor>& p, int t) {
+      const Tensor loss = sum(tanh(matmul(p.second, p.first)) * static_cast<double>(t + 1));
+      const auto [dw, dx] = grad(loss, {p.first, p.second});
+      realize(loss, dw, dx);
+      Bits all = bits_of(dw);
+      for (uint32_t b : bits_of(dx)) all.push_back(b);
+      return all;
+    };
+    std::vector<Bits> wanted;
+    const auto alone = make();
+    alone.second.realize();
+    for (int t = 0; t < kThreads; t++) wanted.push_back(gradient(alone, t));
+    const auto shared = make();
+    shared.second.realize();
+    const auto got = on_threads<Bits>([&](int t) { return gradient(shared, t); });
+    CHECK(got == wanted);
+    // And where all of them find the leaf still to be computed.
+    const auto lazy = make();
+    on_threads<Bits>([&](int t) { return gradient(lazy, t); });
+    CHECK(bits_of(lazy.second) == bits_of(alone.second));
+  }
+}
+
+TEST_CASE("threads call captured functions, of their own and a shared one, in two runtimes") {
+  Runtime one(with_threads(1)), many(with_threads(3));
+  const Tensor w = number(3, {6, 6}).realize();
+  auto shared = jit([&](const Tensor& x) { return tanh(matmul(x, w)); });
+  const Bits wanted = bits_of(tanh(matmul(number(4, {2, 6}).realize(), w)));
+  const auto got = on_threads<int>([&](int t) {
+    const Runtime::Use use(t % 2 ? one : many);
+    Tensor count = zeros({}).realize();
+    auto mine = jit([&](const Tensor& x) {
+      count += 1.0;
+      return sum(matmul(x, w)) * 0.0 + count;
+    });
+    int wrong = 0;
+    const Tensor x = number(4, {2, 6}).realize();
+    for (int i = 1; i <= 20; i++) {
+      wrong += bits_of(shared(x)) != wanted;
+      wrong += mine(x).item<int>() != i;
+    }
+    return wrong;
+  });
+  CHECK(got == std::vector<int>(kThreads));
+  CHECK(shared.count().calls == 20 * kThreads);
+}
+
+TEST_CASE("a tensor that one thread assigns to has an old or a new value on the others") {
+  Tensor x = full({64}, 0.0);
+  constexpr int kSteps = 200;
+  const auto got = on_threads<int>([&](int t) {
+    int wrong = 0;
+    double last = 0;
+    for (int i = 1; i <= kSteps; i++) {
+      if (t == 0) {
+        x.assign_(Tensor::from({static_cast<double>(i)}, {1}));
+        continue;
+      }
+      const Tensor now = x.detach();  // x may be another by the next line
+      const std::vector<double> values = (now * 1.0).to_vector<double>();
+      for (double v : values) wrong += v != values[0];
+      wrong += values[0] < last;
+      last = values[0];
+    }
+    return wrong;
+  });
+  CHECK(got == std::vector<int>(kThreads));
+  CHECK(x.to_vector()[63] == kSteps);
+}
+
 TEST_CASE("an error on one thread is that thread's alone") {
   const auto got = on_threads<int>([](int t) {
     int good = 0;

@@ -225,6 +225,96 @@ TEST_SUITE("runtime") {
     });
   }
 
+  TEST_CASE("jit: arguments that are parts, constants or not computed yet are read as they are") {
+    on_devices([] {
+      auto f = jit([](const Tensor& x, const Tensor& y) { return x * 2.0 + y; });
+      const Tensor all = numbers({1, 2, 3, 4, 5, 6});
+      const Tensor zero = zeros({2});
+      for (int i = 0; i < 3; i++) {
+        const Tensor part = all.index({Slice{i, i + 2}}), backwards = flip(part, {0});
+        const float a = static_cast<float>(i + 1);
+        CHECK(f(part, backwards).to_vector() == Numbers{3 * a + 1, 3 * a + 2});
+        CHECK(f(part, zero).to_vector() == Numbers{2 * a, 2 * a + 2});
+        CHECK(f(ones({2}), full({2}, a - 1)).to_vector() == Numbers{a + 1, a + 1});
+        CHECK(f(part * 2.0, all.index({Slice{0, 6, 3}})).to_vector() ==
+              Numbers{4 * a + 1, 4 * a + 8});
+      }
+      CHECK(f.count().captures == 1);
+    });
+  }
+
+  TEST_CASE("jit: a result that is the next argument, and those before it, stay as they were") {
+    on_devices([] {
+      auto f = jit([](const Tensor& x) { return contiguous(x * 2.0) + 1.0; });
+      std::vector<Tensor> all{numbers({0, 1})};
+      for (int i = 0; i < 6; i++) all.push_back(f(all.back()));
+      float power = 1;
+      for (const Tensor& x : all) {
+        CHECK(x.to_vector() == Numbers{power - 1, 2 * power - 1});
+        power *= 2;
+      }
+      // Where only the latest is held, its memory serves again.
+      Tensor x = numbers({0, 1});
+      for (int i = 0; i < 6; i++) x = f(x);
+      CHECK(x.to_vector() == Numbers{63, 127});
+    });
+  }
+
+  TEST_CASE("jit: temporaries, constants and variables are arguments of one kind") {
+    auto f = jit([](const Tensor& x, double by, const std::vector<Tensor>& more) {
+      return x * by + more[0];
+    });
+    Tensor x = numbers({1});
+    const Tensor y = x;
+    double by = 2;
+    const double same = 2;
+    std::vector<Tensor> more{y};
+    f(x, by, more);
+    f(y, same, std::vector<Tensor>{numbers({3})});
+    CHECK(f(numbers({5}), 2.0, std::as_const(more)).item() == 11);
+    CHECK(f.count().captures == 2);  // x and y are one tensor, as more's is; then they are two
+  }
+
+  TEST_CASE("jit: a list that grows, and tensors that are replaced in it, are seen") {
+    std::vector<Tensor> list{numbers({1}), numbers({2})};
+    auto f = jit([](const std::vector<Tensor>& xs) {
+      Tensor sum = xs[0];
+      for (size_t i = 1; i < xs.size(); i++) sum = sum + xs[i];
+      return sum;
+    });
+    CHECK(f(list).item() == 3);
+    list[0] = numbers({10});
+    CHECK(f(list).item() == 12);
+    list.push_back(numbers({100}));
+    CHECK(f(list).item() == 112);
+    // One that the function finds outside, too.
+    auto g = jit([&] { return list[0] * 1.0; });
+    CHECK(g().item() == 10);
+    list[0] = numbers({7});
+    CHECK(g().item() == 7);
+    list[0] += 1.0;
+    CHECK(g().item() == 8);
+  }
+
+  TEST_CASE("jit: writing at a place happens each time, and what is not used is no matter") {
+    on_devices([] {
+      Tensor cache = zeros({4}), twice = zeros({2});
+      auto f = jit([&](const Tensor& at, const Tensor& value, const Tensor& unused) {
+        cache.set_({at}, value);
+        cache.set_({Slice{1}}, cache.index({Slice{{}, -1}}));
+        twice += cache.index({Slice{0, 2}});
+        twice.realize();  // no value is asked for
+        static_cast<void>(unused);
+      });
+      for (int64_t i = 0; i < 3; i++)
+        f(Tensor::from<int64_t>({i}, {1}), full({1}, 10.0 * static_cast<double>(i + 1)),
+          numbers({1}));
+      CHECK(cache.to_vector() == Numbers{10, 10, 10, 30});
+      CHECK(twice.to_vector() == Numbers{30, 30});
+      CHECK(f.count().captures == 1);
+    });
+  }
+
   TEST_CASE("jit: a training step goes where the plain one goes, and compiles once") {
     on_devices([] {
       const auto train = [](bool captured) {
