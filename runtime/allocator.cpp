@@ -177,10 +177,12 @@ Block Allocator::allocate(size_t bytes) {
   State& state = *state_;
   const std::lock_guard lock(state.mutex);
   const auto refuse = [&](const std::string& why) {
+    constexpr size_t kBeyond = std::numeric_limits<size_t>::max();  // see bytes_of()
     device_error(
-        "memory: a value needs {} ({} bytes), and {}; use smaller shapes or free other values, "
-        "which hold {}",
-        size_text(bytes), bytes, why, size_text(state.stats.live));
+        "memory: a value needs {}, and {}; use smaller shapes or free other values, which hold {}",
+        bytes == kBeyond ? "2^64 bytes or more"
+                         : fmt::format("{} ({} bytes)", size_text(bytes), bytes),
+        why, size_text(state.stats.live));
   };
   const std::string limit_text =
       "the limit is " + size_text(state.limit) + " (LAZULI_MEMORY, or what the machine has)";

@@ -150,8 +150,11 @@ int KernelCache::open_folder(bool make) {
   if (make) {
     std::error_code problem;
     std::filesystem::create_directories(std::filesystem::path(parent_).parent_path(), problem);
-    mkdir(parent_.c_str(), 0700);
-    mkdir(folder_.c_str(), 0700);
+    for (const std::string& path : {parent_, folder_}) {
+      if (mkdir(path.c_str(), 0700) == 0 || errno == EEXIST) continue;
+      refused_ = fmt::format("{} cannot be made: {}", path, std::strerror(errno));
+      return -1;
+    }
   }
   for (const std::string& path : {parent_, folder_}) {
     close_folder();
@@ -252,7 +255,7 @@ void KernelCache::sweep(int folder) {
 KernelCache::Report KernelCache::report() {
   std::lock_guard lock(mutex_);
   Report r;
-  const int folder = open_folder(false);
+  const int folder = open_folder(true);
   r.refused = refused_;
   if (folder < 0) return r;
   if (faccessat(folder, ".", W_OK, AT_EACCESS) != 0) {

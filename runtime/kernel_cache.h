@@ -21,7 +21,7 @@ class KernelCache {
  public:
   static constexpr int64_t kMostBytes = int64_t{256} << 20;
 
-  /// In the folder `kernels` of this one, which is made at the first keep().
+  /// In the folder `kernels` of this one, which is made at the first keep() or report().
   explicit KernelCache(std::string folder, int64_t most_bytes = kMostBytes);
   ~KernelCache();
   KernelCache(const KernelCache&) = delete;

@@ -113,13 +113,18 @@ void Trace::write() noexcept {
   // A fork has the lock as some thread left it, and the file is its parent's.
   if (!on() || getpid() != spans_->process) return;
   const std::lock_guard lock(spans_->mutex);
-  const File file(std::fopen(spans_->path.c_str(), "we"));
-  if (!file) return;
+  File file(std::fopen(spans_->path.c_str(), "we"));
+  bool written = file != nullptr;
   try {
-    spans_->write_to(file.get());
+    if (file) spans_->write_to(file.get());
   } catch (const std::exception&) {
-    // The disk is full, and at the end of a process there is nobody to tell.
+    written = false;  // the disk is full
   }
+  if (file && std::fclose(file.release()) != 0) written = false;
+  // The user has asked for the file, and at the end of a process there is no other way to say it.
+  if (!written)
+    std::fprintf(stderr, "LAZULI_PROFILE: '%s' cannot be written: %s; the trace is lost\n",
+                 spans_->path.c_str(), std::strerror(errno));
 }
 
 void Trace::Spans::write_to(std::FILE* file) const {

@@ -29,7 +29,8 @@ class Trace {
   /// The calling thread did this from `from` to `to`. After some millions, or where there is no
   /// memory for more, spans are only counted.
   void add(int label, int64_t from, int64_t to) noexcept;
-  /// Writes all spans so far, unless the disk is full or this is a fork of the process.
+  /// Writes all spans so far, unless this is a fork of the process. Says so on standard error where
+  /// that fails, as on a full disk.
   void write() noexcept;
 
  private:

@@ -12,6 +12,7 @@
 #include "core/lazy_buffer.h"
 #include "core/topology.h"
 #include "runtime/device.h"
+#include "runtime/runtime.h"
 #include "runtime/storage.h"
 
 namespace lazuli {
@@ -434,6 +435,7 @@ std::vector<Ref<Storage>> evaluate(std::span<const NodeRef> roots,
     is_term[s] =
         is_elementwise(graph.nodes[s]->op) && !graph.nodes[s]->realised() && readers[s] == 1;
   }
+  Trace& trace = Runtime::current().trace;
   Arrays values(graph.size());
   for (size_t i = 0; i < graph.size(); i++) {
     const NodeRef& n = graph.nodes[i];
@@ -451,6 +453,7 @@ std::vector<Ref<Storage>> evaluate(std::span<const NodeRef> roots,
     const size_t term = has_term ? static_cast<size_t>(graph.sources(i)[0]) : i;
     Arrays src;
     for (int s : graph.sources(term)) src.push_back(values[static_cast<size_t>(s)]);
+    const Span span(trace, "kernel", lazuli::name(n->op));
     values[i] = eval(*n, *graph.nodes[term], std::move(src));
     for (int s : graph.sources(term)) {
       if (--readers[static_cast<size_t>(s)] == 0) values[static_cast<size_t>(s)] = {};

@@ -1,6 +1,7 @@
 #include "runtime/trace.h"
 
 #include <doctest/doctest.h>
+#include <fcntl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -100,15 +101,45 @@ TEST_CASE("a second trace of a process has a file of its own, and a fork writes 
   std::filesystem::remove(second);
 }
 
-TEST_CASE("a trace on a full disk is lost, and nothing else") {
+TEST_CASE("a trace on a full disk is lost, which is said, and nothing else") {
   const TraceFile file;
   std::filesystem::remove(file.path());
   std::filesystem::create_symlink("/dev/full", file.path());
   Trace trace(file.path());
   const int label = trace.label("kernel", "one");
   for (int i = 0; i < 1000; i++) trace.add(label, i, i + 1);
+  const std::filesystem::path said = file.path() + ".stderr";
+  std::fflush(stderr);
+  const int before = dup(STDERR_FILENO);
+  const int to = open(said.c_str(), O_CREAT | O_TRUNC | O_WRONLY | O_CLOEXEC, 0600);
+  dup2(to, STDERR_FILENO);
   trace.write();
+  std::fflush(stderr);
+  dup2(before, STDERR_FILENO);
+  close(before);
+  close(to);
+  std::string line;
+  std::ifstream text(said);
+  std::getline(text, line);
+  CHECK(line == "LAZULI_PROFILE: '" + file.path() +
+                    "' cannot be written: No space left on device; the trace is lost");
+  std::filesystem::remove(said);
   CHECK(trace.on());
+}
+
+TEST_CASE("the reference device's trace has each node that it computed") {
+  const TraceFile file;
+  {
+    Config config;
+    config.device = "reference";
+    config.profile = file.path();
+    Runtime runtime(config);
+    const Runtime::Use use(runtime);
+    (exp(arange(5, DType::F32)) * 2.0).realize();
+  }
+  const auto names = count_by(file.json(), "name");
+  CHECK(names.at("exp") == 1);
+  CHECK(names.at("mul") == 1);
 }
 
 #if LAZULI_LLVM

@@ -211,6 +211,18 @@ constexpr std::array kErrors{
         "add: other is a tuple of 2; expected a tensor or a number; the call is add(input, other, alpha=1)\n"
         "  line 1: exp(x:f32[2]) + (x, x)\n"
         "                          ^"},
+    Row{"grad(sum(x:f32[3]), y)",
+        "'y' is no input and no variable; declare it where it is first met, as y:f32[...]\n"
+        "  line 1: grad(sum(x:f32[3]), y)\n"
+        "                              ^"},
+    Row{"cat((x:f32[3], y))",
+        "'y' is no input and no variable; declare it where it is first met, as y:f32[...]\n"
+        "  line 1: cat((x:f32[3], y))\n"
+        "                         ^"},
+    Row{"grad(sum(x:f32[3]), x, y)",
+        "'y' is no input and no variable; declare it where it is first met, as y:f32[...]\n"
+        "  line 1: grad(sum(x:f32[3]), x, y)\n"
+        "                                 ^"},
     Row{"1 / 0",
         "/: division of the number 1 by zero\n"
         "  line 1: 1 / 0\n"

@@ -219,6 +219,10 @@ int bench(const BenchOptions& options, const Common& common) {
     nlohmann::ordered_json list = nlohmann::ordered_json::array();
     for (const Measured& m : all) list.push_back(to_json(m, session, roofline));
     write_text(common.json, (list.size() == 1 ? list[0] : list).dump(1) + "\n");
+    // The file has the verdicts; who waits for them looks at the terminal.
+    if (!old.empty() && common.json != "-") {
+      for (const Measured& m : all) fmt::print("{}: {}\n", m.name, comparison_text(m));
+    }
   }
   if (!options.svg.empty()) write_text(options.svg, draw_roofline(all, roofline));
   const bool slower = std::any_of(all.begin(), all.end(), [](const Measured& m) {

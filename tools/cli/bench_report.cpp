@@ -159,6 +159,14 @@ Json to_json(const Measured& m, Session& session, const Roofline& roofline) {
   return j;
 }
 
+std::string comparison_text(const Measured& row) {
+  if (!row.before) return "not measured before";
+  const Comparison& c = *row.before;
+  return fmt::format("{:.2f} times as fast as before{}: {}", c.ratio,
+                     c.runs >= kFewestRuns ? fmt::format(", within {:.0f} %", 100 * c.noise) : "",
+                     c.verdict());
+}
+
 void print_table(std::span<const Measured> rows, Session& session, const Roofline& roofline) {
   fmt::print("{}\n", roofline_text(roofline, session.device()));
   size_t width = 4;
@@ -175,15 +183,7 @@ void print_table(std::span<const Measured> rows, Session& session, const Rooflin
                time_text(m.timing.median), 100 * spread(m.timing), m.timing.count,
                std::isnan(m.flops) ? "-" : fmt::format("{:.2f}", m.gflops()), m.gbps(), m.percent(),
                m.whole ? "-" : fmt::format("{}", m.kernels), time_text(m.first_seconds));
-    if (compared && !m.before) {
-      fmt::print("  not measured before");
-    } else if (m.before) {
-      const Comparison& c = *m.before;
-      fmt::print("  {:.2f} times as fast as before", c.ratio);
-      if (c.runs >= kFewestRuns) fmt::print(", within {:.0f} %", 100 * c.noise);
-      fmt::print(": {}", c.verdict());
-    }
-    fmt::print("\n");
+    fmt::print("{}{}\n", compared ? "  " : "", compared ? comparison_text(m) : "");
     loaded += m.loaded;
     if (m.compiled > 0 && m.loaded == 0)
       compiles.push_back(m.compile_seconds / static_cast<double>(m.compiled));

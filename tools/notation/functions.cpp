@@ -258,6 +258,14 @@ Misfit wrong_type(const Function& function, const Parameter& parameter, const Va
   Misfit misfit{2 + static_cast<int>(bad.index), {}, value.place, {}};
   const auto* word = value.get<Word>();
   if (word != nullptr && bad.wanted.starts_with("a tensor")) misfit.undeclared = word->text;
+  if (const auto* list = value.get<Sequence>(); list && bad.wanted == "a list of tensors") {
+    for (const Value& item : list->items) {
+      const auto* name = item.get<Word>();
+      if (name == nullptr || !misfit.undeclared.empty()) continue;
+      misfit.undeclared = name->text;
+      misfit.place = item.place;
+    }
+  }
   std::string hint;
   if (word != nullptr && bad.wanted.starts_with(kOneOf)) {
     std::vector<std::string_view> words;
