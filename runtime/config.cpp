@@ -53,8 +53,8 @@ bool is_device(std::string_view text) {
          parse_number<int>(text.substr(kNumbered.size()), 0, 1023).has_value();
 }
 
-template <typename T>
-bool set(T& field, const std::optional<T>& value) {
+template <typename F, typename T>
+bool set(F& field, const std::optional<T>& value) {
   if (value) field = *value;
   return value.has_value();
 }
@@ -68,7 +68,9 @@ struct Row {
 };
 
 constexpr Row kRows[] = {
-    {{"LAZULI_DEBUG", "what to tell on standard error: 1 kernels, 2 fusion, 3 programs, 4 sources",
+    {{"LAZULI_DEBUG",
+      "what to tell on standard error of each new graph: 1 kernels, 2 fusion, 3 programs, 4 "
+      "sources",
       "give an integer from 0 to 4", "0"},
      "is no debug level",
      [](Config& c, std::string_view v) { return set(c.debug, parse_number<int>(v, 0, 4)); }},
@@ -107,6 +109,11 @@ constexpr Row kRows[] = {
        c.profile = v == "off" ? "" : v;
        return true;
      }},
+    {{"LAZULI_PROGRESS",
+      "count kernels in a line on the terminal while those of a large graph compile",
+      "give on or off", "on for the command, off for other programs"},
+     "is neither on nor off",
+     [](Config& c, std::string_view v) { return set(c.progress, parse_switch(v)); }},
 };
 
 // The number of single-letter edits from one text to the other.

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -20,6 +21,9 @@ struct Config {
   uint64_t memory = 0;         ///< LAZULI_MEMORY: most bytes for values; 0: what the machine has
   std::string profile;         ///< LAZULI_PROFILE: the file that a trace of what ran is written to;
                                ///< empty: none (runtime/trace.h)
+  std::optional<bool> progress;  ///< LAZULI_PROGRESS: while kernels of a large graph compile, count
+                               ///< them in a line on standard error, if that is a terminal? Not set:
+                               ///< only the command does
   bool winograd = true;        ///< may 3x3 convolutions of f32 use fewer multiplications where that
                                ///< is faster? They then differ from the direct sums by up to 1e-4
                                ///< (ir/winograd.h). No variable; the command has --winograd

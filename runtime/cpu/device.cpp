@@ -1,6 +1,10 @@
+#include "runtime/device.h"
+
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <atomic>
+#include <cstdio>
 #include <list>
 #include <unordered_map>
 
@@ -10,7 +14,7 @@
 #include "runtime/cpu/compiler.h"
 #include "runtime/cpu/executable.h"
 #include "runtime/cpu/target.h"
-#include "runtime/device.h"
+#include "runtime/inspect.h"
 #include "runtime/origin.h"
 #include "runtime/plan_key.h"
 #include "runtime/storage.h"
@@ -53,6 +57,7 @@ class CpuDevice final : public Device {
       if (!plan) made = scheduled(roots);
       break;
     }
+    if (!plan) tell(roots);
     if (!plan) plan = keep(key.hash, bound(compile_plan(std::move(made), false), key));
     std::vector<Ref<Storage>> inputs;
     for (size_t leaf : plan->inputs) inputs.push_back(key.leaves[leaf]->storage());
@@ -65,6 +70,7 @@ class CpuDevice final : public Device {
   }
 
   Captured capture(std::span<const NodeRef> roots, std::span<const NodeRef> donors) override {
+    tell(roots);
     return compile_plan(scheduled(roots, donors), true);
   }
 
@@ -75,6 +81,25 @@ class CpuDevice final : public Device {
     Target target = host_target(cache);
     target.winograd = config.winograd;
     return target;
+  }
+
+  // What becomes of a structure that is met for the first time, as LAZULI_DEBUG asks.
+  void tell(std::span<const NodeRef> roots) const {
+    const int level = runtime_.config.debug;
+    if (level == 0) return;
+    const std::vector<Tensor> tensors(roots.begin(), roots.end());
+    const PlanText text = inspect(tensors, target_, false);
+    std::string all = text.plan;
+    for (const KernelText& k : text.kernels) {
+      all += fmt::format("{}: {}; {:.3g} operations, {:.3g} bytes\n", k.name,
+                         fmt::join(k.operations, ", "), k.flops, k.bytes);
+    }
+    if (level >= 2) all += text.fusion;
+    for (const KernelText& k : text.kernels) {
+      if (level >= 3) all += fmt::format("{}:\n{}", k.name, k.program);
+      if (level >= 4) all += k.llvm;
+    }
+    std::fputs(all.c_str(), stderr);
   }
 
   // Plans kept for structures met lately. Each holds code and a list of steps, no arrays.

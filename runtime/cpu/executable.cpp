@@ -9,6 +9,7 @@
 
 #include "core/error.h"
 #include "runtime/library.h"
+#include "runtime/progress.h"
 
 namespace lazuli {
 namespace {
@@ -151,11 +152,14 @@ void CpuExecutable::compile_all(const std::vector<std::shared_ptr<Kernel>>& kern
   std::stable_sort(distinct.begin(), distinct.end(), [](const Kernel* a, const Kernel* b) {
     return a->stages.size() > b->stages.size();
   });
-  runtime_.pool.parallel_for(0, static_cast<int64_t>(distinct.size()), 1,
-                             [&](int64_t from, int64_t to, int) {
-                               for (int64_t i = from; i < to; i++)
-                                 store_.get(*distinct[static_cast<size_t>(i)]);
-                             });
+  const auto count = static_cast<int64_t>(distinct.size());
+  Progress progress(runtime_.config.progress.value_or(false), "compiling: kernels", count);
+  runtime_.pool.parallel_for(0, count, 1, [&](int64_t from, int64_t to, int) {
+    for (int64_t i = from; i < to; i++) {
+      store_.get(*distinct[static_cast<size_t>(i)]);
+      progress.step();
+    }
+  });
   for (const Kernel* k : distinct) store_.tune(*k);
 }
 

@@ -39,6 +39,7 @@ TEST_SUITE("runtime") {
     CHECK(config.threads == available_cores());
     CHECK(config.memory == 0);
     CHECK(config.profile.empty());
+    CHECK(!config.progress);
   }
 
   TEST_CASE("each variable sets its field") {
@@ -48,6 +49,8 @@ TEST_SUITE("runtime") {
     CHECK(with("LAZULI_CACHE", "/var/kernels").cache_folder == "/var/kernels");
     CHECK(with("LAZULI_CACHE", "off").cache_folder.empty());
     CHECK(with("LAZULI_TUNE", "on").tune);
+    CHECK(with("LAZULI_PROGRESS", "on").progress == true);
+    CHECK(with("LAZULI_PROGRESS", "off").progress == false);
     CHECK(!with("LAZULI_TUNE", "0").tune);
     CHECK(with("LAZULI_THREADS", "1024").threads == 1024);
     CHECK(with("LAZULI_MEMORY", "500000000").memory == 500'000'000);
@@ -88,7 +91,8 @@ TEST_SUITE("runtime") {
           "LAZULI_THREAD: there is no such variable; did you mean LAZULI_THREADS?");
     CHECK(refusal("LAZULI_COLOUR", "red") ==
           "LAZULI_COLOUR: there is no such variable; those there are: LAZULI_DEBUG, LAZULI_DEVICE, "
-          "LAZULI_CACHE, LAZULI_TUNE, LAZULI_THREADS, LAZULI_MEMORY, LAZULI_PROFILE");
+          "LAZULI_CACHE, LAZULI_TUNE, LAZULI_THREADS, LAZULI_MEMORY, LAZULI_PROFILE, "
+          "LAZULI_PROGRESS");
   }
 
   TEST_CASE("the environment is read") {

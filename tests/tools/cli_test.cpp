@@ -278,6 +278,27 @@ TEST_CASE("cache says what the disk cache holds, and clears it") {
   CHECK(refused.status == 2);
   CHECK(refused.err.ends_with("cache: " + why));
   chmod(folder.c_str(), 0700);
+  setenv("LAZULI_CACHE", "/proc/x", 1);
+  CHECK(lazuli_command({"cache"}).out ==
+        "not used: /proc/x cannot be made: No such file or directory\n");
+  unsetenv("LAZULI_CACHE");
+}
+
+TEST_CASE("LAZULI_DEBUG tells of each new graph, and a pipe sees no progress") {
+  const auto told = [](const char* level) {
+    setenv("LAZULI_DEBUG", level, 1);
+    const std::string err = lazuli_command({"run", "sum(exp(arange(40) * 0.5))"}).err;
+    unsetenv("LAZULI_DEBUG");
+    return err;
+  };
+  CHECK(told("0") == "");
+  const std::string one = told("1"), two = told("2"), three = told("3"), four = told("4");
+  CHECK(one.find("reduce_add") != std::string::npos);
+  CHECK(two.starts_with(one));
+  CHECK(two.find("starts a kernel") != std::string::npos);
+  CHECK(three.find("phase ") != std::string::npos);
+  CHECK(three.find("define ") == std::string::npos);
+  CHECK(four.find("define ") != std::string::npos);
 }
 #endif
 
@@ -417,6 +438,14 @@ TEST_CASE("bench sets a run beside an older one, and draws the roofline") {
     CHECK(r.status == (slower ? 1 : 0));
     CHECK(std::regex_search(r.out, std::regex("[0-9.]+ times as fast as before, within \\d+ %: " +
                                               std::string(slower ? "slower" : "faster"))));
+    // With a file for the numbers the terminal has the verdict still; a pipe of JSON has only that.
+    const Outcome file = with({"--compare", old, "--json", (folder / "new.json").string()});
+    CHECK(file.status == r.status);
+    CHECK(std::regex_match(
+        file.out, std::regex("matmul_64: [0-9.]+ times as fast as before, within \\d+ %: " +
+                             std::string(slower ? "slower" : "faster") + "\n")));
+    CHECK(Json::parse(with({"--compare", old, "--json", "-"}).out)["before"]["verdict"] ==
+          (slower ? "slower" : "faster"));
   }
   std::ostringstream picture;
   picture << std::ifstream(svg).rdbuf();

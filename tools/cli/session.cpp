@@ -40,6 +40,7 @@ Session::Session(const Common& common, bool open_device) {
     config.threads = threads > 0 ? threads : Config().threads;
   }
   if (common.cold) config.cache_folder.clear();
+  config.progress = config.progress.value_or(true);
   config.winograd = common.winograd == "auto";
   runtime_ = std::make_unique<Runtime>(std::move(config));
   use_ = std::make_unique<Runtime::Use>(*runtime_);
