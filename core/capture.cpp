@@ -57,7 +57,7 @@ Capture::Capture() {
 }
 
 Capture::~Capture() {
-  if (active_) restore();
+  if (active_) end();
   suspended_or_current = nullptr;
 }
 
@@ -86,15 +86,15 @@ size_t Capture::slot_of(LazyBuffer* buffer) {
           to_string(n->shape));
   Slot slot;
   slot.buffer = buffer;
-  slot.before = n;
-  slot.placeholder = placeholder(n->dtype, n->shape, n->tracked);
+  slot.now = slot.placeholder = placeholder(n->dtype, n->shape, n->tracked);
   const size_t number = add(std::move(slot));
-  buffer->rebind(slots_[number].placeholder);  // only now: restore() gives its value back
+  if (buffer->requires_grad()) move_gradient_leaf({}, slots_[number].now, buffer);
   return number;
 }
 
-void Capture::touch(LazyBuffer* buffer) {
-  if (!inside_.count(buffer)) slot_of(buffer);
+Capture::Slot* Capture::outside(const LazyBuffer* buffer) {
+  auto* const b = const_cast<LazyBuffer*>(buffer);
+  return inside_.count(b) ? nullptr : &slots_[slot_of(b)];
 }
 
 void Capture::check_own(const LazyBuffer* buffer) const {
@@ -112,7 +112,7 @@ void Capture::touch_grad(LazyBuffer* buffer) {
     const Suspend suspend;
     grad = buffer->grad();
   }
-  slots_[number].grad_before = grad;
+  slots_[number].grad_before = slots_[number].grad_now = grad;
   slots_[number].had_grad = grad != nullptr;
   if (!grad || slot_of_buffer_.count(grad.get())) return;
   Slot& slot = slots_[slot_of(grad.get())];
@@ -139,7 +139,6 @@ Tensor Capture::argument(const Tensor& t, size_t number) {
   slot.placeholder = placeholder(n->dtype, n->shape, n->tracked);
   Tensor stand_in(slot.placeholder);
   slot.buffer = stand_in.buffer();
-  slot.before = slot.placeholder;
   const Suspend suspend;
   if (t.requires_grad()) slot.buffer->set_requires_grad(true);
   if (grad) slot.buffer->set_grad(grad->buffer());
@@ -188,7 +187,7 @@ std::vector<NodeRef> Capture::finish(std::vector<Tensor> results) {
     slots_[i].grad_written = grad != slots_[i].grad_before;
     if (slots_[i].grad_written && grad) slots_[i].grad_after = grad->node();
   }
-  restore();
+  end();
 
   // Gradients have been taken: what custom ones keep tensors for is let go, so that a tensor which
   // is still there is one that the function has kept.
@@ -214,13 +213,18 @@ std::vector<NodeRef> Capture::finish(std::vector<Tensor> results) {
   return nodes;
 }
 
-void Capture::restore() {
+void Capture::end() {
   active_ = false;
   current_capture = nullptr;
   for (Slot& s : slots_) {
-    if (s.kind == Slot::Kind::Key) continue;
-    s.buffer->rebind(s.before);
-    if (s.grad_touched) s.buffer->set_grad(std::exchange(s.grad_before, nullptr));
+    if (s.kind == Slot::Kind::Argument) {
+      // The stand-in lets go of what it was made to be.
+      s.buffer->rebind(s.placeholder);
+      s.buffer->set_grad(nullptr);
+    }
+    if (s.now && s.buffer->requires_grad()) move_gradient_leaf(s.now, {}, s.buffer.get());
+    s.now = {};
+    s.grad_before = s.grad_now = {};
   }
 }
 

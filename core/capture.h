@@ -1,6 +1,7 @@
 // What lz::jit needs to know of a function: which tensors from outside it reads, which of them it
 // changes, and what it draws. While a capture is active on a thread, every tensor from outside that
-// is touched stands for an array that is nowhere yet; afterwards each has the value it had.
+// is touched stands there for an array that is nowhere yet. The tensors themselves do not change:
+// other threads see the values that they have.
 #pragma once
 
 #include <cstddef>
@@ -29,17 +30,16 @@ class Capture {
     size_t number = 0;       // of the argument; or which slot's gradient
     Ref<LazyBuffer> buffer;  // the tensor, or what the function was given in its place
     NodeRef placeholder;
-    NodeRef before;  // the tensor's own node
+    NodeRef now;     // what the tensor stands for in the capture, if it is from outside
     NodeRef after;   // what it was rebound to; null: it was not
-    // Its .grad: whether that was asked for or set, what it was, and what it became (null:
-    // cleared).
+    // Its .grad: whether that was asked for or set, what it was, is in the capture, and became
+    // (null: cleared).
     bool grad_touched = false, grad_written = false, had_grad = false;
-    Ref<LazyBuffer> grad_before;
+    Ref<LazyBuffer> grad_before, grad_now;
     NodeRef grad_after;
   };
 
   Capture();
-  /// Gives every tensor its own value back.
   ~Capture();
   Capture(const Capture&) = delete;
   Capture& operator=(const Capture&) = delete;
@@ -52,9 +52,9 @@ class Capture {
   /// A random key of the call.
   Tensor key();
 
-  /// Ends the capture: afterwards slots() tells what was changed, and every tensor has its own
-  /// value back. `results` are what the function returned; their nodes are the answer. UserError if
-  /// it kept a tensor that it made anywhere else.
+  /// Ends the capture: afterwards slots() tells what was changed. `results` are what the function
+  /// returned; their nodes are the answer. UserError if it kept a tensor that it made anywhere
+  /// else.
   std::vector<NodeRef> finish(std::vector<Tensor> results);
   const std::vector<Slot>& slots() const { return slots_; }
 
@@ -66,7 +66,8 @@ class Capture {
   // ---- called by LazyBuffer
   void made(LazyBuffer* buffer) { inside_.insert(buffer); }
   static void gone(LazyBuffer* buffer);
-  void touch(LazyBuffer* buffer);
+  /// The slot of a tensor, until another one is asked for; null if the function has made it.
+  Slot* outside(const LazyBuffer* buffer);
   /// UserError unless the function has made it.
   void check_own(const LazyBuffer* buffer) const;
   void touch_grad(LazyBuffer* buffer);
@@ -75,7 +76,7 @@ class Capture {
   size_t slot_of(LazyBuffer* buffer);
   size_t add(Slot slot);
   bool depends(const NodeRef& node) const;
-  void restore();
+  void end();
 
   std::vector<Slot> slots_;
   std::unordered_map<const LazyBuffer*, size_t> slot_of_buffer_;
@@ -83,5 +84,9 @@ class Capture {
   std::unordered_set<LazyBuffer*> inside_;  // made since the capture began, and alive
   bool active_ = true;
 };
+
+// Instead of the first node, where that is not null, the second is what backward() finds `buffer`
+// by. Defined with the table of those.
+void move_gradient_leaf(const NodeRef& from, const NodeRef& to, LazyBuffer* buffer);
 
 }  // namespace lazuli

@@ -89,15 +89,29 @@ void LazyBuffer::set_requires_grad(bool on) {
   }
 }
 
+void move_gradient_leaf(const NodeRef& from, const NodeRef& to, LazyBuffer* buffer) {
+  const std::lock_guard lock(leaf_table().mutex);
+  if (to) leaf_table().leaves[to] = buffer;
+  if (from && from != to) leaf_table().leaves.erase(from);
+}
+
 NodeRef LazyBuffer::node() const {
-  if (Capture* c = Capture::current()) c->touch(const_cast<LazyBuffer*>(this));
+  if (Capture* c = Capture::current()) {
+    if (const Capture::Slot* slot = c->outside(this)) return slot->now;
+  }
   std::unique_lock lock(mutex_of(this));
   if (lent_) guard_of(this).returned.wait(lock, [&] { return !lent_; });
   return node_;
 }
 
 void LazyBuffer::rebind(NodeRef node) {
-  if (Capture* c = Capture::current()) c->touch(this);
+  if (Capture* c = Capture::current()) {
+    if (Capture::Slot* slot = c->outside(this)) {
+      if (requires_grad_) move_gradient_leaf(slot->now, node, this);
+      std::swap(slot->now, node);
+      return;
+    }
+  }
   std::unique_lock leaves_lock(leaf_table().mutex, std::defer_lock);
   if (requires_grad_) {
     leaves_lock.lock();
@@ -148,13 +162,19 @@ void LazyBuffer::wait_for_return() const {
 }
 
 Ref<LazyBuffer> LazyBuffer::grad() const {
-  if (Capture* c = Capture::current()) c->touch_grad(const_cast<LazyBuffer*>(this));
+  if (Capture* c = Capture::current()) {
+    c->touch_grad(const_cast<LazyBuffer*>(this));
+    if (const Capture::Slot* slot = c->outside(this)) return slot->grad_now;
+  }
   std::lock_guard lock(mutex_of(this));
   return grad_;
 }
 
 void LazyBuffer::set_grad(Ref<LazyBuffer> grad) {
-  if (Capture* c = Capture::current()) c->touch_grad(this);
+  if (Capture* c = Capture::current()) {
+    c->touch_grad(this);
+    if (Capture::Slot* slot = c->outside(this)) return std::swap(slot->grad_now, grad);
+  }
   std::lock_guard lock(mutex_of(this));
   std::swap(grad_, grad);
 }

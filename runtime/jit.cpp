@@ -246,7 +246,7 @@ Entry JitState::capture(const JitCall& call, const JitCall::Trace& trace) {
     }
     e.written.push_back(s.after || s.grad_written);
     // Neither graphs nor values are kept.
-    s.before = s.after = s.grad_after = {};
+    s.after = s.grad_after = {};
     if (s.kind != Slot::Kind::Captured) s.buffer = nullptr;
   }
   check_apart(e, call.tensors_);

@@ -265,14 +265,18 @@ TEST_CASE("threads call captured functions, of their own and a shared one, in tw
     });
     int wrong = 0;
     const Tensor x = number(4, {2, 6}).realize();
-    for (int i = 1; i <= 20; i++) {
+    for (int i = 1; i <= 50; i++) {
+      // While functions are captured anew, w stays what it is.
+      auto other = jit([&](const Tensor& y, double by) { return matmul(y, w) * by; });
+      wrong += other(x, static_cast<double>(t)).shape() != Shape{2, 6};
+      wrong += bits_of(tanh(matmul(x, w))) != wanted;
       wrong += bits_of(shared(x)) != wanted;
       wrong += mine(x).item<int>() != i;
     }
     return wrong;
   });
   CHECK(got == std::vector<int>(kThreads));
-  CHECK(shared.count().calls == 20 * kThreads);
+  CHECK(shared.count().calls == 50 * kThreads);
 }
 
 TEST_CASE("a tensor that one thread assigns to has an old or a new value on the others") {

@@ -99,7 +99,7 @@ TEST_SUITE("runtime") {
     setenv("LAZULI_THREADS", "3", 1);
     CHECK(Config::from_env().threads == 3);
     unsetenv("LAZULI_THREADS");
-    CHECK(config_variables().size() == 7);
+    CHECK(config_variables().size() == 8);
   }
 
   TEST_CASE("without LLVM the cpu says what to do" * doctest::skip(LAZULI_LLVM)) {

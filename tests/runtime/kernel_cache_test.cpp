@@ -186,7 +186,7 @@ TEST_CASE("a kernel cache without a folder, or whose folder goes, only costs tim
   CHECK(!none.find(key(1)));
   CHECK(none.report().entries == 0);
   CHECK(none.clear().entries == 0);
-  CHECK(none.report().refused == folder.cache() + "/file cannot be opened: Not a directory");
+  CHECK(none.report().refused == folder.cache() + "/file/kernels cannot be made: Not a directory");
 }
 
 TEST_CASE("a full disk leaves nothing behind in the kernel cache") {
