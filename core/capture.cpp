@@ -8,22 +8,23 @@
 #include "core/topology.h"
 
 namespace lazuli {
-namespace {
 
-thread_local Capture* current_capture = nullptr;
-thread_local Capture* suspended_or_current = nullptr;  // must hear of every tensor that goes
+constinit thread_local Capture* Capture::current_ = nullptr;
+constinit thread_local Capture* Capture::watching_ = nullptr;
 
 // Looks at tensors as they are.
-class Suspend {
+class Capture::Suspend {
  public:
-  Suspend() : before_(std::exchange(current_capture, nullptr)) {}
-  ~Suspend() { current_capture = before_; }
+  Suspend() : before_(std::exchange(current_, nullptr)) {}
+  ~Suspend() { current_ = before_; }
   Suspend(const Suspend&) = delete;
   Suspend& operator=(const Suspend&) = delete;
 
  private:
   Capture* before_;
 };
+
+namespace {
 
 // Graphs as they are without custom gradients.
 class WithoutGradients {
@@ -52,21 +53,17 @@ class WithoutGradients {
 }  // namespace
 
 Capture::Capture() {
-  ensure(current_capture == nullptr, "a capture begins within another");
-  current_capture = suspended_or_current = this;
+  ensure(current_ == nullptr, "a capture begins within another");
+  current_ = watching_ = this;
 }
 
 Capture::~Capture() {
   if (active_) end();
-  suspended_or_current = nullptr;
+  watching_ = nullptr;
 }
 
 void Capture::gone(LazyBuffer* buffer) {
-  if (suspended_or_current) suspended_or_current->inside_.erase(buffer);
-}
-
-Capture* Capture::current() {
-  return current_capture;
+  watching_->inside_.erase(buffer);
 }
 
 size_t Capture::add(Slot slot) {
@@ -215,7 +212,7 @@ std::vector<NodeRef> Capture::finish(std::vector<Tensor> results) {
 
 void Capture::end() {
   active_ = false;
-  current_capture = nullptr;
+  current_ = nullptr;
   for (Slot& s : slots_) {
     if (s.kind == Slot::Kind::Argument) {
       // The stand-in lets go of what it was made to be.

@@ -45,7 +45,7 @@ class Capture {
   Capture& operator=(const Capture&) = delete;
 
   /// The one of this thread; null if there is none.
-  static Capture* current();
+  static Capture* current() { return current_; }
 
   /// What the function is given for argument `number`. The same for the same tensor.
   Tensor argument(const Tensor& t, size_t number);
@@ -66,6 +66,8 @@ class Capture {
   // ---- called by LazyBuffer
   void made(LazyBuffer* buffer) { inside_.insert(buffer); }
   static void gone(LazyBuffer* buffer);
+  /// Whether one of this thread, which may be suspended, must be told of tensors that go.
+  static bool is_watching() { return watching_ != nullptr; }
   /// The slot of a tensor, until another one is asked for; null if the function has made it.
   Slot* outside(const LazyBuffer* buffer);
   /// UserError unless the function has made it.
@@ -73,6 +75,11 @@ class Capture {
   void touch_grad(LazyBuffer* buffer);
 
  private:
+  class Suspend;
+  // constinit: else each look would first ask whether they need to be made.
+  static constinit thread_local Capture* current_;
+  static constinit thread_local Capture* watching_;  // also while it is suspended
+
   size_t slot_of(LazyBuffer* buffer);
   size_t add(Slot slot);
   bool depends(const NodeRef& node) const;

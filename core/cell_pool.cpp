@@ -70,8 +70,23 @@ CellPool::Slab* CellPool::new_slab() {
   return slab;
 }
 
-void* CellPool::take() {
-  std::lock_guard lock(mutex_);
+void CellPool::take(void** cells, size_t count) {
+  const SpinGuard lock(lock_);
+  size_t taken = 0;
+  try {
+    for (; taken < count; taken++) cells[taken] = take_one();
+  } catch (...) {
+    while (taken > 0) give_one(cells[--taken]);
+    throw;
+  }
+}
+
+void CellPool::give(void* const* cells, size_t count) {
+  const SpinGuard lock(lock_);
+  for (size_t i = 0; i < count; i++) give_one(cells[i]);
+}
+
+void* CellPool::take_one() {
   if (!open_) open_ = new_slab();
   Slab* slab = open_;
   if (std::exchange(slab->kept, false)) kept_--;
@@ -92,8 +107,7 @@ void* CellPool::take() {
   return cell;
 }
 
-void CellPool::give(void* cell) {
-  std::lock_guard lock(mutex_);
+void CellPool::give_one(void* cell) {
   auto* slab = reinterpret_cast<Slab*>(reinterpret_cast<uintptr_t>(cell) & ~(kSlabBytes - 1));
   const bool was_full = slab->full(cell_bytes_);
   slab->free = new (cell) FreeCell{slab->free};

@@ -34,6 +34,22 @@ void check_history(std::string_view op, const Tensor& y, std::span<const Tensor>
              op);
 }
 
+NodeRef cotangent_of(const Tensor& y, const Tensor& v) {
+  if (v.shape() != y.shape()) {
+    user_error("vjp: the cotangent has shape {}, the result {}", to_string(v.shape()),
+               to_string(y.shape()));
+  }
+  return cast(v.node(), y.dtype());
+}
+
+// Where there is no dependence, zeros.
+std::vector<NodeRef> or_zeros(std::vector<NodeRef> gradients, std::span<const NodeRef> targets) {
+  for (size_t i = 0; i < targets.size(); i++) {
+    if (!gradients[i]) gradients[i] = fresh(zeros_like(targets[i]));
+  }
+  return gradients;
+}
+
 std::vector<NodeRef> nodes_of(std::span<const Tensor> tensors) {
   std::vector<NodeRef> r;
   for (const Tensor& t : tensors) r.push_back(t.node());
@@ -44,7 +60,12 @@ std::vector<NodeRef> nodes_of(std::span<const Tensor> tensors) {
 
 std::vector<NodeRef> pull_back(std::span<const NodeRef> outputs, std::span<const NodeRef> cotangents,
                                std::span<const NodeRef> targets) {
-  const Topology graph(outputs);
+  return pull_back(Topology(outputs), outputs, cotangents, targets);
+}
+
+std::vector<NodeRef> pull_back(const Topology& graph, std::span<const NodeRef> outputs,
+                               std::span<const NodeRef> cotangents,
+                               std::span<const NodeRef> targets) {
   std::vector<bool> wanted(graph.size()), is_target(graph.size());  // wanted: between a target and an output
   for (const NodeRef& t : targets) {
     const int i = graph.find(t);
@@ -62,7 +83,7 @@ std::vector<NodeRef> pull_back(std::span<const NodeRef> outputs, std::span<const
   PassVector<NodeRef> adjoint(graph.size());
   const auto add = [&](int i, const NodeRef& g) {
     NodeRef& sum = adjoint[static_cast<size_t>(i)];
-    sum = sum ? elementwise(Op::Add, {sum, g}) : g;
+    sum = sum ? elementwise(Op::Add, sources(sum, g)) : g;
   };
   for (size_t i = 0; i < outputs.size(); i++) add(graph.find(outputs[i]), cotangents[i]);
   for (size_t i = graph.size(); i-- > 0;) {
@@ -88,15 +109,13 @@ std::vector<Tensor> vjp(std::span<const Tensor> ys, std::span<const Tensor> xs, 
   std::vector<NodeRef> cotangents;
   for (size_t i = 0; i < ys.size(); i++) {
     check_differentiable("vjp", ys[i], xs);
-    if (vs[i].shape() != ys[i].shape()) {
-      user_error("vjp: the cotangent has shape {}, the result {}", to_string(vs[i].shape()), to_string(ys[i].shape()));
-    }
-    cotangents.push_back(cast(vs[i].node(), ys[i].dtype()));
+    cotangents.push_back(cotangent_of(ys[i], vs[i]));
   }
   const std::vector<NodeRef> targets = nodes_of(xs);
-  std::vector<NodeRef> g = pull_back(nodes_of(ys), cotangents, targets);
   std::vector<Tensor> out;
-  for (size_t i = 0; i < g.size(); i++) out.emplace_back(g[i] ? g[i] : fresh(zeros_like(targets[i])));
+  for (const NodeRef& g : or_zeros(pull_back(nodes_of(ys), cotangents, targets), targets)) {
+    out.emplace_back(g);
+  }
   return out;
 }
 
@@ -175,17 +194,24 @@ void backward(const Tensor& y, const std::optional<Tensor>& gradient) {
   }
   const NodeRef root = y.node();
   std::vector<Tensor> leaves;
-  for (const NodeRef& n : topological(std::span<const NodeRef>(&root, 1))) {
-    if (!n->tracked) continue;
-    if (Ref<LazyBuffer> leaf = gradient_leaf(n)) leaves.emplace_back(std::move(leaf));
+  std::vector<NodeRef> targets;
+  const Topology graph(std::span<const NodeRef>(&root, 1));
+  for (const NodeRef& n : graph.nodes) {
+    if (!n->tracked || !has_identity(n->op)) continue;  // a leaf is a node of its own
+    if (Ref<LazyBuffer> leaf = gradient_leaf(n)) {
+      leaves.emplace_back(std::move(leaf));
+      targets.push_back(n);
+    }
   }
   require(!leaves.empty(),
           "backward: no tensor below the result requires a gradient; call requires_grad_() on the inputs first");
-  const Tensor seed = gradient ? *gradient : Tensor(constant(Scalar(1.0), y.dtype(), y.shape()));
-  const std::vector<Tensor> g = vjp(y, leaves, seed);
+  const NodeRef seed =
+      gradient ? cotangent_of(y, *gradient) : constant(Scalar(1.0), root->dtype, root->shape);
+  const std::vector<NodeRef> g =
+      or_zeros(pull_back(graph, std::span(&root, 1), std::span(&seed, 1), targets), targets);
   std::vector<Tensor> sums;
   for (size_t i = 0; i < leaves.size(); i++) {
-    const NodeRef mine = detach(g[i].node());
+    const NodeRef mine = detach(g[i]);
     const std::optional<Tensor> before = leaves[i].grad();
     sums.emplace_back(before ? elementwise(Op::Add, {before->node(), mine}) : mine);
   }

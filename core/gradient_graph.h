@@ -6,11 +6,16 @@
 #include <vector>
 
 #include "core/gradient.h"
-#include "core/node.h"
+#include "core/topology.h"
 
 namespace lazuli {
 
-/// The cotangents of `targets`, given those of `outputs`; a null entry: no dependence.
+/// The cotangents of `targets`, given those of `outputs`, the roots of `graph`; a null entry: no
+/// dependence.
+std::vector<NodeRef> pull_back(const Topology& graph, std::span<const NodeRef> outputs,
+                               std::span<const NodeRef> cotangents,
+                               std::span<const NodeRef> targets);
+/// The same, of whatever graph is below.
 std::vector<NodeRef> pull_back(std::span<const NodeRef> outputs,
                                std::span<const NodeRef> cotangents,
                                std::span<const NodeRef> targets);

@@ -22,23 +22,23 @@ struct E {
 };
 E like(const E& x, double v) { return constant(Scalar(v), x.n->dtype, x.n->shape); }
 E ew(Op op, Sources s) { return elementwise(op, std::move(s)); }
-E operator+(const E& a, const E& b) { return ew(Op::Add, {a.n, b.n}); }
-E operator-(const E& a, const E& b) { return ew(Op::Sub, {a.n, b.n}); }
-E operator*(const E& a, const E& b) { return ew(Op::Mul, {a.n, b.n}); }
-E operator/(const E& a, const E& b) { return ew(Op::Div, {a.n, b.n}); }
+E operator+(const E& a, const E& b) { return ew(Op::Add, sources(a.n, b.n)); }
+E operator-(const E& a, const E& b) { return ew(Op::Sub, sources(a.n, b.n)); }
+E operator*(const E& a, const E& b) { return ew(Op::Mul, sources(a.n, b.n)); }
+E operator/(const E& a, const E& b) { return ew(Op::Div, sources(a.n, b.n)); }
 E operator+(const E& a, double b) { return a + like(a, b); }
 E operator-(const E& a, double b) { return a - like(a, b); }
 E operator*(const E& a, double b) { return a * like(a, b); }
 E operator+(double a, const E& b) { return like(b, a) + b; }
 E operator-(double a, const E& b) { return like(b, a) - b; }
 E operator/(double a, const E& b) { return like(b, a) / b; }
-E operator-(const E& a) { return ew(Op::Neg, {a.n}); }
-E fn(Op op, const E& a) { return ew(op, {a.n}); }
+E operator-(const E& a) { return ew(Op::Neg, sources(a.n)); }
+E fn(Op op, const E& a) { return ew(op, sources(a.n)); }
 E rsqrt(const E& a) { return fn(Op::Rsqrt, a); }
-E where(const E& c, const E& a, const E& b) { return ew(Op::Where, {c.n, a.n, b.n}); }
-E lt(const E& a, const E& b) { return ew(Op::Lt, {a.n, b.n}); }
-E eq(const E& a, const E& b) { return ew(Op::Eq, {a.n, b.n}); }
-E both(const E& a, const E& b) { return ew(Op::And, {a.n, b.n}); }
+E where(const E& c, const E& a, const E& b) { return ew(Op::Where, sources(c.n, a.n, b.n)); }
+E lt(const E& a, const E& b) { return ew(Op::Lt, sources(a.n, b.n)); }
+E eq(const E& a, const E& b) { return ew(Op::Eq, sources(a.n, b.n)); }
+E both(const E& a, const E& b) { return ew(Op::And, sources(a.n, b.n)); }
 E x0(const N& out) { return out->src[0]; }
 E x1(const N& out) { return out->src[1]; }
 

@@ -11,14 +11,13 @@ namespace lazuli {
 namespace {
 
 // The builders are called with checked arguments; a failure here is a bug of the caller inside lazuli.
-void check(bool ok, const char* what) { ensure(ok, what); }
+inline void check(bool ok, const char* what) {
+  if (!ok) [[unlikely]]
+    internal_error(what);
+}
 
-bool same_shape(const NodeRef& a, const NodeRef& b) { return a->shape == b->shape; }
-
-Ints iota_ints(int64_t n) {
-  Ints r;
-  for (int64_t i = 0; i < n; i++) r.push_back(i);
-  return r;
+bool same_shape(const NodeRef& a, const NodeRef& b) {
+  return &a->shape == &b->shape || a->shape == b->shape;
 }
 
 }  // namespace
@@ -37,11 +36,11 @@ NodeRef buffer(DType dtype, Shape shape, Ref<Storage> storage, bool tracked) {
   return n;
 }
 
-NodeRef constant(const Scalar& value, DType dtype, Shape shape) {
+NodeRef constant(const Scalar& value, DType dtype, const Shape& shape) {
   return make({.op = Op::Const,
                .dtype = dtype,
-               .shape = std::move(shape),
-               .arg = ScalarBits{to_bits(value, dtype)}});
+               .arg = ScalarBits{to_bits(value, dtype)},
+               .same_shape = &shape});
 }
 
 NodeRef iota(int64_t n) {
@@ -53,7 +52,9 @@ NodeRef elementwise(Op op, Sources src) {
   const OpInfo& row = info(op);
   check(is_elementwise(op) && op != Op::Cast && op != Op::Bitcast, "elementwise: not such an op");
   check(static_cast<size_t>(row.arity) == src.size(), "elementwise: number of sources");
-  for (const NodeRef& s : src) check(same_shape(s, src[0]), "elementwise: shapes differ");
+  for (size_t i = 1; i < src.size(); i++) {
+    check(same_shape(src[i], src[0]), "elementwise: shapes differ");
+  }
   const size_t first = op == Op::Where ? 1 : 0;
   if (op == Op::Where) check(src[0]->dtype == DType::Bool, "where: the condition is not bool");
   for (size_t i = first; i < src.size(); i++) {
@@ -63,38 +64,41 @@ NodeRef elementwise(Op op, Sources src) {
   if (row.traits & kFloatOnly) check(is_float(in), "elementwise: a float op on integers");
   if (row.traits & kIntegral) check(is_integral(in), "elementwise: an integer op on floats");
   const DType out = row.rule == DTypeRule::Bool ? DType::Bool : in;
-  Shape shape = src[0]->shape;
-  return make({.op = op, .dtype = out, .shape = std::move(shape), .src = std::move(src)});
+  const Shape* const shape = &src[0]->shape;  // which the new node will keep alive
+  return make({.op = op, .dtype = out, .src = std::move(src), .same_shape = shape});
 }
 
 NodeRef cast(const NodeRef& x, DType dtype) {
   if (x->dtype == dtype) return x;
-  return make({.op = Op::Cast, .dtype = dtype, .shape = x->shape, .src = {x}});
+  return make({.op = Op::Cast, .dtype = dtype, .src = sources(x), .same_shape = &x->shape});
 }
 
 NodeRef bitcast(const NodeRef& x, DType dtype) {
   if (x->dtype == dtype) return x;
   check(size_of(x->dtype) == size_of(dtype), "bitcast: sizes differ");
-  return make({.op = Op::Bitcast, .dtype = dtype, .shape = x->shape, .src = {x}});
+  return make({.op = Op::Bitcast, .dtype = dtype, .src = sources(x), .same_shape = &x->shape});
 }
 
 NodeRef reshape(const NodeRef& x, Shape shape) {
   check(numel(shape) == x->numel(), "reshape: element counts differ");
   NodeRef base = x->op == Op::Reshape && !x->realised() ? x->src[0] : x;
   if (base->shape == shape) return base;
-  return make({.op = Op::Reshape, .dtype = x->dtype, .shape = std::move(shape), .src = {base}});
+  return make({.op = Op::Reshape,
+               .dtype = x->dtype,
+               .shape = std::move(shape),
+               .src = sources(std::move(base))});
 }
 
 NodeRef permute(const NodeRef& x, Ints order) {
   check(order.size() == x->shape.size(), "permute: rank");
-  if (order == iota_ints(x->rank())) return x;
+  if (std::is_sorted(order.begin(), order.end())) return x;
   Shape shape;
   for (int64_t a : order) shape.push_back(x->shape[static_cast<size_t>(a)]);
   return make({.op = Op::Permute,
                .dtype = x->dtype,
                .shape = std::move(shape),
                .arg = std::move(order),
-               .src = {x}});
+               .src = sources(x)});
 }
 
 NodeRef expand(const NodeRef& x, Shape shape) {
@@ -103,7 +107,7 @@ NodeRef expand(const NodeRef& x, Shape shape) {
   for (size_t i = 0; i < shape.size(); i++) {
     check(x->shape[i] == shape[i] || x->shape[i] == 1, "expand: size");
   }
-  return make({.op = Op::Expand, .dtype = x->dtype, .shape = std::move(shape), .src = {x}});
+  return make({.op = Op::Expand, .dtype = x->dtype, .shape = std::move(shape), .src = sources(x)});
 }
 
 NodeRef pad(const NodeRef& x, Ints before_after) {
@@ -118,7 +122,7 @@ NodeRef pad(const NodeRef& x, Ints before_after) {
                .dtype = x->dtype,
                .shape = std::move(shape),
                .arg = std::move(before_after),
-               .src = {x}});
+               .src = sources(x)});
 }
 
 NodeRef shrink(const NodeRef& x, Ints begin_end) {
@@ -135,13 +139,16 @@ NodeRef shrink(const NodeRef& x, Ints begin_end) {
                .dtype = x->dtype,
                .shape = std::move(shape),
                .arg = std::move(begin_end),
-               .src = {x}});
+               .src = sources(x)});
 }
 
 NodeRef flip(const NodeRef& x, Ints axes) {
   if (axes.empty()) return x;
-  return make(
-      {.op = Op::Flip, .dtype = x->dtype, .shape = x->shape, .arg = std::move(axes), .src = {x}});
+  return make({.op = Op::Flip,
+               .dtype = x->dtype,
+               .arg = std::move(axes),
+               .src = sources(x),
+               .same_shape = &x->shape});
 }
 
 NodeRef window(const NodeRef& x, int64_t axis, int64_t size, int64_t step, int64_t dilation) {
@@ -154,7 +161,7 @@ NodeRef window(const NodeRef& x, int64_t axis, int64_t size, int64_t step, int64
                .dtype = x->dtype,
                .shape = std::move(shape),
                .arg = Ints{axis, size, step, dilation},
-               .src = {x}});
+               .src = sources(x)});
 }
 
 NodeRef unwindow(const NodeRef& x, int64_t axis, int64_t n, int64_t step, int64_t dilation) {
@@ -165,7 +172,7 @@ NodeRef unwindow(const NodeRef& x, int64_t axis, int64_t n, int64_t step, int64_
                .dtype = x->dtype,
                .shape = std::move(shape),
                .arg = Ints{axis, n, step, dilation},
-               .src = {x}});
+               .src = sources(x)});
 }
 
 NodeRef reduce(Op op, const NodeRef& x, Ints axes) {
@@ -182,7 +189,7 @@ NodeRef reduce(Op op, const NodeRef& x, Ints axes) {
                .dtype = x->dtype,
                .shape = std::move(shape),
                .arg = std::move(axes),
-               .src = {x}});
+               .src = sources(x)});
 }
 
 NodeRef gather(const NodeRef& x, std::span<const NodeRef> index) {
@@ -193,7 +200,7 @@ NodeRef gather(const NodeRef& x, std::span<const NodeRef> index) {
     src.push_back(i);
   }
   return make(
-      {.op = Op::Gather, .dtype = x->dtype, .shape = index[0]->shape, .src = std::move(src)});
+      {.op = Op::Gather, .dtype = x->dtype, .src = std::move(src), .same_shape = &index[0]->shape});
 }
 
 NodeRef scatter(const NodeRef& base, const NodeRef& index, const NodeRef& value, Combine combine) {
@@ -201,36 +208,36 @@ NodeRef scatter(const NodeRef& base, const NodeRef& index, const NodeRef& value,
         "scatter: sources");
   return make({.op = Op::Scatter,
                .dtype = base->dtype,
-               .shape = base->shape,
                .arg = static_cast<int64_t>(combine),
-               .src = {base, index, value}});
+               .src = sources(base, index, value),
+               .same_shape = &base->shape});
 }
 
 NodeRef scan(const NodeRef& x, ScanOp op, int64_t axis, bool reverse) {
   check(axis >= 0 && axis < x->rank(), "scan: axis");
   return make({.op = Op::Scan,
                .dtype = x->dtype,
-               .shape = x->shape,
                .arg = Ints{static_cast<int64_t>(op), axis, reverse},
-               .src = {x}});
+               .src = sources(x),
+               .same_shape = &x->shape});
 }
 
 NodeRef argsort(const NodeRef& x, bool descending) {
   check(x->rank() >= 1, "argsort: rank");
   return make({.op = Op::ArgSort,
                .dtype = DType::I64,
-               .shape = x->shape,
                .arg = static_cast<int64_t>(descending),
-               .src = {x}});
+               .src = sources(x),
+               .same_shape = &x->shape});
 }
 
 NodeRef sorted(const NodeRef& x, bool descending) {
   check(x->rank() >= 1, "sort: rank");
   return make({.op = Op::Sort,
                .dtype = x->dtype,
-               .shape = x->shape,
                .arg = static_cast<int64_t>(descending),
-               .src = {x}});
+               .src = sources(x),
+               .same_shape = &x->shape});
 }
 
 NodeRef update(const NodeRef& base, const NodeRef& value, Ints begin) {
@@ -248,17 +255,21 @@ NodeRef update(const NodeRef& base, const NodeRef& value, Ints begin) {
 }
 
 NodeRef fresh(const NodeRef& x) {
-  return make(
-      {.op = Op::Fresh, .dtype = x->dtype, .shape = x->shape, .arg = next_serial(), .src = {x}});
+  return make({.op = Op::Fresh,
+               .dtype = x->dtype,
+               .arg = next_serial(),
+               .src = sources(x),
+               .same_shape = &x->shape});
 }
 
 NodeRef detach(const NodeRef& x) {
-  return make({.op = Op::Detach, .dtype = x->dtype, .shape = x->shape, .src = {x}});
+  return make({.op = Op::Detach, .dtype = x->dtype, .src = sources(x), .same_shape = &x->shape});
 }
 
 NodeRef contiguous(const NodeRef& x) {
   if (x->op == Op::Contiguous || x->op == Op::Buffer) return x;
-  return make({.op = Op::Contiguous, .dtype = x->dtype, .shape = x->shape, .src = {x}});
+  return make(
+      {.op = Op::Contiguous, .dtype = x->dtype, .src = sources(x), .same_shape = &x->shape});
 }
 
 std::vector<NodeRef> topological(std::span<const NodeRef> roots, bool stop_at_realised) {

@@ -17,7 +17,7 @@ NodeRef buffer(DType dtype, Shape shape, Ref<Storage> storage, bool tracked = fa
 /// One that is nowhere: it stands for an array to come, and asking for its values is an error.
 NodeRef placeholder(DType dtype, Shape shape, bool tracked = false);
 /// `value`, converted to `dtype`, at every index of `shape`.
-NodeRef constant(const Scalar& value, DType dtype, Shape shape = {});
+NodeRef constant(const Scalar& value, DType dtype, const Shape& shape = {});
 /// I64 of shape (n,): 0, 1, ..., n-1.
 NodeRef iota(int64_t n);
 

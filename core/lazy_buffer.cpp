@@ -1,8 +1,6 @@
 #include "core/lazy_buffer.h"
 
-#include <array>
 #include <atomic>
-#include <condition_variable>
 #include <cstdlib>
 #include <mutex>
 
@@ -32,19 +30,8 @@ class HeapStorage final : public Storage {
   size_t bytes_;
 };
 
-// Buffers share a few mutexes, by address: one in each would make every header of tensors include
-// <mutex>.
-struct Guard {
-  std::mutex mutex;
-  std::condition_variable returned;  // some buffer is no longer lent
-};
-Guard& guard_of(const LazyBuffer* buffer) {
-  static auto* guards = new std::array<Guard, 64>;  // outlives every static tensor
-  return (*guards)[(reinterpret_cast<uintptr_t>(buffer) >> 6) % guards->size()];
-}
-std::mutex& mutex_of(const LazyBuffer* buffer) {
-  return guard_of(buffer).mutex;
-}
+// Counts returns of what was lent, for those that wait for some buffer. Few do.
+std::atomic<uint32_t> returns{0};
 
 // Which buffer a gradient leaf belongs to. Entries do not keep it; they are taken out when it goes
 // or is rebound.
@@ -71,7 +58,7 @@ LazyBuffer::LazyBuffer(NodeRef node) : node_(std::move(node)) {
 }
 
 LazyBuffer::~LazyBuffer() {
-  Capture::gone(this);
+  if (Capture::is_watching()) Capture::gone(this);
   if (!requires_grad_) return;
   const std::lock_guard lock(leaf_table().mutex);
   leaf_table().leaves.erase(node_);
@@ -99,10 +86,17 @@ NodeRef LazyBuffer::node() const {
   if (Capture* c = Capture::current()) {
     if (const Capture::Slot* slot = c->outside(this)) return slot->now;
   }
-  std::unique_lock lock(mutex_of(this));
-  if (lent_) guard_of(this).returned.wait(lock, [&] { return !lent_; });
-  return node_;
+  for (;;) {
+    const uint32_t seen = returns.load(std::memory_order_acquire);
+    {
+      const SpinGuard lock(lock_);
+      if (!lent_) return node_;
+    }
+    returns.wait(seen);
+  }
 }
+
+void LazyBuffer::wait_for_return() const { node(); }
 
 void LazyBuffer::rebind(NodeRef node) {
   if (Capture* c = Capture::current()) {
@@ -118,14 +112,14 @@ void LazyBuffer::rebind(NodeRef node) {
     leaf_table().leaves.erase(this->node());
     leaf_table().leaves[node] = this;
   }
-  const std::lock_guard lock(mutex_of(this));
+  const SpinGuard lock(lock_);
   std::swap(node_, node);
 }  // the old node, and all that it alone held, is freed outside the locks
 
 Ref<Storage> LazyBuffer::set_value(Ref<Storage> storage) {
   NodeRef old;
   {
-    std::lock_guard lock(mutex_of(this));
+    const SpinGuard lock(lock_);
     if (node_->op == Op::Buffer && node_->realised() && node_->count() == 1) {
       Ref<Storage> before = node_->exchange_storage(std::move(storage));
       return before->count() == 1 ? before : nullptr;
@@ -137,7 +131,7 @@ Ref<Storage> LazyBuffer::set_value(Ref<Storage> storage) {
 }
 
 LazyBuffer::Loan LazyBuffer::lend(Ref<Storage>& storage) {
-  std::lock_guard lock(mutex_of(this));
+  const SpinGuard lock(lock_);
   if (lent_) return Loan::Lent;
   if (node_->op != Op::Buffer || !node_->realised() || node_->count() != 1) return Loan::Shared;
   Ref<Storage> value = node_->storage();
@@ -150,15 +144,11 @@ LazyBuffer::Loan LazyBuffer::lend(Ref<Storage>& storage) {
 
 void LazyBuffer::give_back() {
   {
-    std::lock_guard lock(mutex_of(this));
+    const SpinGuard lock(lock_);
     lent_ = false;
   }
-  guard_of(this).returned.notify_all();
-}
-
-void LazyBuffer::wait_for_return() const {
-  std::unique_lock lock(mutex_of(this));
-  guard_of(this).returned.wait(lock, [&] { return !lent_; });
+  returns.fetch_add(1, std::memory_order_release);
+  returns.notify_all();
 }
 
 Ref<LazyBuffer> LazyBuffer::grad() const {
@@ -166,7 +156,7 @@ Ref<LazyBuffer> LazyBuffer::grad() const {
     c->touch_grad(const_cast<LazyBuffer*>(this));
     if (const Capture::Slot* slot = c->outside(this)) return slot->grad_now;
   }
-  std::lock_guard lock(mutex_of(this));
+  const SpinGuard lock(lock_);
   return grad_;
 }
 
@@ -175,7 +165,7 @@ void LazyBuffer::set_grad(Ref<LazyBuffer> grad) {
     c->touch_grad(this);
     if (Capture::Slot* slot = c->outside(this)) return std::swap(slot->grad_now, grad);
   }
-  std::lock_guard lock(mutex_of(this));
+  const SpinGuard lock(lock_);
   std::swap(grad_, grad);
 }
 

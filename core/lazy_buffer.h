@@ -5,6 +5,7 @@
 #include <span>
 
 #include "core/node_ref.h"
+#include "core/spin_lock.h"
 #include "core/storage.h"
 
 namespace lazuli {
@@ -42,6 +43,7 @@ class LazyBuffer final : public Counted {
  private:
   NodeRef node_;
   Ref<LazyBuffer> grad_;
+  mutable SpinLock lock_;  // of the two above
   bool requires_grad_ = false;
   bool lent_ = false;
 };

@@ -9,9 +9,7 @@
 #include "core/cell_pool.h"
 #include "core/error.h"
 #include "core/large_pages.h"
-
-#define XXH_INLINE_ALL
-#include <xxhash.h>
+#include "core/spin_lock.h"
 
 namespace lazuli {
 namespace {
@@ -51,8 +49,8 @@ class Probe {
   uint64_t key_;
   int count_ = 0;
 };
-struct Shard {
-  std::mutex mutex;
+struct alignas(64) Shard {
+  SpinLock lock;
   PassVector<Slot> slots;  // open addressing, power of two; kTomb marks a removed one
   size_t used = 0, live = 0;
 };
@@ -72,37 +70,102 @@ bool equal(const Node& n, const NodeInit& init, const Hash128& hash) {
          std::equal(n.src.begin(), n.src.end(), init.src.begin(), NodeEqual());
 }
 
-// All that a structural hash covers, as words: hashing them in one go is several times faster than
-// a stream of pieces.
-Hash128 hash_of(const NodeInit& init) {
-  SmallVector<uint64_t, 32> words;
-  words.push_back(static_cast<uint64_t>(init.op) | static_cast<uint64_t>(init.dtype) << 8 |
-                  static_cast<uint64_t>(init.tracked) << 16 | init.arg.index() << 24 |
-                  static_cast<uint64_t>(init.shape.size()) << 32);
-  words.append(init.shape.begin(), init.shape.end());
-  std::visit(
-      [&](const auto& arg) {
-        using A = std::decay_t<decltype(arg)>;
-        if constexpr (std::is_same_v<A, int64_t>) {
-          words.push_back(static_cast<uint64_t>(arg));
-        } else if constexpr (std::is_same_v<A, ScalarBits>) {
-          words.push_back(arg.bits);
-        } else if constexpr (std::is_same_v<A, Ints>) {
-          words.append(arg.begin(), arg.end());
-        } else if constexpr (std::is_same_v<A, VarArg>) {
-          words.push_back(static_cast<uint64_t>(arg.serial));
-          words.push_back(static_cast<uint64_t>(arg.extent));
-        } else if constexpr (!std::is_same_v<A, std::monostate>) {
-          words.push_back(reinterpret_cast<uintptr_t>(arg.get()));
-        }
-      },
-      init.arg);
+// The shape of the node to come, and which source has it: -1 if none does.
+struct ShapeOf {
+  const Shape& shape;
+  int source = -1;
+};
+ShapeOf shape_of(const NodeInit& init) {
+  const Shape& shape = init.same_shape ? *init.same_shape : init.shape;
+  int i = 0;
   for (const NodeRef& s : init.src) {
-    words.push_back(s->hash.low);
-    words.push_back(s->hash.high);
+    if (&s->shape == &shape || s->shape == shape) return {s->shape, i};
+    i++;
   }
-  const XXH128_hash_t r = XXH3_128bits(words.data(), words.size() * sizeof(uint64_t));
-  return {r.low64, r.high64};
+  return {shape, -1};
+}
+
+// Two hashes of 64 bits for identity, a third for the form: each word is mixed into all that it
+// counts for by one multiplication.
+class Mixer {
+ public:
+  explicit Mixer(uint64_t word) : low_(word), high_(word), form_(word) {}
+
+  // What the identity covers; the form does too unless `in_form` is false.
+  void add(uint64_t word, bool in_form = true) {
+    mix(low_, word, 0x9E3779B97F4A7C15u);
+    mix(high_, word, 0xD1342543DE82EF95u);
+    if (in_form) mix(form_, word, kForm);
+  }
+  void add_source(const Node& n) {
+    mix(low_, n.hash.low, 0x9E3779B97F4A7C15u);
+    mix(high_, n.hash.high, 0xD1342543DE82EF95u);
+    mix(form_, present_form(n), kForm);
+  }
+  void add_argument(const Arg& arg, bool in_form) {
+    std::visit(
+        [&](const auto& a) {
+          using A = std::decay_t<decltype(a)>;
+          if constexpr (std::is_same_v<A, int64_t>) {
+            add(static_cast<uint64_t>(a), in_form);
+          } else if constexpr (std::is_same_v<A, ScalarBits>) {
+            add(a.bits, in_form);
+          } else if constexpr (std::is_same_v<A, Ints>) {
+            for (int64_t v : a) add(static_cast<uint64_t>(v), in_form);
+          } else if constexpr (std::is_same_v<A, VarArg>) {
+            add(static_cast<uint64_t>(a.serial), in_form);
+            add(static_cast<uint64_t>(a.extent), in_form);
+          } else if constexpr (!std::is_same_v<A, std::monostate>) {
+            add(reinterpret_cast<uintptr_t>(a.get()), false);
+          }
+        },
+        arg);
+  }
+
+  Hash128 hash() const { return {low_, high_}; }
+  uint64_t form() const { return form_; }
+
+  static constexpr uint64_t kForm = 0xBF58476D1CE4E5B9u;
+  // The halves of a product, folded.
+  static void mix(uint64_t& hash, uint64_t word, uint64_t factor) {
+    __extension__ using Wide = unsigned __int128;
+    const Wide product = static_cast<Wide>(hash ^ word) * factor;
+    hash = (static_cast<uint64_t>(product) ^ static_cast<uint64_t>(product >> 64)) + word;
+  }
+
+ private:
+  uint64_t low_, high_, form_;
+};
+
+// The form of a node that has a value, or will be an array.
+uint64_t array_form(DType dtype, const Shape& shape) {
+  uint64_t form = static_cast<uint64_t>(Op::Buffer) << 8 | static_cast<uint64_t>(dtype);
+  Mixer::mix(form, shape.size(), Mixer::kForm);
+  for (int64_t n : shape) Mixer::mix(form, static_cast<uint64_t>(n), Mixer::kForm);
+  return form;
+}
+
+struct Hashes {
+  Hash128 hash;
+  uint64_t form = 0;
+};
+
+// A shape that a source has counts by which source that is.
+Hashes hashes_of(const NodeInit& init, const ShapeOf& shape) {
+  const auto* const list = std::get_if<Ints>(&init.arg);
+  Mixer mixer(static_cast<uint64_t>(init.op) | static_cast<uint64_t>(init.dtype) << 8 |
+              init.arg.index() << 16 | shape.shape.size() << 24 |
+              static_cast<uint64_t>(shape.source + 1) << 32 | init.src.size() << 40 |
+              (list ? list->size() : 0) << 56);
+  if (shape.source < 0) {
+    for (int64_t n : shape.shape) mixer.add(static_cast<uint64_t>(n));
+  }
+  if (init.arg.index() != 0) mixer.add_argument(init.arg, !has_identity(init.op));
+  for (const NodeRef& s : init.src) mixer.add_source(*s);
+  mixer.add(init.tracked, false);
+  const bool cuts = init.op == Op::Shrink && init.src[0]->realised();
+  if (init.op == Op::Buffer || cuts) return {mixer.hash(), array_form(init.dtype, shape.shape)};
+  return {mixer.hash(), mixer.form()};
 }
 
 void grow(Shard& s) {
@@ -120,7 +183,7 @@ void grow(Shard& s) {
 
 void remove(const Node* n) {
   Shard& s = shard_of(n->hash);
-  std::lock_guard lock(s.mutex);
+  const SpinGuard lock(s.lock);
   for (Probe i(key_of(n->hash, n->src), s.slots.size()); s.slots[*i].node; ++i) {
     if (s.slots[*i].node == n) {
       s.slots[*i].node = kTomb;
@@ -130,15 +193,8 @@ void remove(const Node* n) {
   }
 }
 
-// A shape that nodes have in common.
-struct SharedShape : Shape {
-  explicit SharedShape(Shape s) : Shape(std::move(s)) {}
-  mutable std::atomic<uint32_t> users{1};
-};
-
-const SharedShape& scalar_shape() {
-  static const auto* shape =
-      new SharedShape({});  // outlives every static Tensor, as all that nodes share
+const Shape& scalar_shape() {
+  static const auto* shape = new Shape;  // outlives every static Tensor, as all that nodes share
   return *shape;
 }
 
@@ -147,34 +203,35 @@ const Arg& no_arg() {
   return *arg;
 }
 
-// The shape of a new node: mostly that of a source.
-const Shape& share_shape(NodeInit& init) {
-  const auto share = [](const Shape& shape) -> const Shape& {
-    static_cast<const SharedShape&>(shape).users.fetch_add(1, std::memory_order_relaxed);
-    return shape;
-  };
-  if (init.shape.empty()) return scalar_shape();
-  for (const NodeRef& s : init.src) {
-    if (s->shape == init.shape) return share(s->shape);
+// Where the shape of a new node stands: with a source that has it, which the node keeps alive, or
+// by itself.
+const Shape& place_shape(NodeInit& init, const ShapeOf& shape) {
+  if (shape.source >= 0) return shape.shape;
+  if (shape.shape.empty()) return scalar_shape();
+  void* const cell = Cells<Shape>::take();
+  return *(init.same_shape ? new (cell) Shape(shape.shape)
+                           : new (cell) Shape(std::move(init.shape)));
+}
+
+bool owns_shape(const Node& n) {
+  for (const NodeRef& s : n.src) {
+    if (&s->shape == &n.shape) return false;
   }
-  return *new SharedShape(std::move(init.shape));
+  return &n.shape != &scalar_shape();
 }
 
-const Arg& own_arg(Arg arg) {
-  return std::holds_alternative<std::monostate>(arg) ? no_arg() : *new Arg(std::move(arg));
-}
-
-CellPool& node_cells() {
-  static auto* pool = new CellPool(sizeof(Node));  // outlives every static Tensor
-  return *pool;
+const Arg& own_arg(Arg&& arg) {
+  if (std::holds_alternative<std::monostate>(arg)) return no_arg();
+  return *new (Cells<Arg>::take()) Arg(std::move(arg));
 }
 
 std::atomic<uint64_t> node_serial{1};
 std::atomic<int64_t> serial{1};
 
-void destroy(const Node* n) {
-  n->~Node();
-  node_cells().give(const_cast<Node*>(n));
+template <typename T>
+void give(const T& object) {
+  object.~T();
+  Cells<T>::give(const_cast<T*>(&object));
 }
 
 // Frees a node whose count reached 0, and whatever that sets free, by a work list in place of
@@ -191,7 +248,7 @@ void free_node(const Node* n) {
   pending = &rest;
   for (const Node* dead = n; dead;) {
     remove(dead);
-    destroy(dead);  // its sources' counts may reach 0: they join the list
+    give(*dead);  // its sources' counts may reach 0: they join the list
     dead = rest;
     if (dead) rest = reinterpret_cast<const Node*>(dead->serial);
   }
@@ -200,23 +257,23 @@ void free_node(const Node* n) {
 
 }  // namespace
 
-Node::Node(NodeInit&& init, const Hash128& hash_of_init)
+Node::Node(NodeInit&& init, const Shape& placed_shape, const Hash128& hash_of_init,
+           uint64_t form_of_init)
     : op(init.op),
       dtype(init.dtype),
       tracked(init.tracked),
-      shape(share_shape(init)),
+      shape(placed_shape),
       arg(own_arg(std::move(init.arg))),
       src(std::move(init.src)),
       hash(hash_of_init),
+      form(form_of_init),
       lo(init.lo),
       hi(init.hi),
       serial(node_serial.fetch_add(1, std::memory_order_relaxed)) {}
 
 Node::~Node() {
-  const auto& shared = static_cast<const SharedShape&>(shape);
-  if (&shared != &scalar_shape() && shared.users.fetch_sub(1, std::memory_order_acq_rel) == 1)
-    delete &shared;
-  if (&arg != &no_arg()) delete &arg;
+  if (owns_shape(*this)) give(shape);
+  if (&arg != &no_arg()) give(arg);
 }
 
 void Node::free() const {
@@ -232,10 +289,11 @@ NodeRef make(NodeInit init) {
   if (init.op == Op::Const && is_integral(init.dtype) && init.dtype != DType::U64) {
     init.lo = init.hi = from_bits(std::get<ScalarBits>(init.arg).bits, init.dtype).as_int();
   }
-  const Hash128 hash = hash_of(init);
+  const ShapeOf shape = shape_of(init);
+  const auto [hash, form] = hashes_of(init, shape);
   const uint64_t key = key_of(hash, init.src);
   Shard& s = shard_of(hash);
-  std::lock_guard lock(s.mutex);
+  const SpinGuard lock(s.lock);
   if (s.used * 4 >= s.slots.size() * 3) grow(s);
   size_t free_slot = SIZE_MAX;
   Probe i(key, s.slots.size());
@@ -254,21 +312,28 @@ NodeRef make(NodeInit init) {
     free_slot = *i;
     s.used++;
   }
-  const auto* n = new (node_cells().take()) Node(std::move(init), hash);
+  void* const cell = Cells<Node>::take();
+  const Shape& placed = place_shape(init, shape);
+  const auto* n = new (cell) Node(std::move(init), placed, hash, form);
+  n->share_new();
   s.slots[free_slot] = {key, n};
   s.live++;
-  return n;
+  return {n, kCounted};
 }
 
 NodeRef with_src(const NodeRef& n, Sources src) {
   if (std::equal(n->src.begin(), n->src.end(), src.begin(), src.end(), NodeEqual())) return n;
   return make({.op = n->op,
                .dtype = n->dtype,
-               .shape = n->shape,
                .arg = n->arg,
                .src = std::move(src),
                .lo = n->lo,
-               .hi = n->hi});
+               .hi = n->hi,
+               .same_shape = &n->shape});
+}
+
+uint64_t present_form(const Node& n) {
+  return n.op != Op::Buffer && n.realised() ? array_form(n.dtype, n.shape) : n.form;
 }
 
 int64_t next_serial() {
@@ -278,7 +343,7 @@ int64_t next_serial() {
 size_t live_nodes() {
   size_t n = 0;
   for (Shard& s : shards()) {
-    std::lock_guard lock(s.mutex);
+    const SpinGuard lock(s.lock);
     n += s.live;
   }
   return n;

@@ -60,10 +60,14 @@ struct Node final : Counted {
   mutable std::atomic<bool> realised_{false};
 
  public:
-  const Shape& shape;  // of the tensor; () inside kernels
+  const Shape& shape;  // of the tensor; () inside kernels. That of a source, where they are equal
   const Arg& arg;
   const Sources src;
   const Hash128 hash;     // structural: op, dtype, shape, arg, sources
+  /// As `hash`, but nodes that a plan takes for equal agree: sources that had a value when this
+  /// node was made count by dtype and shape, serial numbers do not count, nor what a shrink cuts
+  /// out of such a source. See runtime/graph_form.h.
+  const uint64_t form;
   const int64_t lo, hi;   // interval of an integer value in a kernel, from its construction
   // Order of construction; of a node that is being freed, the next of those.
   mutable uint64_t serial;
@@ -84,7 +88,7 @@ struct Node final : Counted {
   }
   bool realised() const { return realised_.load(std::memory_order_acquire); }
 
-  Node(NodeInit&& init, const Hash128& hash);
+  Node(NodeInit&& init, const Shape& shape, const Hash128& hash, uint64_t form);
   ~Node() override;
 
  private:
@@ -103,14 +107,27 @@ struct NodeInit {
   Sources src = {};
   bool tracked = false;
   int64_t lo = INT64_MIN, hi = INT64_MAX;
+  /// In place of `shape`: one that need not be copied where it is that of a source.
+  const Shape* same_shape = nullptr;
 };
 
 /// The only door to a node: returns the node equal to `init` if one is alive, else a new one. No
 /// checks beyond arity; core/graph.h has the checked builders. Thread-safe.
 NodeRef make(NodeInit init);
 
+/// What `{...}` makes too, which copies what a list of arguments here moves.
+template <typename... N>
+Sources sources(N&&... nodes) {
+  Sources list;
+  (list.push_back(std::forward<N>(nodes)), ...);
+  return list;
+}
+
 /// `n` itself if `src` are its sources already, else the same op and arg over `src`.
 NodeRef with_src(const NodeRef& n, Sources src);
+
+/// The form of `n` as its users see it now: that of an array where it has a value.
+uint64_t present_form(const Node& n);
 
 /// A serial number never handed out before in this process: for Fresh, Buffer, Var and Checkpoint.
 int64_t next_serial();

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "core/ref.h"
+#include "core/small_vector.h"
 
 namespace lazuli {
 
@@ -13,5 +14,8 @@ class NodeRef : public Ref<const Node> {
   using Ref::Ref;
   operator const Node*() const;
 };
+
+template <>
+inline constexpr bool kRelocatable<NodeRef> = true;
 
 }  // namespace lazuli

@@ -203,6 +203,10 @@ constexpr bool is_elementwise(Op op) { return has(op, kElementwise); }
 constexpr bool is_movement(Op op) { return has(op, kMovement); }
 constexpr bool is_reduce(Op op) { return has(op, kReduce); }
 constexpr bool is_leaf(Op op) { return has(op, kLeaf); }
+/// Its argument is a serial number, which tells equal nodes apart and is no part of what they are.
+constexpr bool has_identity(Op op) {
+  return op == Op::Fresh || op == Op::Buffer || op == Op::Checkpoint;
+}
 /// Sums products of packed elements.
 constexpr bool is_dot(Op op) {
   return op == Op::DotU8I8 || op == Op::DotI16 || op == Op::DotBF16;

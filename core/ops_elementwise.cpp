@@ -21,8 +21,7 @@ struct Pair {
 
 // Both operands as tensors of one dtype and one shape.
 Pair converted(std::string_view op, const TensorOrScalar& a, const TensorOrScalar& b, DType dtype) {
-  const std::array<TensorOrScalar, 2> both{a, b};
-  const Shape shape = broadcast_shapes(op, both);
+  const Shape shape = broadcast_shapes(op, a, b);
   return {Tensor(operand(a, dtype, shape)), Tensor(operand(b, dtype, shape))};
 }
 
@@ -170,34 +169,37 @@ Tensor bounded(const Tensor& x, const TensorOrScalar& bound, bool low) {
 
 // ---- binary arithmetic
 
-Tensor add(const TensorOrScalar& a, const TensorOrScalar& b, const Scalar& alpha) {
+Tensor add(TensorOrScalar a, TensorOrScalar b, const Scalar& alpha) {
   const DType t = result_type(a, b);
   if (!is_one(alpha)) {
     check_alpha("add", t, alpha);
-    return add(a, scaled(b, alpha));
+    return add(std::move(a), scaled(b, alpha));
   }
-  return binary("add", t == DType::Bool ? Op::Or : Op::Add, a, b, t);
+  return binary("add", t == DType::Bool ? Op::Or : Op::Add, std::move(a), std::move(b), t);
 }
 
-Tensor sub(const TensorOrScalar& a, const TensorOrScalar& b, const Scalar& alpha) {
+Tensor sub(TensorOrScalar a, TensorOrScalar b, const Scalar& alpha) {
   const DType t = result_type(a, b);
   if (t == DType::Bool) {
     user_error("sub: bools cannot be subtracted; use logical_xor or ^ for where they differ");
   }
   if (!is_one(alpha)) {
     check_alpha("sub", t, alpha);
-    return sub(a, scaled(b, alpha));
+    return sub(std::move(a), scaled(b, alpha));
   }
-  return binary("sub", Op::Sub, a, b, t);
+  return binary("sub", Op::Sub, std::move(a), std::move(b), t);
 }
 
-Tensor mul(const TensorOrScalar& a, const TensorOrScalar& b) {
+Tensor mul(TensorOrScalar a, TensorOrScalar b) {
   const DType t = result_type(a, b);
-  return binary("mul", t == DType::Bool ? Op::And : Op::Mul, a, b, t);
+  return binary("mul", t == DType::Bool ? Op::And : Op::Mul, std::move(a), std::move(b), t);
 }
 
-Tensor div(const TensorOrScalar& a, const TensorOrScalar& b, std::string_view rounding_mode) {
-  if (rounding_mode.empty()) return binary("div", Op::Div, a, b, float_result_type(a, b));
+Tensor div(TensorOrScalar a, TensorOrScalar b, std::string_view rounding_mode) {
+  if (rounding_mode.empty()) {
+    const DType t = float_result_type(a, b);
+    return binary("div", Op::Div, std::move(a), std::move(b), t);
+  }
   if (rounding_mode == "floor") return floor_divide(a, b);
   require(rounding_mode == "trunc", "div: rounding_mode is \"{}\"; it must be trunc or floor",
           rounding_mode);

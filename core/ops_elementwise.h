@@ -142,11 +142,11 @@ Tensor bitwise_not(const Tensor& x);
 
 // ---- binary arithmetic
 /// a + alpha * b; on bools, or.
-Tensor add(const TensorOrScalar& a, const TensorOrScalar& b, const Scalar& alpha = 1);
+Tensor add(TensorOrScalar a, TensorOrScalar b, const Scalar& alpha = 1);
 /// a - alpha * b. UserError for bools.
-Tensor sub(const TensorOrScalar& a, const TensorOrScalar& b, const Scalar& alpha = 1);
+Tensor sub(TensorOrScalar a, TensorOrScalar b, const Scalar& alpha = 1);
 /// On bools, and.
-Tensor mul(const TensorOrScalar& a, const TensorOrScalar& b);
+Tensor mul(TensorOrScalar a, TensorOrScalar b);
 /// first + second + ..., of at least one.
 template <typename... T>
 Tensor usum(const Tensor& first, const T&... rest) {
@@ -163,7 +163,7 @@ Tensor uprod(const Tensor& first, const T&... rest) {
 }
 /// The quotient: a float; with rounding_mode "trunc" or "floor", rounded and of the operands'
 /// dtype.
-Tensor div(const TensorOrScalar& a, const TensorOrScalar& b, std::string_view rounding_mode = "");
+Tensor div(TensorOrScalar a, TensorOrScalar b, std::string_view rounding_mode = "");
 /// Another name of div without rounding.
 Tensor true_divide(const TensorOrScalar& a, const TensorOrScalar& b);
 /// The quotient rounded down, in the operands' dtype.

@@ -72,9 +72,10 @@ namespace {
 // a @ b, not rounded to a 16-bit dtype yet.
 Tensor product(std::string_view op, const Tensor& a, const Tensor& b) {
   const Shape sa = a.shape(), sb = b.shape();
-  require(!sa.empty() && !sb.empty(),
-          "{}: operands of shapes {} and {}; both need at least one dimension", op, to_string(sa),
-          to_string(sb));
+  if (sa.empty() || sb.empty()) {
+    user_error("{}: operands of shapes {} and {}; both need at least one dimension", op,
+               to_string(sa), to_string(sb));
+  }
   const int64_t ka = sa.back(), kb = sb.size() == 1 ? sb[0] : sb[sb.size() - 2];
   if (ka != kb) {
     const bool b_fits = sb.size() >= 2 && sb.back() == ka;

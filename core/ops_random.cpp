@@ -238,7 +238,7 @@ Tensor threefry(const Tensor& counter, const Tensor& key) {
   require(counter.dtype() == DType::U64 && key.dtype() == DType::U64,
           "threefry: the counter is {} and the key {}; both must be u64", name(counter.dtype()),
           name(key.dtype()));
-  const Shape shape = broadcast_shapes("threefry", std::array<TensorOrScalar, 2>{counter, key});
+  const Shape shape = broadcast_shapes("threefry", TensorOrScalar(counter), TensorOrScalar(key));
   const auto half = [&](const Tensor& x, int at) {
     return NodeWords{broadcast_node(cast(x >> at, DType::U32).node(), shape)};
   };

@@ -15,7 +15,7 @@ namespace lazuli {
 namespace {
 
 Tensor unary(Op op, const Tensor& x) {
-  return Tensor(elementwise(op, {x.node()}));
+  return Tensor(elementwise(op, sources(x.node())));
 }
 
 // A function with fractional results: integers become f32.

@@ -3,8 +3,6 @@
 #include "core/error.h"
 #include "core/ops_elementwise.h"
 
-#include <array>
-
 namespace lazuli {
 namespace {
 
@@ -29,6 +27,19 @@ ClassType combine(const ClassType& higher, const ClassType& lower) {
   return higher;
 }
 
+struct Classes {
+  ClassType with_dims, rank_0, numbers;
+
+  void add(const TensorOrScalar& x) {
+    if (const NodeRef& n = x.node()) {
+      (n->shape.empty() ? rank_0 : with_dims).add(n->dtype);
+    } else {
+      numbers.add(dtype_of(x.scalar()));
+    }
+  }
+  DType result() const { return combine(combine(with_dims, rank_0), numbers).dtype; }
+};
+
 }  // namespace
 
 DType dtype_of(const Scalar& s) {
@@ -44,21 +55,16 @@ DType dtype_of(const Scalar& s) {
 }
 
 DType result_type(std::span<const TensorOrScalar> operands) {
-  ClassType with_dims, rank_0, numbers;
-  for (const TensorOrScalar& x : operands) {
-    if (!x.is_tensor())
-      numbers.add(dtype_of(x.scalar()));
-    else if (x.tensor().dim() == 0)
-      rank_0.add(x.tensor().dtype());
-    else
-      with_dims.add(x.tensor().dtype());
-  }
-  return combine(combine(with_dims, rank_0), numbers).dtype;
+  Classes classes;
+  for (const TensorOrScalar& x : operands) classes.add(x);
+  return classes.result();
 }
 
 DType result_type(const TensorOrScalar& a, const TensorOrScalar& b) {
-  const std::array<TensorOrScalar, 2> both{a, b};
-  return result_type(both);
+  Classes classes;
+  classes.add(a);
+  classes.add(b);
+  return classes.result();
 }
 
 DType float_result_type(const TensorOrScalar& a, const TensorOrScalar& b) {
@@ -75,27 +81,40 @@ Shape broadcast_shapes(std::string_view op, std::span<const TensorOrScalar> oper
   return shape;
 }
 
-NodeRef broadcast_node(const NodeRef& x, const Shape& shape) {
+Shape broadcast_shapes(std::string_view op, const TensorOrScalar& a, const TensorOrScalar& b) {
+  if (!a.is_tensor()) return b.shape();
+  if (!b.is_tensor() || a.shape() == b.shape()) return a.shape();
+  Shape shape = broadcast_shapes(op, std::span<const int64_t>(a.shape()), b.shape());
+  check_shape(op, shape);
+  return shape;
+}
+
+NodeRef broadcast_node(NodeRef x, const Shape& shape) {
   if (x->shape == shape) return x;
   if (x->op == Op::Const) {
-    return make({.op = Op::Const, .dtype = x->dtype, .shape = shape, .arg = x->arg});
+    return make({.op = Op::Const, .dtype = x->dtype, .arg = x->arg, .same_shape = &shape});
   }
   Shape aligned(shape.size() - x->shape.size(), 1);
   aligned.append(x->shape.begin(), x->shape.end());
   return expand(reshape(x, std::move(aligned)), shape);
 }
 
-NodeRef operand(const TensorOrScalar& x, DType dtype, const Shape& shape) {
+NodeRef operand(TensorOrScalar x, DType dtype, const Shape& shape) {
   if (!x.is_tensor()) return constant(x.scalar(), dtype, shape);
   // Converting before repeating converts each element once.
-  return broadcast_node(cast(x.tensor().node(), dtype), shape);
+  NodeRef n = std::move(x).node();
+  if (n->dtype != dtype) n = cast(n, dtype);
+  return broadcast_node(std::move(n), shape);
 }
 
-Tensor binary(std::string_view name, Op op, const TensorOrScalar& a, const TensorOrScalar& b,
-              DType dtype) {
-  const std::array<TensorOrScalar, 2> both{a, b};
-  const Shape shape = broadcast_shapes(name, both);
-  return Tensor(elementwise(op, {operand(a, dtype, shape), operand(b, dtype, shape)}));
+Tensor binary(std::string_view name, Op op, TensorOrScalar a, TensorOrScalar b, DType dtype) {
+  const NodeRef &x = a.node(), &y = b.node();
+  if (x && y && x->dtype == dtype && y->dtype == dtype && x->shape == y->shape) {
+    return Tensor(elementwise(op, sources(std::move(a).node(), std::move(b).node())));
+  }
+  const Shape shape = broadcast_shapes(name, a, b);
+  return Tensor(elementwise(
+      op, sources(operand(std::move(a), dtype, shape), operand(std::move(b), dtype, shape))));
 }
 
 Tensor to_float(const Tensor& x) {

@@ -22,17 +22,18 @@ DType float_result_type(const TensorOrScalar& a, const TensorOrScalar& b);
 
 /// The shape that all operands broadcast to; UserError naming `op` if there is none.
 Shape broadcast_shapes(std::string_view op, std::span<const TensorOrScalar> operands);
+/// The same of two.
+Shape broadcast_shapes(std::string_view op, const TensorOrScalar& a, const TensorOrScalar& b);
 
 /// `x` converted to `dtype` and broadcast to `shape`, which it must broadcast to. A number becomes
 /// a constant.
-NodeRef operand(const TensorOrScalar& x, DType dtype, const Shape& shape);
+NodeRef operand(TensorOrScalar x, DType dtype, const Shape& shape);
 
 /// `x` repeated along new leading axes and axes of size 1; the shapes are known to fit.
-NodeRef broadcast_node(const NodeRef& x, const Shape& shape);
+NodeRef broadcast_node(NodeRef x, const Shape& shape);
 
 /// The two operands converted to `dtype` and broadcast together, and the op on them.
-Tensor binary(std::string_view name, Op op, const TensorOrScalar& a, const TensorOrScalar& b,
-              DType dtype);
+Tensor binary(std::string_view name, Op op, TensorOrScalar a, TensorOrScalar b, DType dtype);
 
 /// `x` as floats: integers and bools become f32.
 Tensor to_float(const Tensor& x);

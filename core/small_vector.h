@@ -11,6 +11,11 @@
 
 namespace lazuli {
 
+/// Whether an object can be moved to other memory by copying its bytes and forgetting the first:
+/// true of counted pointers (core/ref.h) as well.
+template <typename T>
+inline constexpr bool kRelocatable = std::is_trivially_copyable_v<T>;
+
 template <typename T, uint32_t N>
 class SmallVector {
   static_assert(std::is_nothrow_move_constructible_v<T>);
@@ -32,7 +37,14 @@ class SmallVector {
   SmallVector(It first, It last) {
     append(first, last);
   }
-  SmallVector(const SmallVector& o) { append(o.begin(), o.end()); }
+  SmallVector(const SmallVector& o) {
+    if (std::is_trivially_copyable_v<T> && !o.on_heap()) {
+      copy_inline(o);
+      size_ = o.size_;
+    } else {
+      append(o.begin(), o.end());
+    }
+  }
   SmallVector(SmallVector&& o) noexcept { steal(o); }
   SmallVector& operator=(const SmallVector& o) {
     if (this != &o) {
@@ -115,8 +127,9 @@ class SmallVector {
 
   friend bool operator==(const SmallVector& a, const SmallVector& b) {
     if (a.size_ != b.size_) return false;
+    const T *p = a.data(), *q = b.data();
     for (size_t i = 0; i < a.size_; i++) {
-      if (!(a[i] == b[i])) return false;
+      if (!(p[i] == q[i])) return false;
     }
     return true;
   }
@@ -140,10 +153,27 @@ class SmallVector {
       capacity_ = std::exchange(o.capacity_, N);
       size_ = std::exchange(o.size_, 0);
     } else {
-      o.relocate(o.data(), inline_data());
+      if constexpr (kRelocatable<T>) {
+        copy_inline(o);
+      } else {
+        o.relocate(o.data(), inline_data());
+      }
       size_ = std::exchange(o.size_, 0);
     }
   }
+  // All of it, with what is not in use, which the compiler need not warn of: a copy of known size
+  // is a few instructions.
+#if defined(__GNUC__) && !defined(__clang__)
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
+#pragma GCC diagnostic ignored "-Wuninitialized"
+#endif
+  void copy_inline(const SmallVector& o) {
+    std::memcpy(inline_, o.inline_, sizeof inline_);
+  }
+#if defined(__GNUC__) && !defined(__clang__)
+#pragma GCC diagnostic pop
+#endif
   // Moves the elements to new memory.
   void relocate(T* from, T* to) {
     for (size_t i = 0; i < size_; i++) {

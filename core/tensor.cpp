@@ -31,6 +31,11 @@ Tensor Tensor::from_storage(Ref<Storage> storage, Shape shape, DType dtype) {
   return Tensor(lazuli::buffer(dtype, std::move(shape), std::move(storage)));
 }
 
+const Shape& TensorOrScalar::shape() const {
+  static const Shape none;
+  return node_ ? node_->shape : none;
+}
+
 Shape Tensor::shape() const {
   return node()->shape;
 }
@@ -58,10 +63,10 @@ namespace {
 NodeRef leaf_of(const NodeRef& x, bool tracked) {
   return make({.op = Op::Fresh,
                .dtype = x->dtype,
-               .shape = x->shape,
                .arg = next_serial(),
-               .src = {x},
-               .tracked = tracked});
+               .src = sources(x),
+               .tracked = tracked,
+               .same_shape = &x->shape});
 }
 
 // A realised value keeps its history only if a gradient may still be asked through it. An assigned

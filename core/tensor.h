@@ -117,23 +117,27 @@ class Tensor {
 /// Prints x.str(); realises.
 std::ostream& operator<<(std::ostream& out, const Tensor& x);
 
-/// Either a tensor or a number, as the operand of a binary operation; numbers promote weakly.
+/// Either a tensor or a number, as the operand of an operation; numbers promote weakly. Of a tensor
+/// it is the value at that time, which later assignments do not change.
 class TensorOrScalar {
  public:
-  TensorOrScalar(const Tensor& tensor) : tensor_(tensor) {}
+  TensorOrScalar(const Tensor& tensor) : node_(tensor.node()) {}
   TensorOrScalar(const Scalar& number) : number_(number) {}
   template <typename T>
     requires std::is_arithmetic_v<T>
   TensorOrScalar(T number) : number_(number) {}
 
-  bool is_tensor() const { return tensor_.buffer() != nullptr; }
-  const Tensor& tensor() const { return tensor_; }
+  bool is_tensor() const { return node_ != nullptr; }
+  Tensor tensor() const { return Tensor(node_); }
+  /// The tensor's node; null for a number.
+  const NodeRef& node() const& { return node_; }
+  NodeRef node() && { return std::move(node_); }
   const Scalar& scalar() const { return number_; }
   /// The tensor's shape; () for a number.
-  Shape shape() const { return is_tensor() ? tensor_.shape() : Shape{}; }
+  const Shape& shape() const;
 
  private:
-  Tensor tensor_{Ref<LazyBuffer>()};  // of no buffer: it is the number
+  NodeRef node_;
   Scalar number_ = 0;
 };
 
