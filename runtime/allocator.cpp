@@ -184,13 +184,12 @@ Block Allocator::allocate(size_t bytes) {
                          : fmt::format("{} ({} bytes)", size_text(bytes), bytes),
         why, size_text(state.stats.live));
   };
-  const std::string limit_text =
-      "the limit is " + size_text(state.limit) + " (LAZULI_MEMORY, or what the machine has)";
   if (state.fails_at > 0 && --state.fails_at == 0) refuse("a test refuses it");
   // The first test keeps the rounding from overflowing.
-  if (bytes > state.limit) refuse(limit_text);
-  const size_t class_bytes = size_class(bytes);
-  if (state.stats.live + class_bytes > state.limit) refuse(limit_text);
+  const size_t class_bytes = bytes > state.limit ? 0 : size_class(bytes);
+  if (bytes > state.limit || state.stats.live + class_bytes > state.limit) {
+    refuse("the limit is " + size_text(state.limit) + " (LAZULI_MEMORY, or what the machine has)");
+  }
 
   Block block;
   block.region_ = state.take_cached(class_bytes);

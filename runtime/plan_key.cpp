@@ -27,12 +27,9 @@ class Hasher {
   XXH3_state_t state_;
 };
 
-// Serial numbers tell equal nodes apart but are not structure: a walk numbers the nodes anew.
-bool serial_argument(Op op) { return op == Op::Fresh || op == Op::Buffer || op == Op::Checkpoint; }
-
 void add_argument(Hasher& h, const Node& n) {
   h.add(static_cast<int64_t>(n.arg.index()));
-  if (serial_argument(n.op)) return;
+  if (has_identity(n.op)) return;
   if (const auto* v = std::get_if<int64_t>(&n.arg)) h.add(*v);
   if (const auto* v = std::get_if<ScalarBits>(&n.arg)) h.add(static_cast<int64_t>(v->bits));
   if (const auto* v = std::get_if<Ints>(&n.arg)) h.add(*v);
@@ -107,6 +104,7 @@ PlanKey plan_key(std::span<const NodeRef> roots) {
   for (const NodeRef& r : roots) h.add(graph.find(r));
   key.hash = h.digest();
   key.ranges = sole_readers(graph, roots, ranges);
+  key.form = std::make_shared<GraphForm>(graph, roots);
   return key;
 }
 

@@ -1,10 +1,11 @@
 // The identity of a graph's structure: what two graphs must share so that the plan of one runs the other.
 #pragma once
 
+#include <memory>
 #include <span>
 #include <vector>
 
-#include "core/node.h"
+#include "runtime/graph_form.h"
 
 namespace lazuli {
 
@@ -12,6 +13,7 @@ struct PlanKey {
   Hash128 hash;                 // of the structure; leaves count by first visit, shape and dtype, not by identity
   std::vector<NodeRef> leaves;  // realised nodes, in order of first visit
   std::vector<NodeRef> ranges;  // nodes that are ranges of arrays which nothing else reads
+  std::shared_ptr<const GraphForm> form;
 };
 
 /// Linear in the nodes not realised yet.

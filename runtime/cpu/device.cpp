@@ -50,15 +50,17 @@ class CpuDevice final : public Device {
       const auto held = hold_values();
       {
         const Span span(runtime_.trace, "graph", "look for a plan");
+        plan = find(roots, key.leaves);
+        if (plan) break;
         key = plan_key(roots);
       }
       if (!key.ranges.empty()) continue;
-      plan = find(key.hash);
+      plan = find(key);
       if (!plan) made = scheduled(roots);
       break;
     }
     if (!plan) tell(roots);
-    if (!plan) plan = keep(key.hash, bound(compile_plan(std::move(made), false), key));
+    if (!plan) plan = keep(key, bound(compile_plan(std::move(made), false), key));
     std::vector<Ref<Storage>> inputs;
     for (size_t leaf : plan->inputs) inputs.push_back(key.leaves[leaf]->storage());
     // Values are attached only now: a failure before leaves every tensor as it was.
@@ -105,26 +107,61 @@ class CpuDevice final : public Device {
   // Plans kept for structures met lately. Each holds code and a list of steps, no arrays.
   static constexpr size_t kMaxPlans = 256;
 
-  std::shared_ptr<CachedPlan> find(const Hash128& key) {
+  struct Kept {
+    std::shared_ptr<CachedPlan> plan;
+    std::shared_ptr<const GraphForm>
+        form;  // of the graph that it last ran, but for those known by it
+    std::list<Hash128>::iterator recent;
+  };
+
+  // By the form of the graph, which most that have a plan are known by; then their values.
+  std::shared_ptr<CachedPlan> find(std::span<const NodeRef> roots, std::vector<NodeRef>& values) {
+    Kept kept;
+    {
+      std::lock_guard lock(mutex_);
+      const auto it = forms_.find(form_of(roots));
+      if (it == forms_.end()) return nullptr;
+      kept = plans_.at(it->second);
+      recent_.splice(recent_.begin(), recent_, kept.recent);
+    }
+    return kept.form->match(roots, values) ? kept.plan : nullptr;
+  }
+
+  std::shared_ptr<CachedPlan> find(const PlanKey& key) {
     std::lock_guard lock(mutex_);
-    const auto it = plans_.find(key);
+    const auto it = plans_.find(key.hash);
     if (it == plans_.end()) return nullptr;
-    recent_.splice(recent_.begin(), recent_, it->second.second);
-    return it->second.first;
+    recent_.splice(recent_.begin(), recent_, it->second.recent);
+    set_form(key);
+    return it->second.plan;
   }
 
   // Returns what is kept under the key: another thread's plan, if it was first.
-  std::shared_ptr<CachedPlan> keep(const Hash128& key, std::shared_ptr<CachedPlan> made) {
+  std::shared_ptr<CachedPlan> keep(const PlanKey& key, std::shared_ptr<CachedPlan> made) {
     std::lock_guard lock(mutex_);
-    if (const auto it = plans_.find(key); it != plans_.end()) return it->second.first;
-    std::list<Hash128> place{key};
-    plans_.emplace(key, std::pair(made, place.begin()));
+    if (const auto it = plans_.find(key.hash); it != plans_.end()) return it->second.plan;
+    std::list<Hash128> place{key.hash};
+    plans_.emplace(key.hash, Kept{made, nullptr, place.begin()});
     recent_.splice(recent_.begin(), place);
+    set_form(key);
     if (recent_.size() > kMaxPlans) {
+      drop_form(recent_.back());
       plans_.erase(recent_.back());
       recent_.pop_back();
     }
     return made;
+  }
+
+  void set_form(const PlanKey& key) {
+    drop_form(key.hash);
+    forms_[key.form->key()] = key.hash;
+    plans_.at(key.hash).form = key.form;
+  }
+  void drop_form(const Hash128& plan) {
+    const std::shared_ptr<const GraphForm>& form = plans_.at(plan).form;
+    if (!form) return;
+    const auto it = forms_.find(form->key());
+    if (it != forms_.end() && it->second == plan) forms_.erase(it);
   }
 
   Plan scheduled(std::span<const NodeRef> roots, std::span<const NodeRef> donors = {}) {
@@ -171,7 +208,8 @@ class CpuDevice final : public Device {
   std::atomic<int64_t> plans_made_ = 0;
   std::mutex mutex_;
   std::list<Hash128> recent_;
-  std::unordered_map<Hash128, std::pair<std::shared_ptr<CachedPlan>, std::list<Hash128>::iterator>, KeyHash> plans_;
+  std::unordered_map<Hash128, Kept, KeyHash> plans_;
+  std::unordered_map<uint64_t, Hash128> forms_;  // of them, by the key of the form
 };
 
 }  // namespace

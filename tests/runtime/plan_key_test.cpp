@@ -35,6 +35,51 @@ TEST_CASE("a step over batches of the data, which are slices of it, compiles onc
   CHECK(runtime.device().compiled().kernels == before.kernels);
 }
 
+TEST_CASE("a graph is known by its form, and no other is taken for it") {
+  const auto roots = [](const Tensor& t) { return std::vector<NodeRef>{t.node()}; };
+  const auto f = [](const Tensor& x, const Tensor& y) { return (x * 2 + y) * y; };
+  const Tensor a = ones({4}).realize(), b = (a + 1).realize(), c = (a + 2).realize();
+  const std::vector<NodeRef> first = roots(f(a, b));
+  const GraphForm form(Topology(first, true), first);
+  std::vector<NodeRef> values;
+  const auto fits = [&](const Tensor& t) { return form.match(roots(t), values); };
+  CHECK(form.key() == form_of(first));
+  CHECK(fits(f(a, b)));
+  CHECK(values == std::vector<NodeRef>{a.node(), b.node()});
+  CHECK(form_of(roots(f(c, a))) == form.key());
+  CHECK(fits(f(c, a)));
+  CHECK(values == std::vector<NodeRef>{c.node(), a.node()});
+  CHECK(plan_key(roots(f(c, a))).hash == plan_key(first).hash);
+  CHECK_FALSE(fits(f(a, a)));          // one value where there were two
+  CHECK_FALSE(fits((a * 2 + b) * c));  // another
+  CHECK_FALSE(fits((a * 3 + b) * b));  // a number
+  CHECK_FALSE(fits((a * 2 - b) * b));  // an op
+  CHECK_FALSE(fits(f(ones({5}).realize(), zeros({5}).realize())));
+  CHECK_FALSE(form.match(std::vector<NodeRef>{first[0], first[0]}, values));
+  const Tensor half = a * 2, whole = (half + b) * b;
+  CHECK(fits(whole));
+  half.realize();
+  CHECK(form_of(roots(whole)) == form.key());  // of when it was built
+  CHECK_FALSE(fits(whole));
+}
+
+TEST_CASE("forms tell what is shared, and which part of a value is taken") {
+  const auto form_is = [](const Tensor& t, const Tensor& other) {
+    const std::vector<NodeRef> roots{t.node()}, others{other.node()};
+    const GraphForm form(Topology(roots, true), roots);
+    std::vector<NodeRef> values;
+    CHECK(form.match(roots, values));
+    CHECK(form_of(others) == form.key());
+    return form.match(others, values);
+  };
+  const Tensor x = arange(12, DType::F32).reshape({3, 4}).realize();
+  const Tensor p = clone(x), q = clone(x);
+  CHECK_FALSE(form_is(p * p, p * q));
+  const auto columns = [&](int64_t k) { return x.index({Slice{}, Slice{k, k + 2}}) + 1; };
+  CHECK(form_is(columns(1), columns(1)));
+  CHECK_FALSE(form_is(columns(1), columns(2)));
+}
+
 TEST_CASE("one element after the other is read by one plan, whatever its place") {
   Runtime runtime{Config()};
   const Runtime::Use use(runtime);
