@@ -52,16 +52,8 @@ void Optimizer::make_state(size_t kinds) {
   }
 }
 
-Tensor Optimizer::updates(size_t i) const {
-  for (const Group& g : groups_) {
-    if (std::find(g.members.begin(), g.members.end(), i) != g.members.end()) return g.updates;
-  }
-  internal_error("optimizer: a parameter is in no group");
-}
-
-Tensor Optimizer::as_argument(const Tensor& scalar, size_t i) const {
-  const DType dtype = parameters_[i].dtype() == DType::F64 ? DType::F64 : DType::F32;
-  return contiguous(to(scalar, dtype));
+Tensor Optimizer::as_argument(const Tensor& scalar, DType dtype) {
+  return contiguous(to(scalar, dtype == DType::F64 ? DType::F64 : DType::F32));
 }
 
 int64_t Optimizer::steps() const {
@@ -134,9 +126,20 @@ void Optimizer::step() {
 
 void Optimizer::update_all() {
   count_updates();
-  for (size_t i = 0; i < parameters_.size(); i++) {
-    const std::optional<Tensor> gradient = parameters_[i].grad();
-    if (gradient) parameters_[i].assign_(update(i, detach(parameters_[i]), *gradient));
+  for (const Group& g : groups_) {
+    std::vector<std::pair<DType, std::vector<Tensor>>> made;
+    const auto factors_of = [&](DType dtype) -> const std::vector<Tensor>& {
+      for (const auto& [known, list] : made) {
+        if (known == dtype) return list;
+      }
+      return made.emplace_back(dtype, factors(g.updates, dtype)).second;
+    };
+    for (size_t i : g.members) {
+      Tensor& p = parameters_[i];
+      if (const std::optional<Tensor> gradient = p.grad()) {
+        p.assign_(update(i, detach(p), *gradient, factors_of(p.dtype())));
+      }
+    }
   }
 }
 
@@ -170,20 +173,26 @@ SGD::SGD(std::vector<Tensor> parameters, double learning_rate, SGDOptions option
   if (options_.momentum != 0) make_state(1);
 }
 
-Tensor SGD::update(size_t i, const Tensor& parameter, const Tensor& gradient) {
+std::vector<Tensor> SGD::factors(const Tensor& updates, DType dtype) const {
+  std::vector<Tensor> out{as_argument(rate(), dtype)};
+  if (options_.momentum != 0 && options_.dampening != 0) {
+    // The velocity is zero before the first update, in which the gradient enters whole.
+    const Tensor share = where(eq(updates, 1.0), scalar(1), scalar(1 - options_.dampening));
+    out.push_back(as_argument(share, dtype));
+  }
+  return out;
+}
+
+Tensor SGD::update(size_t i, const Tensor& parameter, const Tensor& gradient,
+                   std::span<const Tensor> factors) {
   Tensor g = gradient;
   if (options_.weight_decay != 0) g = g + parameter * options_.weight_decay;
   if (options_.momentum != 0) {
-    // The velocity is zero before the first update, in which the gradient enters whole.
     Tensor& velocity = state(0, i);
-    const auto share = [&] {
-      return where(eq(updates(i), 1.0), scalar(1), scalar(1 - options_.dampening));
-    };
-    velocity.assign_(velocity * options_.momentum +
-                     (options_.dampening == 0 ? g : g * as_argument(share(), i)));
+    velocity.assign_(velocity * options_.momentum + (options_.dampening == 0 ? g : g * factors[1]));
     g = options_.nesterov ? g + velocity * options_.momentum : velocity;
   }
-  return parameter - g * as_argument(rate(), i);
+  return parameter - g * factors[0];
 }
 
 Adam::Adam(std::vector<Tensor> parameters, double learning_rate, AdamOptions options)
@@ -196,36 +205,45 @@ Adam::Adam(std::vector<Tensor> parameters, double learning_rate, AdamOptions opt
   make_state(2);
 }
 
-Tensor Adam::update(size_t i, const Tensor& parameter, const Tensor& gradient) {
+std::vector<Tensor> Adam::factors(const Tensor& updates, DType dtype) const {
+  const Tensor correction1 = 1.0 - pow(options_.beta1, updates);
+  const Tensor correction2 = 1.0 - pow(options_.beta2, updates);
+  return {as_argument(rate() / correction1, dtype), as_argument(sqrt(correction2), dtype)};
+}
+
+Tensor Adam::update(size_t i, const Tensor& parameter, const Tensor& gradient,
+                    std::span<const Tensor> factors) {
   const Tensor g = decayed_gradient(parameter, gradient);
   Tensor &m = state(0, i), &v = state(1, i);
   m.assign_(m + (g - m) * (1 - options_.beta1));
   v.assign_(v * options_.beta2 + g * g * (1 - options_.beta2));
-  const Tensor correction1 = 1.0 - pow(options_.beta1, updates(i));
-  const Tensor correction2 = 1.0 - pow(options_.beta2, updates(i));
-  const Tensor step_size = as_argument(rate() / correction1, i);
-  const Tensor root_correction = as_argument(sqrt(correction2), i);
-  return decayed_parameter(i, parameter) -
-         step_size * (m / (sqrt(v) / root_correction + options_.eps));
+  return decayed_parameter(parameter, factors) -
+         factors[0] * (m / (sqrt(v) / factors[1] + options_.eps));
 }
 
 Tensor Adam::decayed_gradient(const Tensor& parameter, const Tensor& gradient) {
   return options_.weight_decay == 0 ? gradient : gradient + parameter * options_.weight_decay;
 }
 
-Tensor Adam::decayed_parameter(size_t, const Tensor& parameter) {
+Tensor Adam::decayed_parameter(const Tensor& parameter, std::span<const Tensor>) {
   return parameter;
 }
 
 AdamW::AdamW(std::vector<Tensor> parameters, double learning_rate, AdamOptions options)
     : Adam(std::move(parameters), learning_rate, options) {}
 
+std::vector<Tensor> AdamW::factors(const Tensor& updates, DType dtype) const {
+  std::vector<Tensor> out = Adam::factors(updates, dtype);
+  out.push_back(as_argument(1.0 - rate() * options_.weight_decay, dtype));
+  return out;
+}
+
 Tensor AdamW::decayed_gradient(const Tensor&, const Tensor& gradient) {
   return gradient;
 }
 
-Tensor AdamW::decayed_parameter(size_t i, const Tensor& parameter) {
-  return parameter * as_argument(1.0 - rate() * options_.weight_decay, i);
+Tensor AdamW::decayed_parameter(const Tensor& parameter, std::span<const Tensor> factors) {
+  return parameter * factors[2];
 }
 
 }  // namespace lazuli::nn

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <vector>
 
 #include "core/tensor.h"
@@ -37,17 +38,21 @@ class Optimizer {
   int64_t steps() const;
 
  protected:
-  /// The new value of parameter i.
-  virtual Tensor update(size_t i, const Tensor& parameter, const Tensor& gradient) = 0;
+  /// What the updates of all parameters of one dtype that have been updated equally often have in
+  /// common, made once a step: at least one scalar, by as_argument(). `updates` counts the one that
+  /// is being made.
+  virtual std::vector<Tensor> factors(const Tensor& updates, DType dtype) const = 0;
+  /// The new value of parameter i; `factors` are its own.
+  virtual Tensor update(size_t i, const Tensor& parameter, const Tensor& gradient,
+                        std::span<const Tensor> factors) = 0;
   /// Arrays of the shape and dtype of each parameter, zeros at first: `kinds` of them a parameter.
   void make_state(size_t kinds);
   Tensor& state(size_t kind, size_t i) { return states_[kind][i]; }
-  /// How often parameter i has been updated, the update that is being made included; and the
-  /// learning rate. F64 scalars: what is computed of them enters an update by as_argument().
-  Tensor updates(size_t i) const;
+  /// The learning rate. It is a scalar of F64, as the counts of updates: what is computed of them
+  /// enters an update by as_argument().
   const Tensor& rate() const { return rate_; }
-  /// `scalar`, which is computed once a step, as an operand of parameter i.
-  Tensor as_argument(const Tensor& scalar, size_t i) const;
+  /// `scalar`, which is computed once a step, as an operand of parameters of `dtype`.
+  static Tensor as_argument(const Tensor& scalar, DType dtype);
 
  private:
   // Parameters that have been updated equally often: all of them, unless some lack gradients.
@@ -77,7 +82,9 @@ class SGD final : public Optimizer {
   SGD(std::vector<Tensor> parameters, double learning_rate = 1e-3, SGDOptions options = {});
 
  protected:
-  Tensor update(size_t i, const Tensor& parameter, const Tensor& gradient) override;
+  std::vector<Tensor> factors(const Tensor& updates, DType dtype) const override;
+  Tensor update(size_t i, const Tensor& parameter, const Tensor& gradient,
+                std::span<const Tensor> factors) override;
 
  private:
   SGDOptions options_;
@@ -94,10 +101,12 @@ class Adam : public Optimizer {
   Adam(std::vector<Tensor> parameters, double learning_rate = 1e-3, AdamOptions options = {});
 
  protected:
-  Tensor update(size_t i, const Tensor& parameter, const Tensor& gradient) override;
+  std::vector<Tensor> factors(const Tensor& updates, DType dtype) const override;
+  Tensor update(size_t i, const Tensor& parameter, const Tensor& gradient,
+                std::span<const Tensor> factors) override;
   /// How weight decay enters: in the gradient, or in the parameter before its step.
   virtual Tensor decayed_gradient(const Tensor& parameter, const Tensor& gradient);
-  virtual Tensor decayed_parameter(size_t i, const Tensor& parameter);
+  virtual Tensor decayed_parameter(const Tensor& parameter, std::span<const Tensor> factors);
 
   const AdamOptions options_;
 };
@@ -111,8 +120,9 @@ class AdamW final : public Adam {
         AdamOptions options = {.weight_decay = 1e-2});
 
  protected:
+  std::vector<Tensor> factors(const Tensor& updates, DType dtype) const override;
   Tensor decayed_gradient(const Tensor& parameter, const Tensor& gradient) override;
-  Tensor decayed_parameter(size_t i, const Tensor& parameter) override;
+  Tensor decayed_parameter(const Tensor& parameter, std::span<const Tensor> factors) override;
 };
 
 }  // namespace lazuli::nn
