@@ -210,8 +210,8 @@ TEST_CASE("a user's mistake ends with status 2 and says what was not accepted") 
        "bench: there is no workload 'mtmul_64'; `lazuli bench --list` lists them; did you mean "
        "'matmul_64'?\n"},
       {{"bench", "--group", "gem"},
-       "--group: expected all, steps, gemm, low, gemv, elementwise, rows, reduce, data, conv, "
-       "attention, found 'gem'; did you mean 'gemm'?\n"},
+       "--group: expected all, gemm, low, gemv, elementwise, rows, reduce, data, conv, attention, "
+       "steps, host, found 'gem'; did you mean 'gemm'?\n"},
   };
   for (const Mistake& m : mistakes) {
     const Outcome r = on_reference(m.arguments);
@@ -570,6 +570,21 @@ TEST_CASE("bench does steps of models, from the same seed the same") {
   const double first = loss_after("0.01");
   CHECK(first > 0);
   CHECK(loss_after("0.02") == first);  // of the first step, from the same seed
+}
+
+TEST_CASE("bench measures what the host does, by its parts") {
+  Outcome r = lazuli_command({"bench", "replay_1000", "build_graph", "--seconds", "0.01"});
+  REQUIRE(r.status == 0);
+  CHECK(std::regex_search(
+      r.out,
+      std::regex("replay_1000: timed as a whole, captured and replayed; [0-9.]+ ns a kernel\n"
+                 "build_graph: timed as a whole, nothing is computed; [0-9.]+ ns a node\n")));
+  // The 16 sums of 1,001 ones, and a loss, with the graph built each time.
+  r = lazuli_command(
+      {"bench", "replay_1000_eager", "tiny_adam_eager", "--seconds", "0.01", "--json", "-"});
+  REQUIRE(r.status == 0);
+  CHECK(Json::parse(r.out)[0]["sum"] == 16016);
+  CHECK(Json::parse(r.out)[1]["sum"] > 0);
 }
 
 TEST_CASE("check agrees with the reference and with differences, and says where it does not") {

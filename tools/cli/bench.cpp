@@ -154,31 +154,32 @@ Measured measure_one(const std::string& what, double seconds, const Common& comm
   return m;
 }
 
-constexpr std::string_view kSteps = "steps", kAll = "all";
+/// Calls `row(group, name, what)` for all workloads, those of a group one after another.
+template <typename F>
+void for_each_row(F row) {
+  for (const Workload& w : workloads()) row(w.group, w.name, w.expression);
+  for (const Step& s : steps()) row(s.group, s.name, s.what);
+}
 
-/// The names of a group, the steps among them. UserError for a group that is not there.
+/// The names of a group. UserError for a group that is not there.
 std::vector<std::string> members(const std::string& group) {
+  constexpr std::string_view kAll = "all";
   std::vector<std::string> names;
-  std::vector<std::string_view> groups{kAll, kSteps};
-  for (const Workload& row : workloads()) {
-    if (row.group != groups.back()) groups.push_back(row.group);
-    if (group == row.group || group == kAll) names.emplace_back(row.name);
-  }
-  for (const Step& step : steps()) {
-    if (group == kSteps || group == kAll) names.emplace_back(step.name);
-  }
+  std::vector<std::string_view> groups{kAll};
+  for_each_row([&](std::string_view of, std::string_view name, std::string_view) {
+    if (of != groups.back()) groups.push_back(of);
+    if (group == of || group == kAll) names.emplace_back(name);
+  });
   require_word("--group", group, groups);
   return names;
 }
 
 void print_list() {
   std::string_view group;
-  for (const Workload& row : workloads()) {
-    if (row.group != group) fmt::print("--group {}\n", group = row.group);
-    fmt::print("{:28} {}\n", row.name, row.expression);
-  }
-  fmt::print("--group {}\n", kSteps);
-  for (const Step& step : steps()) fmt::print("{:28} {}\n", step.name, step.what);
+  for_each_row([&](std::string_view of, std::string_view name, std::string_view what) {
+    if (of != group) fmt::print("--group {}\n", group = of);
+    fmt::print("{:28} {}\n", name, what);
+  });
 }
 
 }  // namespace

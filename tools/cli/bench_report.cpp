@@ -189,8 +189,11 @@ void print_table(std::span<const Measured> rows, Session& session, const Rooflin
       compiles.push_back(m.compile_seconds / static_cast<double>(m.compiled));
   }
   for (const Measured& m : rows) {
-    if (find_step(m.name) != nullptr) {
-      fmt::print("{}: timed as a whole, captured and replayed\n", m.name);
+    if (const Step* const step = find_step(m.name)) {
+      fmt::print("{}: timed as a whole, {}", m.name, step->how);
+      if (step->parts > 0)
+        fmt::print("; {:.1f} ns a {}", m.timing.median / step->parts * 1e9, step->part);
+      fmt::print("\n");
     } else if (m.whole) {
       fmt::print(
           "{}: values are asked for on the way; timed as a whole, with the making of its graphs\n",

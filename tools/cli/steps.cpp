@@ -5,7 +5,9 @@
 #include <string>
 #include <vector>
 
+#include "ir/plan.h"
 #include "nn/lazuli.h"
+#include "runtime/device.h"
 
 namespace lazuli::cli {
 namespace {
@@ -24,14 +26,19 @@ Run replayed(F f) {
 
 // ---- training
 
-// One step of `optimizer` on `loss` after the other.
 template <typename Optimizer>
-Run train(std::vector<Tensor> parameters, double rate, std::function<Tensor()> loss) {
+std::shared_ptr<Optimizer> optimizer_of(std::vector<Tensor> parameters, double rate) {
   for (Tensor& p : parameters) {
     p.realize();
     p.requires_grad_();
   }
-  auto optimizer = std::make_shared<Optimizer>(std::move(parameters), rate);
+  return std::make_shared<Optimizer>(std::move(parameters), rate);
+}
+
+// One step of an optimizer on `loss` after the other.
+template <typename Optimizer>
+Run train(std::vector<Tensor> parameters, double rate, std::function<Tensor()> loss) {
+  const auto optimizer = optimizer_of<Optimizer>(std::move(parameters), rate);
   return replayed([optimizer, loss = std::move(loss)] {
     const Tensor value = loss();
     backward(value);
@@ -55,13 +62,27 @@ Tensor dense(const Tensor& x, const Tensor& weight, const Tensor& bias) {
   return matmul(x, weight) + bias;
 }
 
-Run tiny_adam() {
-  const std::vector<Tensor> p = mlp({2, 16, 16, 1});
+std::function<Tensor()> tiny_loss(const std::vector<Tensor>& p) {
   const Tensor x = randn({100, 2}).realize(), y = randn({100, 1}).realize();
-  return train<nn::Adam>(p, 1e-4, [=] {
+  return [=] {
     const Tensor h = tanh(dense(tanh(dense(x, p[0], p[1])), p[2], p[3]));
     return mse_loss(dense(h, p[4], p[5]), y);
-  });
+  };
+}
+
+Run tiny_adam() {
+  const std::vector<Tensor> p = mlp({2, 16, 16, 1});
+  return train<nn::Adam>(p, 1e-4, tiny_loss(p));
+}
+
+Run tiny_adam_eager() {
+  const std::vector<Tensor> p = mlp({2, 16, 16, 1});
+  const std::function<Tensor()> loss = tiny_loss(p);
+  return [loss, adam = optimizer_of<nn::Adam>(p, 1e-4)] {
+    const Tensor value = loss();
+    adam->step(value);
+    return value;
+  };
 }
 
 template <typename Optimizer>
@@ -221,6 +242,46 @@ Run gpt2_decode() {
   });
 }
 
+// ---- the host alone: kernels of 16 elements, or none
+
+constexpr int64_t kKernels = 1000, kNodes = 10'000, kMillion = 1'000'000;
+
+// Kernels that each read what the one before has written.
+Tensor kernel_chain(const Tensor& x) {
+  Tensor y = x;
+  for (int64_t i = 0; i < kKernels; ++i) y = contiguous(y + x);
+  return y;
+}
+
+Run replay_1000() {
+  return replayed([x = ones({16}).realize()] { return kernel_chain(x); });
+}
+
+Run replay_1000_eager() {
+  return [x = ones({16}).realize()] { return Tensor(kernel_chain(x).realize()); };
+}
+
+Run build_graph() {
+  return [x = ones({16}).realize()] {
+    Tensor y = x;
+    for (int64_t i = 0; i < kNodes; ++i) y = y + x;
+    return x;
+  };
+}
+
+Run schedule_million() {
+  const Tensor x = ones({16}).realize();
+  Tensor y = x;
+  for (int64_t i = 0; i < kMillion / 2; ++i) y = y * 0.999 + x;
+  return [x, y] {
+    const NodeRef root = y.node();
+    make_plan({&root, 1}, Runtime::current().device().target());
+    return x;
+  };
+}
+
+constexpr std::string_view kEager = "its graph built anew each time";
+
 constexpr Step kSteps[] = {
     {"tiny_adam", "perceptron 2-16-16-1, tanh, squared error, 100 rows, Adam", 2e5, 0, tiny_adam},
     {"mlp_sgd", "perceptron 784-512-10, ReLU, cross entropy, 128 rows, SGD", 2.095e8, 5e6,
@@ -234,6 +295,15 @@ constexpr Step kSteps[] = {
     {"gpt2_prefill_128", "GPT-2 of 124 million, 128 tokens, logits of the last", 2.19e10, 5e8,
      gpt2_prefill},
     {"gpt2_decode", "the same, one token after 128 that are cached", 2.5e8, 4.97e8, gpt2_decode},
+    {"tiny_adam_eager", "tiny_adam without jit", 2e5, 0, tiny_adam_eager, "host", kEager},
+    {"replay_1000", "1,000 dependent kernels of 16 elements", 1.6e4, 0, replay_1000, "host",
+     "captured and replayed", kKernels, "kernel"},
+    {"replay_1000_eager", "the same without jit", 1.6e4, 0, replay_1000_eager, "host", kEager,
+     kKernels, "kernel"},
+    {"build_graph", "10,000 additions, built and freed", 0, 0, build_graph, "host",
+     "nothing is computed", kNodes, "node"},
+    {"schedule_million", "the plan of 1,000,000 nodes", 0, 0, schedule_million, "host",
+     "nothing is computed", kMillion, "node"},
 };
 
 }  // namespace

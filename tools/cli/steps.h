@@ -1,5 +1,5 @@
-// The workloads of `lazuli bench` that are more than one expression: training steps and runs of
-// GPT-2.
+// The workloads of `lazuli bench` that are more than one expression: training steps, runs of GPT-2,
+// and what the host does about kernels that take no time themselves.
 #pragma once
 
 #include <functional>
@@ -13,9 +13,14 @@ namespace lazuli::cli {
 struct Step {
   std::string_view name, what;
   double flops, bytes;  // of one step, as its mathematics needs them
-  /// Makes the model, of random weights by the seed. What it returns does one step, captured at the
-  /// first call (lz::jit), and gives the loss or the logits, realised.
+  /// Makes the model, of random weights by the seed. What it returns does one step and gives a
+  /// value of it, realised.
   std::function<Tensor()> (*build)();
+  std::string_view group = "steps";  // of --group
+  std::string_view how = "captured and replayed";
+  /// How many nodes or kernels a step has, where it is their number that the time goes by.
+  double parts = 0;
+  std::string_view part = "";
 };
 
 std::span<const Step> steps();
