@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <array>
 #include <bit>
-#include <mutex>
 #include <vector>
 
 #include "core/cell_pool.h"
@@ -350,22 +349,22 @@ size_t live_nodes() {
 }
 
 namespace {
-std::mutex& storage_mutex(const Node* n) {
-  static std::array<std::mutex, 64> mutexes;
-  return mutexes[(reinterpret_cast<uintptr_t>(n) >> 7) % mutexes.size()];
+SpinLock& storage_lock(const Node* n) {
+  static constinit std::array<SpinLock, 64> locks;
+  return locks[(reinterpret_cast<uintptr_t>(n) >> 7) % locks.size()];
 }
 }  // namespace
 
 Ref<Storage> Node::storage() const {
   if (!realised()) return nullptr;
-  std::lock_guard lock(storage_mutex(this));
+  const SpinGuard lock(storage_lock(this));
   return storage_;
 }
 
 void Node::set_storage(Ref<Storage> storage) const {
-  std::lock_guard lock(storage_mutex(this));
-  storage_ = std::move(storage);
+  const SpinGuard lock(storage_lock(this));
+  std::swap(storage_, storage);
   realised_.store(storage_ != nullptr, std::memory_order_release);
-}
+}  // the value before, if any, is freed outside the lock
 
 }  // namespace lazuli
