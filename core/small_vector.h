@@ -161,19 +161,15 @@ class SmallVector {
       size_ = std::exchange(o.size_, 0);
     }
   }
-  // All of it, with what is not in use, which the compiler need not warn of: a copy of known size
-  // is a few instructions.
-#if defined(__GNUC__) && !defined(__clang__)
-#pragma GCC diagnostic push
-#pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
-#pragma GCC diagnostic ignored "-Wuninitialized"
-#endif
+  // Without a loop, which compilers would make a call of memcpy.
   void copy_inline(const SmallVector& o) {
-    std::memcpy(inline_, o.inline_, sizeof inline_);
+    const auto copy = [&](size_t i) {
+      std::memcpy(inline_ + i * sizeof(T), o.inline_ + i * sizeof(T), sizeof(T));
+    };
+    [&]<size_t... I>(std::index_sequence<I...>) {
+      (void)((I < o.size_ && (copy(I), true)) && ...);
+    }(std::make_index_sequence<N>());
   }
-#if defined(__GNUC__) && !defined(__clang__)
-#pragma GCC diagnostic pop
-#endif
   // Moves the elements to new memory.
   void relocate(T* from, T* to) {
     for (size_t i = 0; i < size_; i++) {
