@@ -117,7 +117,7 @@ void Capture::touch_grad(LazyBuffer* buffer) {
   slot.number = number;
 }
 
-Tensor Capture::argument(const Tensor& t, size_t number) {
+Tensor Capture::argument(const Tensor& t, size_t number, Shape shape) {
   NodeRef n;
   std::optional<Tensor> grad;
   {
@@ -133,7 +133,7 @@ Tensor Capture::argument(const Tensor& t, size_t number) {
   Slot slot;
   slot.kind = Slot::Kind::Argument;
   slot.number = number;
-  slot.placeholder = placeholder(n->dtype, n->shape, n->tracked);
+  slot.placeholder = placeholder(n->dtype, std::move(shape), n->tracked);
   Tensor stand_in(slot.placeholder);
   slot.buffer = stand_in.buffer();
   const Suspend suspend;

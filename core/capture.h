@@ -47,8 +47,9 @@ class Capture {
   /// The one of this thread; null if there is none.
   static Capture* current() { return current_; }
 
-  /// What the function is given for argument `number`. The same for the same tensor.
-  Tensor argument(const Tensor& t, size_t number);
+  /// What the function is given for argument `number`, an array of `shape`. The same for the same
+  /// tensor.
+  Tensor argument(const Tensor& t, size_t number, Shape shape);
   /// A random key of the call.
   Tensor key();
 

@@ -21,7 +21,9 @@ bool fits_i32(const NodeRef& n) {
 }  // namespace
 
 Emitter::Emitter(const Kernel& kernel, Program& program, int lanes)
-    : kernel_(kernel), program_(program), lanes_(lanes) {}
+    : kernel_(kernel), program_(program), lanes_(lanes) {
+  for (const KernelSize& s : kernel.sizes) sizes_[s.variable] = s.slot;
+}
 
 int Emitter::level_of(const std::vector<Operand>& args) {
   int level = 0;
@@ -253,6 +255,11 @@ Operand Emitter::emit(const NodeRef& n) {
   const Key key{kNode, 0, 0, n.get(), nullptr};
   if (const Operand* known = find(key)) return *known;
   if (n->op == Op::Var) {
+    for (const KernelSize& s : kernel_.sizes) {
+      if (s.variable != n) continue;
+      const Operand size = load({s.slot, DType::I64, index_const(0), {}, 0, false, 1});
+      return remember(key, n, {}, op(Op::Sub, DType::I64, {size, index(s.least)}));
+    }
     ensure(lane_of(n) != nullptr, "a variable is used outside its loop: " + index_text(n));
     return lane_numbers(DType::I64);
   }
@@ -267,7 +274,8 @@ Operand Emitter::emit(const NodeRef& n) {
     case Op::Load: {
       const auto slot = static_cast<int>(n->integer());
       const NodeRef valid = n->src.size() > 1 ? n->src[1] : NodeRef();
-      const int64_t size = kernel_.arguments[static_cast<size_t>(slot)].size;
+      const KernelArgument& a = kernel_.arguments[static_cast<size_t>(slot)];
+      const int64_t size = std::min(a.size, a.least);
       if (size == 0) return constant(n->dtype, 0);
       const Operand r = load({slot, n->dtype, n->src[0], valid, 0, false, size});
       return remember(key, n, {}, r);

@@ -17,6 +17,7 @@
 #include <vector>
 
 #include "ir/index.h"
+#include "ir/index_bounds.h"
 #include "ir/interleave.h"
 #include "ir/program.h"
 #include "ir/storage.h"
@@ -78,6 +79,11 @@ class Emitter {
   static Operand index(int64_t v);
   /// 0, 1, ... in the lanes; of Bool: true in the first `live`.
   Operand lane_numbers(DType dtype, int64_t live = 0) const;
+
+  /// Until it is closed, the variable of a loop stays below `end`.
+  void loop_ends_at(const NodeRef& variable, const NodeRef& end);
+  /// How far arguments have been touched, put into the program.
+  void finish_reaches();
 
   // ---- stored values
   Place& place(int value) { return places_[value]; }
@@ -158,6 +164,7 @@ class Emitter {
   Operand pointer_at(int memory, DType dtype, const Operand& index);
   Operand load(const Access& a);
   Operand load_scalar(const Access& a);
+  void touch(int memory, const NodeRef& index);
   Operand guarded_pointer(const Access& a, LinearForm form, int64_t live, const Operand& valid,
                           int64_t& offset);
   Operand load_vector(const Access& a, const NodeRef& lane, const LinearForm& scalar_part);
@@ -191,6 +198,10 @@ class Emitter {
   std::unordered_map<int64_t, int> version_level_;
   int64_t versions_ = 0;
   std::map<Coordinates, Held> registers_, forwarded_;
+  NodeMap<int> sizes_;
+  AxisBounds loop_ends_;
+  std::vector<NodeRef> ending_;  // the variables in it
+  std::map<std::pair<int, const Node*>, std::pair<NodeRef, int64_t>> reaches_;  // up to a constant
 };
 
 }  // namespace lazuli

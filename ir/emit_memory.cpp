@@ -27,7 +27,67 @@ Operand Emitter::pointer_at(int memory, DType dtype, const Operand& i) {
   return push({.code = Code::Pointer, .args = {i}, .memory = memory}, i.level, dtype, 1);
 }
 
+// Steps of Reach for a sum over sizes.
+namespace {
+void encode(const NodeRef& n, const std::vector<KernelSize>& sizes, std::vector<int64_t>& code) {
+  if (n->op == Op::Var) {
+    for (const KernelSize& s : sizes) {
+      if (s.variable == n) code.insert(code.end(), {Reach::kSize, s.slot, s.least});
+    }
+    return;
+  }
+  if (n->op == Op::FDiv) {
+    encode(n->src[0], sizes, code);
+    code.insert(code.end(), {Reach::kOver, n->integer()});
+    return;
+  }
+  const LinearForm form = linear_form(n);
+  code.insert(code.end(), {Reach::kConstant, form.constant});
+  for (const auto& [atom, c] : form.terms) {
+    encode(atom, sizes, code);
+    code.insert(code.end(), {Reach::kTimes, c, Reach::kPlus});
+  }
+}
+
+bool can_encode(const NodeRef& n) {
+  bool can = true;
+  visit(n, [&](const NodeRef& x) {
+    can &= x->op == Op::Var || x->op == Op::Lin || x->op == Op::FDiv || x->op == Op::Const;
+  });
+  return can;
+}
+}  // namespace
+
+void Emitter::loop_ends_at(const NodeRef& variable, const NodeRef& end) {
+  if (only_sizes(end, sizes_) && can_encode(end)) {
+    loop_ends_[variable] = end;
+    ending_.push_back(variable);
+  }
+}
+
+void Emitter::touch(int memory, const NodeRef& index) {
+  if (memory < 0 || sizes_.empty()) return;
+  NodeRef end = upper_bound(index, loop_ends_, sizes_);
+  const int64_t size = kernel_.arguments[static_cast<size_t>(memory)].size;
+  if (!end || !can_encode(end)) end = index_const(index->hi < size ? index->hi + 1 : size);
+  LinearForm form = linear_form(end);
+  const int64_t constant = std::exchange(form.constant, 0);
+  const NodeRef part = from_linear(std::move(form));
+  const auto [it, is_new] = reaches_.try_emplace({memory, part.get()}, part, constant);
+  if (!is_new) it->second.second = std::max(it->second.second, constant);
+}
+
+void Emitter::finish_reaches() {
+  program_.has_sizes = !sizes_.empty();
+  for (const auto& [key, reach] : reaches_) {
+    Reach r{key.first, {}};
+    encode(index_add(reach.first, index_const(reach.second)), kernel_.sizes, r.code);
+    program_.reaches.push_back(std::move(r));
+  }
+}
+
 Operand Emitter::load(const Access& a) {
+  touch(a.memory, a.index);
   const NodeRef lane = lane_of(a.index);
   if (!lane && !(a.valid && lane_of(a.valid))) return load_scalar(a);
   if (!lane) return gather(a, lane_of(a.valid));
@@ -154,6 +214,7 @@ Operand Emitter::gather(const Access& a, const NodeRef& lane) {
 
 void Emitter::store(int memory, DType dtype, const NodeRef& at, const Operand& v, bool padded,
                     bool stream) {
+  touch(memory, at);
   const NodeRef lane = lane_of(at);
   LinearForm form = linear_form(at);
   if (lane) {

@@ -163,6 +163,8 @@ class Preparation {
     const Node& v = p_.node(n);
     if (p_[n].role != Role::Member || p_[n].array || !is_elementwise(v.op)) return false;
     if (e.one < 0 || !e.reductions) return false;
+    // Stored, it would hide from readers which of them need not be read.
+    if (masks_by_size(v)) return true;
     const bool larger = std::all_of(v.src.begin(), v.src.end(), [&](const NodeRef& s) {
       return moved_from(*s).numel() < v.numel();
     });
@@ -170,6 +172,20 @@ class Preparation {
     int weight = 1;
     for (int s : p_.sources(n)) weight += floats_[static_cast<size_t>(s)].weight;
     return weight <= kInlineNodes && !is_epilogue(n);
+  }
+
+  // where(place < size that an argument holds, x, constant)
+  static bool masks_by_size(const Node& v) {
+    if (v.op != Op::Where || moved_from(*v.src[2]).op != Op::Const) return false;
+    const auto compares = [](const Node& c) {
+      if (c.op != Op::Lt || c.realised() || moved_from(*c.src[0]).op != Op::Iota) return false;
+      const Node* size = &moved_from(*c.src[1]);
+      if (size->op == Op::Add) size = &moved_from(*size->src[0]);
+      return size->op == Op::Buffer && size->numel() == 1;
+    };
+    const Node& condition = moved_from(*v.src[0]);
+    if (condition.op != Op::And) return compares(condition);
+    return compares(moved_from(*condition.src[0])) && compares(moved_from(*condition.src[1]));
   }
 
   // Does pointwise node n alone, with the nodes that only it reads, read a contraction? Then it is

@@ -30,7 +30,10 @@ struct Slot {
 class Interpreter {
  public:
   Interpreter(const Program& p, const std::vector<void*>& arguments, int workers)
-      : program_(p), workers_(workers), slots_(static_cast<size_t>(p.values)) {
+      : program_(p),
+        arguments_(arguments),
+        workers_(workers),
+        slots_(static_cast<size_t>(p.values)) {
     if (arguments.size() != p.arguments.size()) {
       internal_error(fmt::format("interpret {}: {} arguments were given, the program has {}", p.name,
                                  arguments.size(), p.arguments.size()));
@@ -45,12 +48,14 @@ class Interpreter {
   void run() {
     for (const Phase& phase : program_.phases) {
       if (!phase.groups.empty()) internal_error("interpret: programs with work-groups are not interpreted");
+      const int64_t steps = phase.bound.steps(phase.count, phase.has_tail, arguments_.data());
+      const int64_t count = std::min(phase.count, steps);
       for (int w = 0; w < workers_; w++) {
-        const int64_t begin = phase.count * w / workers_, end = phase.count * (w + 1) / workers_;
+        const int64_t begin = count * w / workers_, end = count * (w + 1) / workers_;
         if (begin == end) continue;
         enter(phase.body, begin, end);
       }
-      if (phase.has_tail) enter(phase.tail, 0, 1);
+      if (steps > phase.count) enter(phase.tail, 0, 1);
     }
   }
 
@@ -243,6 +248,7 @@ class Interpreter {
   }
 
   const Program& program_;
+  const std::vector<void*>& arguments_;
   int workers_;
   std::vector<Slot> slots_;
   std::map<int, Memory> memories_;

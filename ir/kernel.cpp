@@ -239,6 +239,7 @@ Kernel clone(const Kernel& kernel) {
   copy.schedule = kernel.schedule;
   copy.reasons = kernel.reasons;
   copy.choices = kernel.choices;
+  copy.sizes = kernel.sizes;
   copy.value_count = kernel.value_count;
   std::unordered_map<const Stage*, Stage*> twin;
   for (const auto& s : kernel.stages) {

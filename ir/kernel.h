@@ -76,6 +76,7 @@ struct Stage {
   std::vector<Value> values;
   std::map<int, NodeRef>
       limit;  // axis -> exclusive upper bound in terms of other axes: a triangular domain
+  std::map<int, NodeRef> bound;  // the same in terms of sizes too: what lies beyond nobody needs
   // written by the schedule
   std::vector<Loop> loops;  // starts as one serial loop for each axis
   Stage* at =
@@ -90,6 +91,7 @@ struct KernelArgument {
   DType dtype = DType::F32;
   int64_t size = 0;  // elements
   bool output = false;
+  int64_t least = INT64_MAX;  // elements that it has in every run, if not `size`
 };
 
 /// A decision of the chooser (ir/choose.h) that leaves every bit of the results as it is.
@@ -103,10 +105,18 @@ struct Choice {
   std::vector<Option> others;
 };
 
+/// A size that differs from run to run. A variable in bounds of axes, which counts from `least`.
+struct KernelSize {
+  NodeRef variable;
+  int slot = -1;  // the argument that holds it
+  int64_t least = 0;
+};
+
 struct Kernel {
   std::string name;
   std::vector<KernelArgument> arguments;
   std::vector<std::unique_ptr<Stage>> stages;  // sources before users
+  std::vector<KernelSize> sizes;
   std::string schedule;                        // the steps applied so far, as text
   std::vector<std::string> reasons;            // why each was chosen
   std::vector<Choice> choices;                 // and what else could have been

@@ -154,6 +154,8 @@ class Limiter {
       case Op::Exp:
       case Op::Exp2:
         return of(0) == Outside::MinusInfinity ? Outside::Zero : Outside::Unknown;
+      case Op::Where:
+        return of(1) == of(2) ? of(1) : Outside::Unknown;
       case Op::Mul:
         return of(0) == Outside::Zero || of(1) == Outside::Zero ? Outside::Zero : Outside::Unknown;
       case Op::Div:

@@ -360,6 +360,8 @@ class Planner {
         if (memory_.donors[static_cast<size_t>(s)] >= 0) continue;
         memory_.outputs += bytes;
         alive(life(first).first, steps, bytes);
+        if (!plan_.size_slots.empty())
+          continue;  // it may be smaller than it is at the upper bounds
         rooms.push_back({bytes, life(first).first});
         room_of.push_back(s);
       } else if (life(s).last >= 0) {

@@ -19,6 +19,7 @@ Nest::Nest(const Kernel& kernel, const Target& target, int lanes)
 
 Program Nest::run() {
   for (const Stage* s : phases(kernel_)) emit_phase(s);
+  emitter_.finish_reaches();
   return std::move(program_);
 }
 
@@ -281,6 +282,44 @@ void Nest::unrolled_loop(const Stage* s, size_t position, Environment& e) {
   if (n % l.stride) iteration(n / l.stride, n % l.stride);
 }
 
+// The first of the parallel loops ends at a bound that is a size: the phase has fewer iterations.
+// Returns the others that have such bounds, whose iterations beyond them do nothing.
+std::vector<size_t> Nest::bound_parallel(const Stage* s, size_t count, int64_t total) {
+  std::vector<size_t> guarded;
+  NodeSet along;
+  for (size_t q = 0; q < count; q++) {
+    const Loop& l = s->loops[q];
+    const auto it = s->bound.find(l.axis);
+    const bool outermost = along.insert(s->axes[static_cast<size_t>(l.axis)]).second;
+    if (it == s->bound.end() || !outermost) continue;
+    // (factor * variable + constant) / divisor, rounded down
+    const bool divided = it->second->op == Op::FDiv;
+    const LinearForm form = linear_form(divided ? it->second->src[0] : it->second);
+    const int64_t divisor = divided ? it->second->integer() : 1;
+    const auto size =
+        std::find_if(kernel_.sizes.begin(), kernel_.sizes.end(), [&](const KernelSize& k) {
+          return form.terms.size() == 1 && form.terms[0].first == k.variable;
+        });
+    // As far as those go who read what is stored here.
+    std::vector<int64_t> beyond;
+    for (int64_t unit : reader_steps(s, true)) {
+      if (l.stride % unit != 0) beyond.push_back(unit);
+    }
+    if (q > 0 || size == kernel_.sizes.end()) {
+      // Others who read on count from where they begin.
+      if (beyond.empty() && (total > 1 || q > 0)) guarded.push_back(q);
+      continue;
+    }
+    const int64_t factor = form.terms[0].second;
+    const int64_t all = (s->axes[static_cast<size_t>(l.axis)]->hi + 1) / l.stride;
+    int64_t add = form.constant - factor * size->least - (divisor - 1);
+    for (int64_t unit : beyond) add += divisor * (unit - 1);
+    phase_->bound = {size->slot, factor, add, divisor * l.stride,
+                     std::max<int64_t>(total / std::max<int64_t>(all, 1), 1)};
+  }
+  return guarded;
+}
+
 // The parallel loops stand outermost. One alone may have a ragged last iteration, which is a
 // function of its own; several are counted by one variable.
 void Nest::parallel_loops(const Stage* s, Environment& e) {
@@ -303,6 +342,7 @@ void Nest::parallel_loops(const Stage* s, Environment& e) {
   }
   phase_->count = total;
   phase_->has_tail = tail > 0;
+  std::vector<size_t> guarded = bound_parallel(s, count, total);
   const Loop& first = s->loops[0];
   if (tail_) {
     body(s, 0, e, index_const(full[0]), tail);
@@ -310,13 +350,26 @@ void Nest::parallel_loops(const Stage* s, Environment& e) {
   }
   if (total == 0) return;
   const NodeRef v = axis(first.name, total);
+  if (const PhaseBound& b = phase_->bound; b.slot >= 0) {
+    for (const KernelSize& k : kernel_.sizes) {
+      if (k.slot != b.slot) continue;
+      const NodeRef size = index_add(k.variable, index_const(k.least));
+      const NodeRef end = index_add(index_mul(size, b.factor), index_const(b.add));
+      emitter_.loop_ends_at(v, index_mul(divided_up(end, b.step), b.repeated));
+    }
+  }
   NodeRef rest = v;
   std::vector<NodeRef> iterations(count);
   for (size_t q = count; q-- > 0;) std::tie(rest, iterations[q]) = index_divmod(rest, full[q]);
   if (total > 1) {
     emitter_.open_loop(v, {.kind = Operand::Kind::Begin}, {.kind = Operand::Kind::End},
-                       innermost(s, count - 1));
+                       guarded.empty() && innermost(s, count - 1));
     parallel_variable_ = v;
+  }
+  for (size_t q : guarded) {
+    const Loop& l = s->loops[q];
+    emitter_.open_if(emitter_.emit(
+        scalar_op(Op::Lt, DType::Bool, {index_mul(iterations[q], l.stride), s->bound.at(l.axis)})));
   }
   Environment inner = e;
   for (size_t q = 0; q < count; q++) {
@@ -328,6 +381,7 @@ void Nest::parallel_loops(const Stage* s, Environment& e) {
     place_attached(s, q, inner);
   }
   loops(s, count, inner);
+  for (size_t q = 0; q < guarded.size(); q++) emitter_.close_if();
   if (total > 1) emitter_.close_loop();
   parallel_variable_ = {};
 }
@@ -364,6 +418,7 @@ void Nest::serial_loop(const Stage* s, size_t position, Environment& e) {
     body(s, position, e, index_const(0), l.stride);
   } else if (full > 0) {
     const NodeRef v = axis(l.name, full);
+    if (steps) emitter_.loop_ends_at(v, steps->op == Op::Min ? steps->src[0] : steps);
     emitter_.open_loop(v, Emitter::index(0), emitter_.emit(blocks), innermost(s, position));
     body(s, position, e, v, l.stride);
     emitter_.close_loop();
@@ -392,34 +447,73 @@ bool Nest::innermost(const Stage* s, size_t position) const {
 // ---- triangular domains
 
 namespace {
-// The innermost of the loops along a bounded axis that end at the bound: serial ones with none of
-// another kind around them. Null: there is none.
-const Loop* last_bounded(const Stage& s, int axis) {
+// The innermost of the loops along an axis that end at its bound: serial ones with none of another
+// kind around them but, where bounds are sizes, parallel ones. Null: there is none.
+const Loop* last_bounded(const Stage& s, int axis, bool by_size) {
   const Loop* last = nullptr;
   for (const Loop& l : s.loops) {
     if (l.axis != axis) continue;
-    if (l.kind != LoopKind::Serial) break;
+    if (l.kind != LoopKind::Serial && !(by_size && l.kind == LoopKind::Parallel)) break;
     last = &l;
   }
   return last;
 }
+
+const std::map<int, NodeRef>& bounds_of(const Stage& s, bool by_size) {
+  return by_size ? s.bound : s.limit;
+}
 }  // namespace
 
-bool Nest::ends_at_bound(const Stage* s, size_t position, const Environment& e) const {
+bool Nest::ends_at(const Stage* s, size_t position, const Environment& e, bool by_size) const {
   const int axis = s->loops[position].axis;
   const auto a = static_cast<size_t>(axis);
-  if (!s->limit.count(axis) || e.region->extent[a] != s->axes[a]->hi + 1) return false;
-  const Loop* last = last_bounded(*s, axis);
+  if (!bounds_of(*s, by_size).count(axis)) return false;
+  const int64_t extent = e.region->extent[a];
+  if (extent != s->axes[a]->hi + 1) {
+    // A part of the axis: worth it for several steps, and what is in registers must be there.
+    if (!by_size || extent <= s->loops[position].stride) return false;
+    for (const Value& v : s->values) {
+      if (v.scope == Scope::Register) return false;
+    }
+  }
+  const Loop* last = last_bounded(*s, axis, by_size);
   return last && &s->loops[position] <= last;
 }
 
-NodeRef Nest::trimmed_steps(const Stage* s, size_t position, const Environment& e) const {
+bool Nest::ends_at_bound(const Stage* s, size_t position, const Environment& e) const {
+  return ends_at(s, position, e, false) || ends_at(s, position, e, true);
+}
+
+// The steps of the bounded loops that come after stage s; where bounds are sizes, of those that its
+// values reach.
+std::vector<int64_t> Nest::reader_steps(const Stage* s, bool by_size) const {
+  std::vector<int64_t> steps;
+  std::vector<const Stage*> reached{s};
+  const auto self = std::find_if(kernel_.stages.begin(), kernel_.stages.end(),
+                                 [&](const auto& other) { return other.get() == s; });
+  for (auto reader = self + 1; reader != kernel_.stages.end(); ++reader) {
+    const bool reads = std::any_of(reached.begin(), reached.end(),
+                                   [&](const Stage* r) { return reads_.reads(reader->get(), r); });
+    if (by_size && !reads) continue;
+    if (reads) reached.push_back(reader->get());
+    for (const auto& [ra, bound] : bounds_of(**reader, by_size)) {
+      const Loop* last = last_bounded(**reader, ra, by_size);
+      const int64_t n = (*reader)->axes[static_cast<size_t>(ra)]->hi + 1;
+      steps.push_back(last ? std::min(last->stride, n) : n);
+    }
+  }
+  return steps;
+}
+
+// Where the loops over the axis of this one end.
+NodeRef Nest::bounded_end(const Stage* s, size_t position, const Environment& e,
+                          bool by_size) const {
   const Loop& l = s->loops[position];
   const auto a = static_cast<size_t>(l.axis);
   bool stores = false;
   for (const Value& v : s->values) stores |= s->keeps(v, l.axis);
   // The largest bound: of the whole region where it is stored, else of the tile.
-  const NodeRef& limit = s->limit.at(l.axis);
+  const NodeRef& limit = bounds_of(*s, by_size).at(l.axis);
   const LinearForm form = linear_form(limit);
   Substitution largest;
   for (size_t b = 0; b < s->axes.size(); b++) {
@@ -433,29 +527,35 @@ NodeRef Nest::trimmed_steps(const Stage* s, size_t position, const Environment& 
   // none may see what was left out.
   std::vector<int64_t> units;  // outermost last
   if (stores) {
-    const auto self = std::find_if(kernel_.stages.begin(), kernel_.stages.end(),
-                                   [&](const auto& other) { return other.get() == s; });
-    for (auto reader = self + 1; reader != kernel_.stages.end(); ++reader) {
-      for (const auto& [ra, bound] : (*reader)->limit) {
-        const Loop* last = last_bounded(**reader, ra);
-        const int64_t n = (*reader)->axes[static_cast<size_t>(ra)]->hi + 1;
-        const int64_t unit = last ? std::min(last->stride, n) : n;
-        if ((units.empty() ? l.stride : units.back()) % unit != 0) units.push_back(unit);
-      }
+    for (int64_t unit : reader_steps(s, by_size)) {
+      if ((units.empty() ? l.stride : units.back()) % unit != 0) units.push_back(unit);
     }
   }
   const auto steps_to = [](const NodeRef& end, int64_t step) {
     return index_divmod(index_add(end, index_const(step - 1)), step).first;
   };
-  NodeRef end = at_least(substitute(limit, largest), 0);
+  const NodeRef& base = e.region->base[a];
+  NodeRef end = at_least(index_add(substitute(limit, largest), base, -1), 0);
   for (; !units.empty(); units.pop_back())
     end = index_mul(steps_to(end, units.back()), units.back());
   // An inner loop begins where outer ones have come to, which may be past the bound of its tile.
   const bool outermost =
       std::none_of(s->loops.begin(), s->loops.begin() + static_cast<ptrdiff_t>(position),
                    [&](const Loop& o) { return o.axis == l.axis; });
-  if (!outermost) end = at_least(index_add(end, e.current[a], -1), 0);
-  return at_most(steps_to(end, l.stride), (e.remaining[a] + l.stride - 1) / l.stride);
+  if (!outermost) end = at_least(index_add(end, index_add(e.current[a], base, -1), -1), 0);
+  return end;
+}
+
+NodeRef Nest::trimmed_steps(const Stage* s, size_t position, const Environment& e) const {
+  const Loop& l = s->loops[position];
+  NodeRef end;
+  for (const bool by_size : {false, true}) {
+    if (!ends_at(s, position, e, by_size)) continue;
+    const NodeRef one = bounded_end(s, position, e, by_size);
+    end = end ? scalar_op(Op::Min, DType::I64, {end, one}) : one;
+  }
+  const NodeRef steps = index_divmod(index_add(end, index_const(l.stride - 1)), l.stride).first;
+  return at_most(steps, (e.remaining[static_cast<size_t>(l.axis)] + l.stride - 1) / l.stride);
 }
 
 }  // namespace lazuli

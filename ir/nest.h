@@ -5,8 +5,8 @@
 // and the region's base) and `remaining`
 //    (how many indices remain below this point). A leaf substitutes axis := current into the
 //    expressions.
-// L4 Edges are exact, never predicated but at bounds (L10). A loop of stride s over n indices runs n / s full
-// iterations and then, if n % s, one more
+// L4 Edges are exact, never predicated but at bounds (L10). A loop of stride s over n indices runs
+// n / s full iterations and then, if n % s, one more
 //    emitted copy with a constant variable and the remainder; inner loops take their counts from
 //    `remaining`. A vector over fewer indices than lanes uses a lane variable of that extent.
 // L6 Accumulators. For a reduced value let p be the first reduction loop such that from p inwards
@@ -19,10 +19,10 @@
 // L9 Regions: ir/footprint.h. If a reader of a stage sits outside the loop the stage is attached
 // at, the storage belongs to the
 //    loop now opening, and the inner emission only fills it.
-// L10 Triangular domains. The serial loops over a bounded axis get run-time ends, and what may be
-// empty, or is a last shorter step, stands under an If. A stage that stores along the axis must
-// cover its readers: the largest bound of its whole region, rounded up to the step of each stage
-// that comes after it.
+// L10 Triangular domains, and sizes that are known when a kernel runs. The serial loops over a
+// bounded axis get run-time ends, and what may be empty, or is a last shorter step, stands under an
+// If. A stage that stores along the axis must cover its readers: the largest bound of its whole
+// region, rounded up to the step of each stage that comes after it.
 #pragma once
 
 #include <memory>
@@ -87,6 +87,10 @@ class Nest {
   void accumulate(const Value& v, const NodeRef& term, Cell& c, const Environment& e);
   void keep(const Value& v, const std::vector<NodeRef>& index, const Operand& r);
   bool ends_at_bound(const Stage* s, size_t position, const Environment& e) const;
+  bool ends_at(const Stage* s, size_t position, const Environment& e, bool by_size) const;
+  std::vector<int64_t> reader_steps(const Stage* s, bool by_size) const;
+  NodeRef bounded_end(const Stage* s, size_t position, const Environment& e, bool by_size) const;
+  std::vector<size_t> bound_parallel(const Stage* s, size_t count, int64_t total);
   NodeRef trimmed_steps(const Stage* s, size_t position, const Environment& e) const;
 
   const Kernel& kernel_;

@@ -45,6 +45,8 @@ struct Plan {
   std::vector<NodeRef> roots;  // simplified: what the plan computes, in the caller's order
   std::vector<int> outputs;    // slot of each root; an Input slot if the root was realised already
   std::vector<int> donors;     // of each root: the input slot whose memory its value may take, or -1
+  std::vector<int> size_slots;  // slots of the sizes that a graph for several sizes is run for; -1:
+                                // it needs none
   bool exact = true;           // no sum takes the form of ir/winograd.h
 };
 

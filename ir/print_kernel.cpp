@@ -146,6 +146,9 @@ std::string print_algorithm(const Kernel& kernel) {
       if (limit != s->limit.end()) {
         out += " < " + ExpressionPrinter(&kernel, axes, &out).print(limit->second);
       }
+      if (const auto bound = s->bound.find(static_cast<int>(i)); bound != s->bound.end()) {
+        out += " to " + index_text(bound->second);
+      }
     }
     out += "\n";
     for (const Value& v : s->values) {

@@ -60,7 +60,12 @@ class Printer {
       if (bytes) line(fmt::format("{} {} bytes", what, bytes));
     }
     for (const Phase& phase : program_.phases) {
-      line(fmt::format("phase {} of {} {{", phase.name, phase.count));
+      std::string most;
+      if (const PhaseBound& b = phase.bound; b.slot >= 0) {
+        most = fmt::format(" to {} * ceil(({} * {} + {}) / {})", b.repeated, b.factor,
+                           memory_text(program_, b.slot), b.add, b.step);
+      }
+      line(fmt::format("phase {} of {}{} {{", phase.name, phase.count, most));
       block(phase.body);
       if (phase.has_tail) {
         line("} tail {");
@@ -286,6 +291,40 @@ class Verifier {
 };
 
 }  // namespace
+
+int64_t PhaseBound::steps(int64_t count, bool has_tail, const void* const* arguments) const {
+  const int64_t all = count + (has_tail ? 1 : 0);
+  if (slot < 0) return all;
+  const int64_t end = factor * *static_cast<const int64_t*>(arguments[slot]) + add;
+  return end <= 0 ? 0 : std::min(all, (end + step - 1) / step * repeated);
+}
+
+int64_t Reach::at(const void* const* arguments) const {
+  std::vector<int64_t> stack;
+  for (size_t i = 0; i < code.size(); i++) {
+    switch (code[i]) {
+      case kConstant:
+        stack.push_back(code[++i]);
+        break;
+      case kSize:
+        stack.push_back(*static_cast<const int64_t*>(arguments[code[i + 1]]) - code[i + 2]);
+        i += 2;
+        break;
+      case kTimes:
+        stack.back() *= code[++i];
+        break;
+      case kOver: {
+        const int64_t by = code[++i], r = stack.back() % by;
+        stack.back() = stack.back() / by - (r < 0);
+        break;
+      }
+      default:
+        stack[stack.size() - 2] += stack.back();
+        stack.pop_back();
+    }
+  }
+  return stack.back();
+}
 
 std::string print_program(const Program& program) { return Printer(program).run(); }
 void verify_program(const Program& program) { Verifier(program).run(); }

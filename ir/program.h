@@ -62,12 +62,23 @@ struct Instruction {
   std::string name = {};  // Loop: of its variable
 };
 
+/// How many iterations of a parallel loop there are at a size that an argument holds:
+/// repeated * ceil((factor * size + add) / step), or all of them if that is more.
+struct PhaseBound {
+  int slot = -1;  // -1: all, at any size
+  int64_t factor = 0, add = 0, step = 1, repeated = 1;
+
+  /// Of `count` iterations and a last, ragged one, if there is one.
+  int64_t steps(int64_t count, bool has_tail, const void* const* arguments) const;
+};
+
 /// One root nest: a function over [begin, end) of its parallel loop, and one for a ragged last iteration.
 struct Phase {
   std::string name;
   std::vector<Instruction> body, tail;
   bool has_tail = false;
   int64_t count = 1;                   // iterations of the parallel loop that `body` may be given
+  PhaseBound bound;
   std::vector<int64_t> groups, items;  // GPU: sizes of the work-group and work-item dimensions
 };
 
@@ -76,6 +87,17 @@ struct MemoryArgument {
   DType dtype = DType::F32;
   int64_t size = 0;
   bool output = false;
+};
+
+/// How far a kernel goes in an argument: the number of elements from its start that hold all it
+/// touches, as a function of sizes. Steps of a stack machine: kConstant v; kSize argument least
+/// (that size less its least value); kTimes v; kOver v (rounded down); kPlus.
+struct Reach {
+  enum Code : int64_t { kConstant, kSize, kTimes, kOver, kPlus };
+  int64_t argument = 0;
+  std::vector<int64_t> code;
+
+  int64_t at(const void* const* arguments) const;
 };
 
 struct Program {
@@ -87,6 +109,8 @@ struct Program {
   int64_t scratch_bytes = 0, shared_bytes = 0, local_bytes = 0;
   std::vector<int64_t> scratch_places, shared_places;  // bytes at which values begin, ascending
   int values = 0;  // ids are below this
+  bool has_sizes = false;      // and
+  std::vector<Reach> reaches;  // then, of the arguments
 };
 
 /// Scratch, shared and local memory hold values of several dtypes: the Pointer's dst.dtype is the element type, and args[0]

@@ -204,6 +204,10 @@ void fuse(Kernel& k, const Step& step) {
   for (const auto& s : k.stages) {
     check(step, s->at != b, "{} is attached to {}", s->name, b->name);
   }
+  std::erase_if(a->bound, [&](const auto& own) {
+    const auto other = b->bound.find(own.first);
+    return other == b->bound.end() || other->second != own.second;
+  });
   for (Value& v : b->values) {
     check(step, v.layout.empty(), "{} has a storage order already", v.name);
     a->values.push_back(std::move(v));
@@ -257,6 +261,12 @@ NodeRef stage_out(Kernel& k, Stage* s, const NodeRef& expr, const std::string& s
       bool inside = true;
       visit(bound, [&](const NodeRef& n) { inside &= n->op != Op::Var || map.count(n) > 0; });
       if (inside) p->limit[static_cast<int>(i)] = substitute(bound, map);
+    }
+    for (const auto& [a, bound] : s->bound) {
+      if (s->axes[static_cast<size_t>(a)].get() != used[i].get()) continue;
+      bool inside = true;
+      visit(bound, [&](const NodeRef& n) { inside &= !contains(s->axes, n) || map.count(n) > 0; });
+      if (inside) p->bound[static_cast<int>(i)] = substitute(bound, map);
     }
   }
   const int id = k.add_value(p, stage_name, substitute(expr, map), fresh);
@@ -336,6 +346,7 @@ void dot(Kernel& k, const Step& step) {
   const NodeRef along = a, product = v.expr;
   loop.extent = (loop.extent + dot_terms(*op) - 1) / dot_terms(*op);
   a = axis(std::get<VarArg>(along->arg).name, loop.extent);
+  s->bound.erase(loop.axis);
   Sources src;
   for (const size_t i : {factors->first, 1 - factors->first}) {
     const bool raised = factors->raised && i == factors->first;
@@ -411,6 +422,15 @@ void flatten(Kernel& k, const Step& step) {
     index.erase(index.begin() + static_cast<ptrdiff_t>(at) + 1);
     return read(it->first, x->dtype, std::move(index));
   });
+  // Rows of the outer axis that nobody needs are a part of the new one; other bounds shift.
+  std::map<int, NodeRef> bounds;
+  for (const auto& [axis, bound] : s->bound) {
+    if (uses(bound, a) || uses(bound, b) || axis == inner.axis) continue;
+    const bool rows = axis == outer.axis;
+    const int place = rows ? inner.axis : axis;
+    bounds[place - (place > outer.axis)] = rows ? index_mul(bound, n) : bound;
+  }
+  s->bound = std::move(bounds);
   // The new axis takes the place of the inner one.
   s->axes[static_cast<size_t>(inner.axis)] = f;
   s->axes.erase(s->axes.begin() + outer.axis);

@@ -17,6 +17,7 @@ namespace lazuli {
 
 class Allocator;
 class Runtime;
+class SymbolicGraph;
 struct Origin;
 
 /// How a device computes one step of a plan; empty for a step that is no kernel.
@@ -41,6 +42,8 @@ class Executable {
   virtual const Plan& plan() const = 0;
   /// Where its arrays lie. An output with a donor may be given the storage of that input.
   virtual const MemoryPlan& memory() const = 0;
+  /// How many elements from its start hold what a run at these sizes touches, of each slot.
+  virtual std::vector<int64_t> reach(std::span<const int64_t> sizes) const;
   /// One for each step.
   virtual std::vector<StepReport> report() const = 0;
 };
@@ -76,8 +79,10 @@ class Device {
   virtual void realize(std::span<const NodeRef> roots) = 0;
   /// Compiles a plan; UserError on a device that runs graphs without plans.
   virtual std::unique_ptr<Executable> prepare(Plan plan) = 0;
-  /// What realize() runs for these roots, ready to be run again; `donors` as in make_plan().
-  virtual Captured capture(std::span<const NodeRef> roots, std::span<const NodeRef> donors = {}) = 0;
+  /// What realize() runs for these roots, ready to be run again; `donors` as in make_plan(). Of a
+  /// graph that serves several sizes, if `sizes` is given.
+  virtual Captured capture(std::span<const NodeRef> roots, std::span<const NodeRef> donors = {},
+                           const SymbolicGraph* sizes = nullptr) = 0;
   /// Stays as it is when a graph of a structure met before is realised.
   virtual CompileCount compiled() const { return {}; }
 };

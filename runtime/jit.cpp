@@ -1,16 +1,23 @@
 #include "runtime/jit.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <atomic>
+#include <cstring>
 #include <list>
+#include <map>
+#include <memory>
 #include <mutex>
 #include <optional>
+#include <set>
 
 #include "core/capture.h"
 #include "core/error.h"
 #include "core/graph.h"
 #include "core/node_map.h"
 #include "core/ops_random.h"
+#include "core/symbolic.h"
 #include "runtime/device.h"
 #include "runtime/runtime.h"
 #include "runtime/storage.h"
@@ -21,58 +28,143 @@ namespace {
 using Slot = Capture::Slot;
 using StorageRef = Ref<Storage>;
 
+// What a function does at some sizes.
+struct Traced {
+  std::vector<int64_t> sizes;  // of the dimensions
+  std::vector<Slot> slots;
+  std::vector<NodeRef> roots;  // what it returns, then what it writes
+  size_t results = 0;
+  struct Effect {
+    size_t slot;
+    bool on_grad;
+    int root;  // -1: the gradient is cleared
+    friend bool operator==(const Effect&, const Effect&) = default;
+  };
+  std::vector<Effect> effects;
+  Ref<Counted> kept;  // what it returned, without its tensors
+
+  SymbolicTrace graph() const {
+    SymbolicTrace t{sizes, roots, {}};
+    for (const Slot& s : slots) t.slots.push_back(s.placeholder);
+    return t;
+  }
+};
+
+// What a graph of dynamic axes needs at some sizes.
+struct Sized {
+  std::vector<StorageRef> extras;
+  Ref<Counted> kept;
+  std::vector<bool> in_place;  // for each slot of the plan: an array of the true size will do
+};
+
 // A captured function for arguments of one kind: what it runs, what that reads and what it changes.
 struct Entry {
-  const void* signature;
+  const void* signature = nullptr;
   std::string plain;
-  uint64_t runtime;  // its serial number
-  Device* device;
+  uint64_t runtime = 0;  // its serial number
+  Device* device = nullptr;
   std::vector<size_t> same_as;  // for each argument, the first that is the same tensor
-  std::vector<Slot> slots;
+  Traced function;
   std::vector<bool> written;  // for each slot
 
   Captured code;
   struct Input {
     int slot = -1;        // number of one, or
+    int extra = -1;       // of what each size brings, or
     StorageRef constant;  // an array that the function made when it was captured
     int root = -1;        // which may take its memory, if nothing else holds that; -1: none
   };
   std::vector<Input> inputs;
-  std::vector<size_t> results;  // which root each is
-  struct Effect {
-    size_t slot;
-    bool on_grad;
-    int root;  // -1: the gradient is cleared
-  };
-  std::vector<Effect> effects;
-  Ref<Counted> kept;              // what the function returned when it was captured
-  std::vector<StorageRef> spare;  // for each root: memory for its next value, or null
+  std::vector<size_t> code_root;  // which root of the code each root is
   // Of each root: roots that differ in shape alone share an array.
   std::vector<std::pair<DType, Shape>> types;
+  std::vector<StorageRef> spare;  // for each root of the code: memory for its next value, or null
 
-  PlanSlot::Role role(size_t root) const {
+  // Of a function with dimensions.
+  std::unique_ptr<SymbolicGraph> symbolic;
+  std::vector<SymbolicAxes> slot_axes;
+  std::map<std::vector<int64_t>, Sized> sized;
+  std::vector<StorageRef> room_in, room_out;  // arrays of the upper bounds, by input and code root
+  std::vector<std::vector<int64_t>> room_sizes;  // of what was put into each input's
+
+  const PlanSlot& plan_slot(size_t root) const {
     const Plan& plan = code.executable->plan();
-    return plan.slots[static_cast<size_t>(plan.outputs[root])].role;
+    return plan.slots[static_cast<size_t>(plan.outputs[code_root[root]])];
   }
+  PlanSlot::Role role(size_t root) const { return plan_slot(root).role; }
 };
+
+enum class Copy { ToRoom, FromRoom, ClearRoom };
+
+// Between an array of true sizes and one of the upper bounds.
+void copy_parts(std::span<const AxisPart> parts, std::span<const int64_t> sizes, int64_t element,
+                std::byte* dense, std::byte* roomy, Copy copy) {
+  // What follows the innermost part of a changing size is one block.
+  int64_t block = element;
+  while (!parts.empty() && parts.back().dim < 0) {
+    block *= parts.back().most;
+    parts = parts.first(parts.size() - 1);
+  }
+  int64_t count = 1, rows = 1, room = 1;
+  if (!parts.empty()) {
+    rows = parts.back().at(sizes);
+    room = parts.back().most;
+    parts = parts.first(parts.size() - 1);
+  }
+  for (const AxisPart& p : parts) count *= p.at(sizes);
+  if (count == 0 || rows == 0 || block == 0) return;
+  std::vector<int64_t> at(parts.size(), 0);
+  for (int64_t i = 0; i < count; i++) {
+    int64_t place = 0;
+    for (size_t q = 0; q < parts.size(); q++) place = place * parts[q].most + at[q];
+    std::byte* const r = roomy + place * room * block;
+    const auto bytes = static_cast<size_t>(rows * block);
+    if (copy == Copy::ToRoom) std::memcpy(r, dense + i * rows * block, bytes);
+    if (copy == Copy::FromRoom) std::memcpy(dense + i * rows * block, r, bytes);
+    if (copy == Copy::ClearRoom) std::memset(r, 0, bytes);
+    for (size_t q = parts.size(); q-- > 0;) {
+      if (++at[q] < parts[q].at(sizes)) break;
+      at[q] = 0;
+    }
+  }
+}
+
+bool follows(const SymbolicAxes& axes) {
+  return std::any_of(axes.begin(), axes.end(), [](const SymbolicAxis& a) { return !a.fixed(); });
+}
 
 }  // namespace
 
 class JitState final : public Counted {
  public:
+  explicit JitState(std::vector<Dynamic> dynamic);
   Ref<Counted> run(JitCall& call, const JitCall::Trace& trace);
   JitCount total() const { return {captures_, calls_}; }
+  /// Which dimension integer `number` follows; -1: none.
+  int dim_of_integer(size_t number) const { return dim_of(number, {}); }
 
  private:
-  static constexpr size_t kMaxEntries = 64;
+  static constexpr size_t kMaxEntries = 64, kMaxSizes = 4096;
 
+  int dim_of(size_t number, std::optional<int64_t> axis) const;
+  std::vector<int64_t> sizes_of(const JitCall& call) const;
+  std::vector<int64_t> upper_bounds() const;
+  std::vector<int64_t> other_sizes(const std::vector<int64_t>& sizes) const;
+  std::vector<SymbolicAxes> axes_of(const JitCall& call, const std::vector<size_t>& same_as) const;
   bool matches(const Entry& e, const JitCall& call) const;
+  Traced traced(const JitCall& call, const JitCall::Trace& trace,
+                const std::vector<size_t>& same_as, const std::vector<int64_t>& sizes) const;
   Entry capture(const JitCall& call, const JitCall::Trace& trace);
-  void replay(Entry& e, JitCall& call);
+  void compile(Entry& e) const;
   void find_donors(Entry& e) const;
+  const Sized& at_size(Entry& e, const JitCall& call, const JitCall::Trace& trace) const;
+  void replay(Entry& e, JitCall& call, const Sized* sized);
 
   std::mutex mutex_;
-  std::list<Entry> entries_;  // the latest used first
+  std::vector<Dynamic> dynamic_;
+  std::vector<Dim> dims_;        // distinct
+  std::vector<int> dim_number_;  // of each in dynamic_
+  std::list<Entry> entries_;     // the latest used first
   std::atomic<int64_t> captures_ = 0, calls_ = 0;
 };
 
@@ -101,7 +193,7 @@ class Loans {
 
 // The tensor that a slot stands for in this call; null for a key, and where there is no gradient.
 Ref<LazyBuffer> buffer_of(const Entry& e, size_t slot, std::span<const Tensor> arguments) {
-  const Slot& s = e.slots[slot];
+  const Slot& s = e.function.slots[slot];
   switch (s.kind) {
     case Slot::Kind::Argument:
       return arguments[s.number].buffer();
@@ -158,7 +250,94 @@ std::vector<StorageRef> run_plan(Entry& e, const std::vector<Ref<LazyBuffer>>& b
       outputs[static_cast<size_t>(in.root)] = inputs[i];
     }
   }
-  return lazuli::run(e.code, Runtime::current().memory, inputs, outputs);
+  const std::vector<StorageRef> made =
+      lazuli::run(e.code, Runtime::current().memory, inputs, outputs);
+  std::vector<StorageRef> values;
+  for (size_t c : e.code_root) values.push_back(made[c]);
+  return values;
+}
+
+// The same of a function with dimensions. No tensor is lent.
+std::vector<StorageRef> run_sized(Entry& e, const std::vector<Ref<LazyBuffer>>& buffers,
+                                  const std::vector<int64_t>& sizes, const Sized& sized) {
+  Allocator& memory = Runtime::current().memory;
+  const Plan& plan = e.code.executable->plan();
+  // Arrays that are smaller than the upper bounds are copied to where there is room for those.
+  const bool full = sizes == e.symbolic->upper_sizes();
+  const auto roomy = [&](StorageRef& room, const PlanSlot& s) {
+    if (room) return;
+    room = make_ref<HostStorage>(memory, bytes_of(s.shape, s.dtype));
+    std::memset(room->data(), 0, room->bytes());
+  };
+  const auto bytes = [](const StorageRef& s) { return static_cast<std::byte*>(s->data()); };
+  std::vector<StorageRef> inputs;
+  size_t input = 0;
+  for (size_t i = 0; i < plan.slots.size(); i++) {
+    const PlanSlot& s = plan.slots[i];
+    if (s.role != PlanSlot::Role::Input) continue;
+    const Entry::Input& in = e.inputs[input];
+    StorageRef value = in.slot >= 0    ? buffers[static_cast<size_t>(in.slot)]->node()->storage()
+                       : in.extra >= 0 ? sized.extras[static_cast<size_t>(in.extra)]
+                                       : in.constant;
+    if (!full && !sized.in_place[i] && (in.slot >= 0 || in.extra >= 0)) {
+      const SymbolicAxes& axes = in.slot >= 0
+                                     ? e.slot_axes[static_cast<size_t>(in.slot)]
+                                     : e.symbolic->extras()[static_cast<size_t>(in.extra)].axes;
+      if (follows(axes)) {
+        StorageRef& room = e.room_in[input];
+        roomy(room, s);
+        // All that lies beyond is zero.
+        const std::vector<AxisPart> parts = parts_of(axes);
+        std::vector<int64_t>& before = e.room_sizes[input];
+        if (!before.empty() && before != sizes) {
+          copy_parts(parts, before, size_of(s.dtype), nullptr, bytes(room), Copy::ClearRoom);
+        }
+        before = sizes;
+        copy_parts(parts, sizes, size_of(s.dtype), bytes(value), bytes(room), Copy::ToRoom);
+        value = room;
+      }
+    }
+    inputs.push_back(std::move(value));
+    input++;
+  }
+  std::vector<StorageRef> spares = e.spare;
+  const auto slot_of = [&](size_t r) { return static_cast<size_t>(plan.outputs[e.code_root[r]]); };
+  const auto own_size = [&](size_t r) {
+    const PlanSlot& s = e.plan_slot(r);
+    const auto made =
+        make_ref<HostStorage>(memory, bytes_of(shape_at(e.symbolic->root_axes(r), sizes), s.dtype));
+    made->origin = e.code.origin;
+    return made;
+  };
+  std::vector<bool> keeps_spare(spares.size());
+  for (size_t r = 0; r < e.code_root.size() && !full; r++) {
+    const size_t c = e.code_root[r];
+    if (!follows(e.symbolic->root_axes(r))) continue;
+    keeps_spare[c] = true;
+    if (e.plan_slot(r).role != PlanSlot::Role::Output) continue;
+    if (sized.in_place[slot_of(r)]) {
+      spares[c] = own_size(r);
+    } else {
+      roomy(e.room_out[c], e.plan_slot(r));
+      spares[c] = e.room_out[c];
+    }
+  }
+  for (size_t c = 0; c < spares.size(); c++) {
+    if (!keeps_spare[c]) e.spare[c] = nullptr;
+  }
+  const std::vector<StorageRef> made = lazuli::run(e.code, memory, inputs, spares);
+  std::vector<StorageRef> values;
+  for (size_t r = 0; r < e.code_root.size(); r++) {
+    StorageRef value = made[e.code_root[r]];
+    if (!full && follows(e.symbolic->root_axes(r)) && !sized.in_place[slot_of(r)]) {
+      const StorageRef own = own_size(r);
+      copy_parts(parts_of(e.symbolic->root_axes(r)), sizes, size_of(e.plan_slot(r).dtype),
+                 bytes(own), bytes(value), Copy::FromRoom);
+      value = own;
+    }
+    values.push_back(std::move(value));
+  }
+  return values;
 }
 
 std::vector<size_t> first_of_same(std::span<const Tensor> tensors) {
@@ -176,12 +355,13 @@ std::vector<size_t> first_of_same(std::span<const Tensor> tensors) {
 // The function has two stand-ins for an argument that it also finds elsewhere: what it writes to
 // one does not show in the other.
 void check_apart(const Entry& e, std::span<const Tensor> arguments) {
-  for (size_t a = 0; a < e.slots.size(); a++) {
-    if (e.slots[a].kind != Slot::Kind::Argument) continue;
-    const size_t number = e.slots[a].number;
-    for (size_t c = 0; c < e.slots.size(); c++) {
-      if (e.slots[c].kind != Slot::Kind::Captured || !(e.written[a] || e.written[c])) continue;
-      require(e.slots[c].buffer != arguments[number].buffer(),
+  const std::vector<Slot>& slots = e.function.slots;
+  for (size_t a = 0; a < slots.size(); a++) {
+    if (slots[a].kind != Slot::Kind::Argument) continue;
+    const size_t number = slots[a].number;
+    for (size_t c = 0; c < slots.size(); c++) {
+      if (slots[c].kind != Slot::Kind::Captured || !(e.written[a] || e.written[c])) continue;
+      require(slots[c].buffer != arguments[number].buffer(),
               "jit: argument {} is a tensor that the function also finds outside, and writes to; "
               "either give it or let it be found",
               number);
@@ -189,89 +369,286 @@ void check_apart(const Entry& e, std::span<const Tensor> arguments) {
   }
 }
 
+// The function does the same things at both sizes.
+void check_alike(const Traced& a, const Traced& b, const std::vector<Dim>& dims) {
+  bool alike = a.results == b.results && a.effects == b.effects && a.slots.size() == b.slots.size();
+  for (size_t i = 0; alike && i < a.slots.size(); i++) {
+    const Slot &s = a.slots[i], &t = b.slots[i];
+    alike = s.kind == t.kind && s.number == t.number && s.grad_touched == t.grad_touched &&
+            (s.kind != Slot::Kind::Captured || s.buffer == t.buffer);
+  }
+  std::string names;
+  for (const Dim& d : dims) names += (names.empty() ? "" : ", ") + d.name;
+  require(alike,
+          "jit: the function reads, changes or returns other tensors at another size of {}; let "
+          "them be the same at all sizes, or declare no dimension",
+          names);
+}
+
 }  // namespace
+
+// ---- dimensions
+
+JitState::JitState(std::vector<Dynamic> dynamic) : dynamic_(std::move(dynamic)) {
+  for (const Dynamic& d : dynamic_) {
+    size_t i = 0;
+    while (i < dims_.size() && dims_[i].serial != d.dim.serial) i++;
+    if (i == dims_.size()) dims_.push_back(d.dim);
+    dim_number_.push_back(static_cast<int>(i));
+  }
+}
+
+int JitState::dim_of(size_t number, std::optional<int64_t> axis) const {
+  for (size_t i = 0; i < dynamic_.size(); i++) {
+    if (dynamic_[i].number == number && dynamic_[i].axis == axis) return dim_number_[i];
+  }
+  return -1;
+}
+
+// The size of each dimension in this call.
+std::vector<int64_t> JitState::sizes_of(const JitCall& call) const {
+  std::vector<int64_t> sizes(dims_.size());
+  std::vector<int> from(dims_.size(), -1);
+  const auto what = [&](size_t i) {
+    const Dynamic& d = dynamic_[i];
+    return d.axis ? fmt::format("axis {} of tensor {}", *d.axis, d.number)
+                  : fmt::format("integer {}", d.number);
+  };
+  for (size_t i = 0; i < dynamic_.size(); i++) {
+    const Dynamic& d = dynamic_[i];
+    const size_t given = d.axis ? call.tensors_.size() : call.integers_.size();
+    require(d.number < given, "jit: {} is declared to follow {}, but the call has {} {}; {}",
+            what(i), d.dim.name, given, d.axis ? "tensors" : "integers",
+            "number them from 0, as the function is given them");
+    int64_t size = 0;
+    if (d.axis) {
+      const Tensor& t = call.tensors_[d.number];
+      require(*d.axis < t.dim(),
+              "jit: {} is declared to follow {}, but its shape is {}; declare an "
+              "axis that it has",
+              what(i), d.dim.name, to_string(t.shape()));
+      size = t.size(*d.axis);
+    } else {
+      size = call.integers_[d.number];
+    }
+    require(d.dim.least <= size && size <= d.dim.most,
+            "jit: dimension {} is {}, but was declared as {} to {}; declare wider bounds, or give "
+            "less",
+            d.dim.name, size, d.dim.least, d.dim.most);
+    const auto n = static_cast<size_t>(dim_number_[i]);
+    require(from[n] < 0 || sizes[n] == size,
+            "jit: dimension {} is {} as {}, but {} as {}; give both one size, or declare two "
+            "dimensions",
+            d.dim.name, sizes[n], from[n] < 0 ? "" : what(static_cast<size_t>(from[n])), size,
+            what(i));
+    sizes[n] = size;
+    from[n] = static_cast<int>(i);
+  }
+  return sizes;
+}
+
+std::vector<int64_t> JitState::upper_bounds() const {
+  std::vector<int64_t> sizes;
+  for (const Dim& d : dims_) sizes.push_back(d.most);
+  return sizes;
+}
+
+// Sizes that tell the dimensions apart: each is less than its upper bound by another difference.
+std::vector<int64_t> JitState::other_sizes(const std::vector<int64_t>& sizes) const {
+  std::set<int64_t> differences;
+  std::vector<int64_t> other;
+  for (size_t d = 0; d < dims_.size(); d++) {
+    int64_t difference = dims_[d].most - sizes[d];
+    // A function at size 1 has fewer operations, since what is repeated once is not repeated.
+    if (difference == 0 || sizes[d] < 2 || differences.count(difference)) difference = 1;
+    while (differences.count(difference)) difference++;
+    differences.insert(difference);
+    other.push_back(dims_[d].most - difference);
+    require(other.back() >= dims_[d].least,
+            "jit: dimension {} has {} sizes, too few to tell it from {} other dimensions; declare "
+            "wider bounds, or let it be fixed",
+            dims_[d].name, dims_[d].most - dims_[d].least + 1, dims_.size() - 1);
+  }
+  return other;
+}
+
+std::vector<SymbolicAxes> JitState::axes_of(const JitCall& call,
+                                            const std::vector<size_t>& same_as) const {
+  std::vector<SymbolicAxes> out(call.tensors_.size());
+  for (size_t i = 0; i < out.size(); i++) {
+    const Shape shape = call.tensors_[i].shape();
+    for (size_t a = 0; a < shape.size(); a++) {
+      int d = -1;
+      for (size_t j = 0; j < out.size() && d < 0; j++) {
+        if (same_as[j] == same_as[i]) d = dim_of(j, static_cast<int64_t>(a));
+      }
+      SymbolicAxis axis;
+      if (d >= 0) {
+        axis.parts.push_back({dims_[static_cast<size_t>(d)].most, d, 0});
+      } else if (shape[a] != 1) {
+        axis.parts.push_back({shape[a]});
+      }
+      out[i].push_back(std::move(axis));
+    }
+  }
+  return out;
+}
+
+// ---- capture
 
 bool JitState::matches(const Entry& e, const JitCall& call) const {
   if (e.signature != call.signature_ || e.plain != call.plain_) return false;
   Runtime& runtime = Runtime::current();
   if (e.runtime != runtime.serial || e.device != &runtime.device()) return false;
   if (e.same_as != first_of_same(call.tensors_)) return false;
-  for (size_t i = 0; i < e.slots.size(); i++) {
-    const Slot& s = e.slots[i];
+  for (size_t i = 0; i < e.function.slots.size(); i++) {
+    const Slot& s = e.function.slots[i];
     if (s.kind == Slot::Kind::Key) continue;
     // A tensor that nothing else knows any more was replaced by another.
     if (s.kind == Slot::Kind::Captured && s.buffer->count() == 1) return false;
     const Ref<LazyBuffer> buffer = buffer_of(e, i, call.tensors_);
     if (!buffer) return false;
     const NodeRef n = buffer->node();
-    if (n->dtype != s.placeholder->dtype || n->shape != s.placeholder->shape) return false;
-    if (buffer->requires_grad() != s.placeholder->tracked) return false;
+    if (n->dtype != s.placeholder->dtype) return false;
+    const bool fits = e.symbolic ? n->shape == shape_at(e.slot_axes[i], call.sizes_)
+                                 : n->shape == s.placeholder->shape;
+    if (!fits || buffer->requires_grad() != s.placeholder->tracked) return false;
     if (s.grad_touched && (buffer->grad() != nullptr) != s.had_grad) return false;
   }
   return true;
 }
 
-Entry JitState::capture(const JitCall& call, const JitCall::Trace& trace) {
-  captures_++;
-  Entry e;
-  e.signature = call.signature_;
-  e.plain = call.plain_;
-  e.runtime = Runtime::current().serial;
-  e.device = &Runtime::current().device();
-  e.same_as = first_of_same(call.tensors_);
-
-  std::vector<NodeRef> roots;
-  const auto root = [&](const NodeRef& n) {
-    const auto i = static_cast<size_t>(std::find(roots.begin(), roots.end(), n) - roots.begin());
-    if (i == roots.size()) roots.push_back(n);
-    return i;
-  };
+// Runs the function with stand-ins.
+Traced JitState::traced(const JitCall& call, const JitCall::Trace& trace,
+                        const std::vector<size_t>& same_as,
+                        const std::vector<int64_t>& sizes) const {
+  Traced t;
+  t.sizes = sizes;
+  std::vector<int64_t> integers = call.integers_;
+  for (size_t i = 0; i < integers.size(); i++) {
+    const int d = dim_of(i, {});
+    if (d >= 0) integers[i] = sizes[static_cast<size_t>(d)];
+  }
+  const std::vector<SymbolicAxes> axes = axes_of(call, same_as);
   {
     Capture capture;
     std::vector<Tensor> stand_ins, made;
     for (size_t i = 0; i < call.tensors_.size(); i++) {
-      const size_t same = e.same_as[i];
-      stand_ins.push_back(same == i ? capture.argument(call.tensors_[i], i) : stand_ins[same]);
+      const size_t same = same_as[i];
+      stand_ins.push_back(same == i
+                              ? capture.argument(call.tensors_[i], i, shape_at(axes[i], sizes))
+                              : stand_ins[same]);
     }
     const Span span(Runtime::current().trace, "graph", "build a graph");
-    e.kept = trace(stand_ins, made);
-    for (const NodeRef& n : capture.finish(std::move(made))) e.results.push_back(root(n));
-    e.slots = capture.slots();
+    t.kept = trace(stand_ins, integers, made);
+    t.roots = capture.finish(std::move(made));
+    t.slots = capture.slots();
   }
-  for (size_t i = 0; i < e.slots.size(); i++) {
-    Slot& s = e.slots[i];
-    if (s.after) e.effects.push_back({i, false, static_cast<int>(root(s.after))});
-    if (s.grad_written) {
-      e.effects.push_back({i, true, s.grad_after ? static_cast<int>(root(s.grad_after)) : -1});
-    }
-    e.written.push_back(s.after || s.grad_written);
+  t.results = t.roots.size();
+  const auto root = [&](const NodeRef& n) {
+    t.roots.push_back(n);
+    return static_cast<int>(t.roots.size()) - 1;
+  };
+  for (size_t i = 0; i < t.slots.size(); i++) {
+    Slot& s = t.slots[i];
+    if (s.after) t.effects.push_back({i, false, root(s.after)});
+    if (s.grad_written) t.effects.push_back({i, true, s.grad_after ? root(s.grad_after) : -1});
     // Neither graphs nor values are kept.
     s.after = s.grad_after = {};
     if (s.kind != Slot::Kind::Captured) s.buffer = nullptr;
   }
-  check_apart(e, call.tensors_);
+  return t;
+}
 
-  if (roots.empty()) return e;
+Entry JitState::capture(const JitCall& call, const JitCall::Trace& trace) {
+  captures_++;
+  Runtime& runtime = Runtime::current();
+  Entry e;
+  e.signature = call.signature_;
+  e.plain = call.plain_;
+  e.runtime = runtime.serial;
+  e.device = &runtime.device();
+  e.same_as = first_of_same(call.tensors_);
+  e.function = traced(call, trace, e.same_as, upper_bounds());
+  for (size_t i = 0; i < e.function.slots.size(); i++) {
+    const auto& effects = e.function.effects;
+    e.written.push_back(std::any_of(effects.begin(), effects.end(),
+                                    [&](const Traced::Effect& f) { return f.slot == i; }));
+  }
+  check_apart(e, call.tensors_);
+  if (!dims_.empty()) {
+    const std::vector<SymbolicAxes> axes = axes_of(call, e.same_as);
+    for (const Slot& s : e.function.slots) {
+      SymbolicAxes own;
+      for (int64_t n : s.placeholder->shape) own.push_back({{{n}}});
+      if (s.kind == Slot::Kind::Argument) {
+        own = axes[s.number];
+        require(!follows(own) || !s.placeholder->tracked,
+                "jit: argument {} has an axis that follows a dimension, and requires a gradient; "
+                "give its detached value, and take the gradient in the function",
+                s.number);
+      }
+      for (SymbolicAxis& a : own) {
+        if (a.parts.size() == 1 && a.parts[0] == AxisPart{1}) a.parts.clear();
+      }
+      e.slot_axes.push_back(std::move(own));
+    }
+    const Traced other = traced(call, trace, e.same_as, other_sizes(call.sizes_));
+    check_alike(e.function, other, dims_);
+    e.symbolic =
+        std::make_unique<SymbolicGraph>(dims_, e.slot_axes, e.function.graph(), other.graph());
+  }
+  compile(e);
+  e.function.roots.clear();
+  return e;
+}
+
+// Roots that are equal are computed once.
+void JitState::compile(Entry& e) const {
+  const std::vector<NodeRef>& all = e.symbolic ? e.symbolic->roots() : e.function.roots;
+  std::vector<NodeRef> roots;
+  for (const NodeRef& n : all) {
+    const auto i = static_cast<size_t>(std::find(roots.begin(), roots.end(), n) - roots.begin());
+    if (i == roots.size()) roots.push_back(n);
+    e.code_root.push_back(i);
+    e.types.push_back({n->dtype, n->shape});
+  }
+  if (roots.empty()) return;
   // What a tensor was before is needed no more when it has its new value.
   std::vector<NodeRef> donors(roots.size());
-  for (const Entry::Effect& f : e.effects) {
-    const Slot& s = e.slots[f.slot];
+  for (const Traced::Effect& f : e.function.effects) {
+    const Slot& s = e.function.slots[f.slot];
     const bool owns = s.kind == Slot::Kind::Captured || s.kind == Slot::Kind::Argument;
-    if (!f.on_grad && owns) donors[static_cast<size_t>(f.root)] = s.placeholder;
+    if (e.symbolic || f.on_grad || !owns) continue;
+    donors[e.code_root[static_cast<size_t>(f.root)]] = s.placeholder;
   }
-  e.code = e.device->capture(roots, donors);
+  e.code = e.device->capture(roots, donors, e.symbolic.get());
   e.spare.resize(roots.size());
-  for (const NodeRef& n : roots) e.types.push_back({n->dtype, n->shape});
-  NodeMap<int> slot_of;
-  for (size_t i = 0; i < e.slots.size(); i++) slot_of[e.slots[i].placeholder] = static_cast<int>(i);
-  for (const NodeRef& n : std::exchange(e.code.inputs, {})) {
-    const auto it = slot_of.find(n);
-    if (it == slot_of.end() && !n->realised()) refuse_example();
-    e.inputs.push_back(it == slot_of.end() ? Entry::Input{-1, n->storage()}
-                                           : Entry::Input{it->second, nullptr});
+  e.room_out.resize(roots.size());
+  NodeMap<int> slot_of, extra_of;
+  for (size_t i = 0; i < e.function.slots.size(); i++) {
+    slot_of[e.function.slots[i].placeholder] = static_cast<int>(i);
   }
+  if (e.symbolic) {
+    for (size_t i = 0; i < e.symbolic->extras().size(); i++) {
+      extra_of[e.symbolic->extras()[i].leaf] = static_cast<int>(i);
+    }
+  }
+  for (const NodeRef& n : std::exchange(e.code.inputs, {})) {
+    Entry::Input in;
+    if (const auto slot = slot_of.find(n); slot != slot_of.end()) {
+      in.slot = slot->second;
+    } else if (const auto extra = extra_of.find(n); extra != extra_of.end()) {
+      in.extra = extra->second;
+    } else {
+      if (!n->realised()) refuse_example();
+      in.constant = n->storage();
+    }
+    e.inputs.push_back(std::move(in));
+  }
+  e.room_in.resize(e.inputs.size());
+  e.room_sizes.resize(e.inputs.size());
   find_donors(e);
-  return e;
 }
 
 void JitState::find_donors(Entry& e) const {
@@ -290,29 +667,67 @@ void JitState::find_donors(Entry& e) const {
   }
 }
 
-void JitState::replay(Entry& e, JitCall& call) {
+// What the graph needs at the sizes of this call. A new size asks the function, not the compiler.
+const Sized& JitState::at_size(Entry& e, const JitCall& call, const JitCall::Trace& trace) const {
+  if (const auto it = e.sized.find(call.sizes_); it != e.sized.end()) return it->second;
+  const Traced t = traced(call, trace, e.same_as, call.sizes_);
+  check_alike(e.function, t, dims_);
+  Sized sized{{}, t.kept, {}};
+  for (const NodeRef& n : e.symbolic->values(t.graph())) {
+    if (!n->realised()) realize_nodes(std::span(&n, 1));
+    sized.extras.push_back(n->storage());
+  }
+  if (e.code.executable) {
+    const Plan& plan = e.code.executable->plan();
+    const std::vector<int64_t> reach = e.code.executable->reach(call.sizes_);
+    sized.in_place.assign(plan.slots.size(), true);
+    const auto check = [&](size_t slot, const SymbolicAxes& axes) {
+      if (!follows(axes)) return;
+      const bool fits = ends_with_size(axes) && reach[slot] <= numel(shape_at(axes, call.sizes_));
+      sized.in_place[slot] = sized.in_place[slot] && fits;
+    };
+    for (size_t i = 0, input = 0; i < plan.slots.size(); i++) {
+      if (plan.slots[i].role != PlanSlot::Role::Input) continue;
+      const Entry::Input& in = e.inputs[input++];
+      if (in.slot >= 0) check(i, e.slot_axes[static_cast<size_t>(in.slot)]);
+      if (in.extra >= 0) check(i, e.symbolic->extras()[static_cast<size_t>(in.extra)].axes);
+    }
+    for (size_t r = 0; r < e.code_root.size(); r++) {
+      check(static_cast<size_t>(plan.outputs[e.code_root[r]]), e.symbolic->root_axes(r));
+    }
+  }
+  if (e.sized.size() >= kMaxSizes) e.sized.clear();
+  return e.sized.emplace(call.sizes_, std::move(sized)).first->second;
+}
+
+// ---- replay
+
+void JitState::replay(Entry& e, JitCall& call, const Sized* sized) {
   check_apart(e, call.tensors_);
   // The present value of each slot.
   std::vector<Ref<LazyBuffer>> buffers;
   std::vector<Tensor> waiting;
   KeyDraws keys;
-  for (size_t i = 0; i < e.slots.size(); i++) {
-    const bool key = e.slots[i].kind == Slot::Kind::Key;
+  for (size_t i = 0; i < e.function.slots.size(); i++) {
+    const bool key = e.function.slots[i].kind == Slot::Kind::Key;
     buffers.push_back(key ? keys.next().buffer() : buffer_of(e, i, call.tensors_));
     if (!buffers[i]->node()->realised()) waiting.emplace_back(buffers[i]);
   }
   if (!waiting.empty()) realize(waiting);
   std::vector<StorageRef> values;
-  if (e.code.executable) values = run_plan(e, buffers);
+  if (e.code.executable) {
+    values = sized ? run_sized(e, buffers, call.sizes_, *sized) : run_plan(e, buffers);
+  }
 
   // Only now does anything change.
   keys.keep();
   const auto leaf = [&](size_t root) {
-    const auto& [dtype, shape] = e.types[root];
+    const auto& [dtype, most] = e.types[root];
+    const Shape shape = e.symbolic ? shape_at(e.symbolic->root_axes(root), call.sizes_) : most;
     return buffer(dtype, shape, values[root]);
   };
-  for (size_t root : e.results) call.results_.emplace_back(leaf(root));
-  for (const Entry::Effect& f : e.effects) {
+  for (size_t r = 0; r < e.function.results; r++) call.results_.emplace_back(leaf(r));
+  for (const Traced::Effect& f : e.function.effects) {
     LazyBuffer& target = *buffers[f.slot];
     if (f.on_grad) {
       target.set_grad(f.root < 0 ? nullptr : Tensor(leaf(static_cast<size_t>(f.root))).buffer());
@@ -321,17 +736,19 @@ void JitState::replay(Entry& e, JitCall& call) {
     const auto root = static_cast<size_t>(f.root);
     StorageRef before = target.set_value(values[root]);
     if (!before || e.role(root) != PlanSlot::Role::Output) continue;
+    if (e.symbolic && follows(e.symbolic->root_axes(root))) continue;
     // Of the runtime's own memory: what is written to next time.
     HostStorage* const own = own_memory(before);
     if (!own) continue;
     own->origin = e.code.origin;
-    e.spare[root] = std::move(before);
+    e.spare[e.code_root[root]] = std::move(before);
   }
 }
 
 Ref<Counted> JitState::run(JitCall& call, const JitCall::Trace& trace) {
   const std::lock_guard lock(mutex_);
   calls_++;
+  call.sizes_ = sizes_of(call);
   auto it = std::find_if(entries_.begin(), entries_.end(),
                          [&](const Entry& e) { return matches(e, call); });
   if (it == entries_.end()) {
@@ -340,8 +757,10 @@ Ref<Counted> JitState::run(JitCall& call, const JitCall::Trace& trace) {
   } else if (it != entries_.begin()) {
     entries_.splice(entries_.begin(), entries_, it);
   }
-  replay(entries_.front(), call);
-  return entries_.front().kept;
+  Entry& e = entries_.front();
+  const Sized* const sized = e.symbolic ? &at_size(e, call, trace) : nullptr;
+  replay(e, call, sized);
+  return sized ? sized->kept : e.function.kept;
 }
 
 JitCall::JitCall(Ref<JitState> state, const void* signature)
@@ -353,12 +772,19 @@ void JitCall::add_plain(std::string_view bytes) {
   plain_ += bytes;
 }
 
+void JitCall::add_integer(int64_t value) {
+  const size_t number = integers_.size();
+  integers_.push_back(value);
+  if (state_->dim_of_integer(number) >= 0) return;
+  add_plain({reinterpret_cast<const char*>(&value), sizeof value});
+}
+
 Ref<Counted> JitCall::run(const Trace& trace) {
   return state_->run(*this, trace);
 }
 
-Ref<JitState> make_jit_state() {
-  return make_ref<JitState>();
+Ref<JitState> make_jit_state(std::vector<Dynamic> dynamic) {
+  return make_ref<JitState>(std::move(dynamic));
 }
 
 bool is_capturing() {
@@ -370,3 +796,27 @@ JitCount count(const Ref<JitState>& state) {
 }
 
 }  // namespace lazuli::detail
+
+namespace lazuli {
+
+Dim dim(std::string name, int64_t least, int64_t most) {
+  require(0 <= least && least < most,
+          "dim: {} cannot be {} to {}; let the least be 0 or more, and the most be more than that",
+          name, least, most);
+  return {std::move(name), least, most, next_serial()};
+}
+
+Dynamic dynamic(size_t tensor, int64_t axis, const Dim& dim) {
+  require(axis >= 0, "dynamic: axis {} of tensor {} is negative; count axes from 0", axis, tensor);
+  require(dim.least >= 1,
+          "dynamic: dimension {} may be 0, but axis {} of tensor {} is to follow it; let the least "
+          "be 1",
+          dim.name, axis, tensor);
+  return {tensor, axis, dim};
+}
+
+Dynamic dynamic(size_t integer, const Dim& dim) {
+  return {integer, {}, dim};
+}
+
+}  // namespace lazuli

@@ -12,6 +12,7 @@
 #include <utility>
 #include <vector>
 
+#include "core/dim.h"
 #include "core/function.h"
 #include "core/ref.h"
 #include "core/tensor.h"
@@ -23,6 +24,21 @@ namespace lazuli {
 /// `template <typename V> void tensors(V&& visit)` that calls visit for each of its fields.
 template <typename T, typename V>
 void visit_tensors(T& value, V&& visit);
+
+/// A size of that name that may differ from call to call of a jitted function, from `least`, which
+/// is 1 or more, to `most`.
+Dim dim(std::string name, int64_t least, int64_t most);
+
+/// What follows a dimension: an axis of a tensor that a jitted function is given, or an integer.
+struct Dynamic {
+  size_t number = 0;            // among the tensors, in the order of visit_tensors, or the integers
+  std::optional<int64_t> axis;  // nothing: an integer
+  Dim dim;
+};
+/// Axis `axis` of tensor number `tensor` among the arguments.
+Dynamic dynamic(size_t tensor, int64_t axis, const Dim& dim);
+/// Integer number `integer` among the arguments.
+Dynamic dynamic(size_t integer, const Dim& dim);
 
 namespace detail {
 
@@ -84,6 +100,9 @@ template <typename T>
 concept PlainValue = std::is_arithmetic_v<T> || std::is_enum_v<T> ||
     std::is_convertible_v<const T&, std::string_view>;
 
+template <typename T>
+concept PlainInteger = std::is_integral_v<T> && !std::is_same_v<T, bool>;
+
 /// As what a function is given an argument of type A: what is made of tensors as a copy.
 template <typename A>
 using Given = std::conditional_t<TensorTree<std::decay_t<A>>::value, const std::decay_t<A>&,
@@ -114,6 +133,8 @@ class JitCall {
       add_plain({reinterpret_cast<const char*>(&address), sizeof address});
     } else if constexpr (std::is_convertible_v<const A&, std::string_view>) {
       add_plain(a);
+    } else if constexpr (PlainInteger<A>) {
+      add_integer(static_cast<int64_t>(a));
     } else {
       static_assert(PlainValue<A>,
                     "jit: an argument is neither of tensors, nor a module, nor a plain value; give "
@@ -122,10 +143,11 @@ class JitCall {
     }
   }
 
-  /// Calls the function with stand-ins for all tensors and hands over what it returned: an object
-  /// that is kept, and the tensors in it.
+  /// Calls the function with stand-ins for all tensors and with these integers, and hands over what
+  /// it returned: an object that is kept, and the tensors in it.
   using Trace =
-      Function<Ref<Counted>(std::span<const Tensor> stand_ins, std::vector<Tensor>& made)>;
+      Function<Ref<Counted>(std::span<const Tensor> stand_ins, std::span<const int64_t> integers,
+                            std::vector<Tensor>& made)>;
   /// Runs what was captured for such arguments, after capturing it if it is new. Returns the kept
   /// object, whose tensors are to be replaced by results().
   Ref<Counted> run(const Trace& trace);
@@ -139,15 +161,19 @@ class JitCall {
     void holds(size_t n) const { call.add_plain({reinterpret_cast<const char*>(&n), sizeof n}); }
   };
   void add_plain(std::string_view bytes);
+  void add_integer(int64_t value);
 
   Ref<JitState> state_;
   const void* signature_;
   std::vector<Tensor> tensors_;
-  std::string plain_;  // every argument that is no tensor, and the sizes of vectors
+  std::vector<int64_t> integers_;
+  std::string plain_;  // every argument that is no tensor, and the sizes of vectors, but for
+                       // integers that follow a dimension
+  std::vector<int64_t> sizes_;  // of the dimensions
   std::vector<Tensor> results_;
 };
 
-Ref<JitState> make_jit_state();
+Ref<JitState> make_jit_state(std::vector<Dynamic> dynamic);
 
 /// Is a function being captured on this thread?
 bool is_capturing();
@@ -168,7 +194,8 @@ struct JitCount {
 template <typename F>
 class Jit {
  public:
-  explicit Jit(F f) : function_(std::move(f)), state_(detail::make_jit_state()) {}
+  explicit Jit(F f, std::vector<Dynamic> dynamic = {})
+      : function_(std::move(f)), state_(detail::make_jit_state(std::move(dynamic))) {}
 
   template <typename... A>
   requires std::is_invocable_v<F&, detail::Given<A>...>
@@ -182,11 +209,12 @@ class Jit {
                   "jit: the result is not made of tensors; return tensors, or give the struct a "
                   "member tensors(visit) that visits its fields (runtime/jit.h)");
     const Ref<Counted> kept = call.run([&](std::span<const Tensor> stand_ins,
+                                           std::span<const int64_t> integers,
                                            std::vector<Tensor>& made) -> Ref<Counted> {
-      size_t next = 0;
+      size_t next = 0, integer = 0;
       // In braces, so that the arguments take theirs in order.
-      std::tuple<decltype(stand_in(arguments, stand_ins, next))...> given{
-          stand_in(arguments, stand_ins, next)...};
+      std::tuple<decltype(stand_in(arguments, stand_ins, next, integers, integer))...> given{
+          stand_in(arguments, stand_ins, next, integers, integer)...};
       return std::apply(
           [&](auto&... a) { return trace<R>(made, static_cast<detail::Given<A>>(a)...); }, given);
     });
@@ -207,11 +235,14 @@ class Jit {
     R value;
   };
   template <typename A>
-  static decltype(auto) stand_in(A& a, std::span<const Tensor> stand_ins, size_t& next) {
+  static decltype(auto) stand_in(A& a, std::span<const Tensor> stand_ins, size_t& next,
+                                 std::span<const int64_t> integers, size_t& integer) {
     if constexpr (detail::TensorTree<std::remove_const_t<A>>::value) {
       std::remove_const_t<A> copy = a;
       visit_tensors(copy, [&](Tensor& t) { t = stand_ins[next++]; });
       return copy;
+    } else if constexpr (detail::PlainInteger<std::remove_const_t<A>>) {
+      return static_cast<std::remove_const_t<A>>(integers[integer++]);
     } else {
       return (a);
     }
@@ -263,9 +294,26 @@ class Jit {
 /// given and also finds elsewhere, seeds the generator, or uses a tensor whose gradient history
 /// lies outside. Results have no gradient history: take gradients in f. A jitted function that is
 /// called in another is part of that one. One call at a time: others wait.
+///
+/// Sizes may be declared to change without another capture:
+///
+///   const lz::Dim batch = lz::dim("batch", 1, 512);
+///   auto step = lz::jit(f, {lz::dynamic(0, 0, batch), lz::dynamic(1, 0, batch)});
+///
+/// Here the first axes of the first two tensors have one size, which is 1 to 512. f sees true
+/// sizes; it is run when captured for several of them, and once for each size that is new, without
+/// anything being compiled. It must be one function of them: the same operations at all sizes. An
+/// integer that follows a dimension, such as a place in a cache, is one too. UserError names what
+/// is not the same, or not built yet for sizes that change.
+///
+/// Kernels are tiled for the upper bound. An array whose first axis follows a dimension is used
+/// where it lies; one whose inner axis does is copied at each call to where there is room for the
+/// upper bound, as is what a tile goes beyond. Temporary memory is that of the upper bound. At
+/// sizes far below it, a capture of their own is faster: declare two ranges, in two jitted
+/// functions.
 template <typename F>
-Jit<std::decay_t<F>> jit(F&& f) {
-  return Jit<std::decay_t<F>>(std::forward<F>(f));
+Jit<std::decay_t<F>> jit(F&& f, std::vector<Dynamic> dynamic = {}) {
+  return Jit<std::decay_t<F>>(std::forward<F>(f), std::move(dynamic));
 }
 
 namespace detail {

@@ -11,6 +11,7 @@
 #include "core/error.h"
 #include "core/lazy_buffer.h"
 #include "core/node_map.h"
+#include "ir/bounds.h"
 #include "runtime/cpu/compiler.h"
 #include "runtime/cpu/executable.h"
 #include "runtime/cpu/target.h"
@@ -71,9 +72,12 @@ class CpuDevice final : public Device {
     return std::make_unique<CpuExecutable>(runtime_, kernels_, std::move(plan));
   }
 
-  Captured capture(std::span<const NodeRef> roots, std::span<const NodeRef> donors) override {
+  Captured capture(std::span<const NodeRef> roots, std::span<const NodeRef> donors,
+                   const SymbolicGraph* sizes) override {
     tell(roots);
-    return compile_plan(scheduled(roots, donors), true);
+    Plan plan = scheduled(roots, donors);
+    if (sizes) bound_stages(plan, *sizes);
+    return compile_plan(std::move(plan), true);
   }
 
   CompileCount compiled() const override { return {plans_made_, kernels_.compiles(), kernels_.loads()}; }

@@ -137,6 +137,10 @@ CpuExecutable::CpuExecutable(Runtime& runtime, KernelStore& store, Plan plan)
   }
   std::vector<std::vector<InPlace>> in_place;
   for (const Launch& l : launches_) {
+    if (!plan_.size_slots.empty()) {  // arrays of results may be smaller than at the upper bounds
+      in_place.emplace_back();
+      continue;
+    }
     in_place.push_back(l.kernel ? l.kernel->in_place : in_place_arguments(*l.node));
   }
   memory_ = plan_memory(plan_, in_place);
@@ -211,6 +215,28 @@ std::vector<double> CpuExecutable::time_steps(std::span<const Ref<Storage>> inpu
   });
   std::vector<double> out;
   for (auto& t : times) out.push_back(t.empty() ? 0 : median(std::move(t)));
+  return out;
+}
+
+std::vector<int64_t> CpuExecutable::reach(std::span<const int64_t> sizes) const {
+  const std::vector<int64_t> all = Executable::reach(sizes);
+  std::vector<int64_t> out(all.size(), 0);
+  for (const Launch& l : launches_) {
+    std::vector<const void*> arguments(l.slots.size(), nullptr);
+    for (size_t i = 0; i < l.slots.size(); i++) {
+      for (size_t d = 0; d < plan_.size_slots.size(); d++) {
+        if (plan_.size_slots[d] == l.slots[i]) arguments[i] = &sizes[d];
+      }
+      if (l.kernel && l.kernel->has_sizes) continue;
+      const auto s = static_cast<size_t>(l.slots[i]);
+      out[s] = all[s];
+    }
+    if (!l.kernel) continue;
+    for (const Reach& r : l.kernel->reaches) {
+      const auto s = static_cast<size_t>(l.slots[static_cast<size_t>(r.argument)]);
+      out[s] = std::max(out[s], r.at(arguments.data()));
+    }
+  }
   return out;
 }
 

@@ -23,6 +23,7 @@ class CpuExecutable final : public Executable {
                                  std::span<const Ref<Storage>> outputs, int repeats) override;
   const Plan& plan() const override { return plan_; }
   const MemoryPlan& memory() const override { return memory_; }
+  std::vector<int64_t> reach(std::span<const int64_t> sizes) const override;
   std::vector<StepReport> report() const override;
 
   /// Lets go of the graph: what remains can be kept in a cache without keeping arrays alive.

@@ -96,6 +96,13 @@ Hash128 structural_hash(const Kernel& kernel) {
   for (const KernelArgument& a : kernel.arguments) {
     h.number(static_cast<int64_t>(a.dtype) << 1 | static_cast<int64_t>(a.output));
     h.number(a.size);
+    h.number(a.least);
+  }
+  h.count(kernel.sizes);
+  for (const KernelSize& s : kernel.sizes) {
+    h.node(s.variable);
+    h.number(s.slot);
+    h.number(s.least);
   }
   h.count(kernel.stages);
   for (const auto& s : kernel.stages) {
@@ -103,6 +110,11 @@ Hash128 structural_hash(const Kernel& kernel) {
     for (const NodeRef& a : s->axes) h.node(a);
     h.count(s->limit);
     for (const auto& [axis, bound] : s->limit) {
+      h.number(axis);
+      h.node(bound);
+    }
+    h.count(s->bound);
+    for (const auto& [axis, bound] : s->bound) {
       h.number(axis);
       h.node(bound);
     }
@@ -261,8 +273,11 @@ std::shared_ptr<CompiledKernel> compile_kernel(const Kernel& kernel, const Targe
     f.body = out->module->kernel(phase_function("kernel", i, false));
     if (program.phases[i].has_tail) f.tail = out->module->kernel(phase_function("kernel", i, true));
     f.count = program.phases[i].count;
+    f.bound = program.phases[i].bound;
     out->phases.push_back(f);
   }
+  out->has_sizes = program.has_sizes;
+  out->reaches = program.reaches;
   out->scratch_bytes = program.scratch_bytes;
   out->shared_bytes = program.shared_bytes;
   out->predicted_seconds = predicted_seconds;
@@ -284,7 +299,9 @@ void run_kernel(const CompiledKernel& kernel, void** arguments, const WorkMemory
   constexpr double kParallelSeconds = 6e-6;
   for (const CompiledKernel::PhaseFunctions& phase : kernel.phases) {
     // The ragged last iteration is one more step.
-    const int64_t steps = phase.count + (phase.tail ? 1 : 0);
+    const int64_t all = phase.count + (phase.tail ? 1 : 0);
+    const int64_t steps = phase.bound.steps(phase.count, phase.tail != nullptr, arguments);
+    if (steps == 0) continue;
     const auto run = [&](int64_t from, int64_t to, int worker) {
       const int64_t start = trace ? Trace::now() : 0;
       void* const scratch = memory.scratch ? memory.scratch + memory.stride * worker : nullptr;
@@ -293,7 +310,8 @@ void run_kernel(const CompiledKernel& kernel, void** arguments, const WorkMemory
       if (to > phase.count) phase.tail(arguments, scratch, memory.shared, 0, 1);
       if (trace) trace->add(label, start, Trace::now());
     };
-    if (kernel.predicted_seconds < kParallelSeconds || steps == 1) {
+    const double share = static_cast<double>(steps) / static_cast<double>(all);
+    if (kernel.predicted_seconds * share < kParallelSeconds || steps == 1) {
       run(0, steps, 0);
     } else {
       const int64_t grain = steps / (4 * int64_t{pool.size()});

@@ -25,6 +25,7 @@ struct CompiledKernel {
   struct PhaseFunctions {
     KernelFunction body = nullptr, tail = nullptr;
     int64_t count = 1;
+    PhaseBound bound = {};
   };
   std::vector<PhaseFunctions> phases;
   int64_t scratch_bytes = 0, shared_bytes = 0;
@@ -35,6 +36,8 @@ struct CompiledKernel {
   double cycles = 0;  // of its instructions, as estimated
   std::vector<InPlace> in_place;
   std::shared_ptr<const CompiledModule> module;
+  bool has_sizes = false;  // how far arguments are touched follows from sizes
+  std::vector<Reach> reaches;
   bool searched = false;  // its schedule is what a search found
 };
 

@@ -82,6 +82,7 @@ struct StoredPhase {
   uint64_t body = 0, tail = 0;
   bool has_tail = false;
   int64_t count = 1;
+  PhaseBound bound;
 };
 
 template <typename V, typename T>
@@ -89,6 +90,9 @@ void fields(V& visit, T& x) {
   using U = std::remove_const_t<T>;
   if constexpr (std::is_same_v<U, StoredPhase>) {
     visit(x.body), visit(x.tail), visit(x.has_tail), visit(x.count);
+    fields(visit, x.bound);
+  } else if constexpr (std::is_same_v<U, PhaseBound>) {
+    visit(x.slot), visit(x.factor), visit(x.add), visit(x.step), visit(x.repeated);
   } else if constexpr (std::is_same_v<U, Choice>) {
     visit(x.what), visit(x.taken), visit(x.others);
   } else if constexpr (std::is_same_v<U, Choice::Option>) {
@@ -102,8 +106,11 @@ void fields(V& visit, T& x) {
   } else if constexpr (std::is_same_v<U, CompiledKernel>) {
     visit(x.scratch_bytes), visit(x.shared_bytes), visit(x.predicted_seconds), visit(x.cycles);
     visit(x.schedule), visit(x.reasons), visit(x.choices), visit(x.in_place);
+    visit(x.has_sizes), visit(x.reaches);
   } else if constexpr (std::is_same_v<U, InPlace>) {
     visit(x.input), visit(x.output);
+  } else if constexpr (std::is_same_v<U, Reach>) {
+    visit(x.argument), visit(x.code);
   } else {
     visit(x);
   }
@@ -120,7 +127,8 @@ std::string store_kernel(const CompiledKernel& kernel) {
     return static_cast<uint64_t>(reinterpret_cast<const std::byte*>(f) - kernel.module->base());
   };
   for (const CompiledKernel::PhaseFunctions& p : kernel.phases) {
-    phases.push_back({offset(p.body), p.tail ? offset(p.tail) : 0, p.tail != nullptr, p.count});
+    phases.push_back(
+        {offset(p.body), p.tail ? offset(p.tail) : 0, p.tail != nullptr, p.count, p.bound});
   }
   write(phases);
   return write.take();
@@ -148,7 +156,8 @@ std::shared_ptr<CompiledKernel> load_kernel(std::string_view bytes) {
         const_cast<std::byte*>(kernel->module->base() + offset));
   };
   for (const StoredPhase& p : phases) {
-    kernel->phases.push_back({function(p.body), p.has_tail ? function(p.tail) : nullptr, p.count});
+    kernel->phases.push_back(
+        {function(p.body), p.has_tail ? function(p.tail) : nullptr, p.count, p.bound});
   }
   return kernel;
 }

@@ -43,6 +43,9 @@ class Bench {
       std::memset(blocks_.back().data(), 0, bytes);
       arguments_.push_back(blocks_.back().data());
     }
+    for (const KernelSize& s : kernel.sizes) {
+      *static_cast<int64_t*>(arguments_[static_cast<size_t>(s.slot)]) = s.least + s.variable->hi;
+    }
   }
 
   /// Seconds of one run.

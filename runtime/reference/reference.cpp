@@ -520,7 +520,8 @@ class ReferenceDevice final : public Device {
     user_error("reference: this device has no kernels; use --device cpu to look at or time them");
   }
   // The graph as it was written: nothing is fused, nor rewritten.
-  Captured capture(std::span<const NodeRef> roots, std::span<const NodeRef>) override {
+  Captured capture(std::span<const NodeRef> roots, std::span<const NodeRef>,
+                   const SymbolicGraph*) override {
     Captured c;
     Plan plan;
     NodeMap<int> slots;
