@@ -61,8 +61,16 @@ class CpuDevice final : public Device {
       break;
     }
     if (!plan) tell(roots);
-    if (!plan) plan = keep(key, bound(compile_plan(std::move(made), false), key));
     std::vector<Ref<Storage>> inputs;
+    if (!plan) {
+      const Captured code = compile_plan(std::move(made), false);
+      plan = bound(code, key);
+      if (!plan) {
+        for (const NodeRef& n : code.inputs) inputs.push_back(n->storage());
+        return attach_values(roots, run(code, runtime_.memory, inputs));
+      }
+      plan = keep(key, std::move(plan));
+    }
     for (size_t leaf : plan->inputs) inputs.push_back(key.leaves[leaf]->storage());
     // Values are attached only now: a failure before leaves every tensor as it was.
     attach_values(roots, run(plan->code, runtime_.memory, inputs));
@@ -188,16 +196,19 @@ class CpuDevice final : public Device {
     return c;
   }
 
-  static std::shared_ptr<CachedPlan> bound(Captured plan, const PlanKey& key) {
+  // Null if the plan reads a value that is no leaf of the graph, but equal to what simplifying makes of
+  // it: another graph of the structure may have no such value.
+  static std::shared_ptr<CachedPlan> bound(const Captured& plan, const PlanKey& key) {
     auto cached = std::make_shared<CachedPlan>();
     NodeMap<size_t> leaf_number;
     for (size_t i = 0; i < key.leaves.size(); i++) leaf_number[key.leaves[i]] = i;
-    for (const NodeRef& n : std::exchange(plan.inputs, {})) {
+    for (const NodeRef& n : plan.inputs) {
       const auto it = leaf_number.find(n);
-      ensure(it != leaf_number.end(), "plan: an input slot is not a leaf of the graph");
+      if (it == leaf_number.end()) return nullptr;
       cached->inputs.push_back(it->second);
     }
-    cached->code = std::move(plan);
+    cached->code = plan;
+    cached->code.inputs.clear();
     return cached;
   }
 

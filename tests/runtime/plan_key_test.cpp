@@ -109,6 +109,22 @@ TEST_CASE("a range of an array is right wherever it lies, and outlives the array
   CHECK(sum(x[1]).item() == 420);
 }
 
+TEST_CASE("a value that simplifying meets again is used, by this graph alone") {
+  Runtime runtime{Config()};
+  const Runtime::Use use(runtime);
+  for (int round = 0; round < 2; round++) {
+    const Tensor x = Tensor::from<float>({1, 5, 3, 2, 4, 6 + static_cast<float>(round)}, {3, 2});
+    const Tensor sums = logsumexp(x, {0});
+    if (round == 0) CHECK(amax(x, {0}).realize().to_vector() == std::vector<float>{4, 6});
+    const Tensor largest = amax(x, {0}).realize();
+    CHECK(argmax(x, 0).to_vector<int>() == std::vector<int>{2, 2});
+    CHECK(sums.to_vector()[0] == doctest::Approx(4.3490122));
+    CHECK(largest.to_vector()[1] == 6 + static_cast<float>(round));
+  }
+  const Tensor x = Tensor::from<float>({1, 5, 9, 2, 4, 6}, {3, 2});
+  CHECK(argmax(x, 0).to_vector<int>() == std::vector<int>{1, 2});
+}
+
 TEST_CASE("what is written to a user's own memory does not show in values taken from it") {
   Runtime runtime{Config()};
   const Runtime::Use use(runtime);
