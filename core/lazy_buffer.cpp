@@ -68,12 +68,12 @@ void LazyBuffer::set_requires_grad(bool on) {
   if (Capture* c = Capture::current()) c->check_own(this);
   const NodeRef n = node();
   const std::lock_guard lock(leaf_table().mutex);
-  requires_grad_ = on;
   if (on) {
     leaf_table().leaves[n] = this;
   } else {
     leaf_table().leaves.erase(n);
   }
+  requires_grad_ = on;
 }
 
 void move_gradient_leaf(const NodeRef& from, const NodeRef& to, LazyBuffer* buffer) {
@@ -109,8 +109,13 @@ void LazyBuffer::rebind(NodeRef node) {
   std::unique_lock leaves_lock(leaf_table().mutex, std::defer_lock);
   if (requires_grad_) {
     leaves_lock.lock();
-    leaf_table().leaves.erase(this->node());
     leaf_table().leaves[node] = this;
+    NodeRef old;
+    {
+      const SpinGuard lock(lock_);
+      old = node_;
+    }
+    if (old != node) leaf_table().leaves.erase(old);
   }
   const SpinGuard lock(lock_);
   std::swap(node_, node);
@@ -133,11 +138,10 @@ Ref<Storage> LazyBuffer::set_value(Ref<Storage> storage) {
 LazyBuffer::Loan LazyBuffer::lend(Ref<Storage>& storage) {
   const SpinGuard lock(lock_);
   if (lent_) return Loan::Lent;
-  if (node_->op != Op::Buffer || !node_->realised() || node_->count() != 1) return Loan::Shared;
-  Ref<Storage> value = node_->storage();
+  storage = node_->storage();
   constexpr uint32_t kNodeAndThis = 2;
-  if (value->count() != kNodeAndThis) return Loan::Shared;
-  storage = std::move(value);
+  if (node_->op != Op::Buffer || node_->count() != 1 || !storage || storage->count() != kNodeAndThis)
+    return Loan::Shared;
   lent_ = true;
   return Loan::Given;
 }

@@ -26,8 +26,8 @@ class LazyBuffer final : public Counted {
   /// be written to. Null if something does, or if the tensor had no value.
   Ref<Storage> set_value(Ref<Storage> storage);
 
-  /// Lends the storage of the value for a change in place, to be ended by give_back(); until then node() waits. Not if
-  /// something else holds the node or its storage, which must stay as they are, nor while it is lent.
+  /// Lends the storage of the value for a change in place, to be ended by give_back(); until then node() waits. Shared: something
+  /// else holds the node or its storage, which must stay as it is (null: there is no value yet). Lent: to someone else.
   enum class Loan : uint8_t { Given, Shared, Lent };
   Loan lend(Ref<Storage>& storage);
   void give_back();
@@ -43,7 +43,7 @@ class LazyBuffer final : public Counted {
  private:
   NodeRef node_;
   Ref<LazyBuffer> grad_;
-  mutable SpinLock lock_;  // of the two above
+  mutable SpinLock lock_;  // of all above
   bool requires_grad_ = false;
   bool lent_ = false;
 };

@@ -295,6 +295,7 @@ NodeRef make(NodeInit init) {
   const SpinGuard lock(s.lock);
   if (s.used * 4 >= s.slots.size() * 3) grow(s);
   size_t free_slot = SIZE_MAX;
+  bool is_dying = false;
   Probe i(key, s.slots.size());
   for (; s.slots[*i].node; ++i) {
     const Node* n = s.slots[*i].node;
@@ -302,21 +303,21 @@ NodeRef make(NodeInit init) {
       if (free_slot == SIZE_MAX) free_slot = *i;
     } else if (s.slots[*i].key == key && equal(*n, init, hash)) {
       if (n->try_share()) return {n, kCounted};
-      free_slot = *i;  // dying: its slot is taken over
-      s.live--;
+      free_slot = *i;
+      is_dying = true;  // its slot is taken over
       break;
     }
   }
-  if (free_slot == SIZE_MAX) {
-    free_slot = *i;
-    s.used++;
-  }
+  const bool is_unused = free_slot == SIZE_MAX;
+  if (is_unused) free_slot = *i;
   void* const cell = Cells<Node>::take();
   const Shape& placed = place_shape(init, shape);
   const auto* n = new (cell) Node(std::move(init), placed, hash, form);
   n->share_new();
+  // Only what cannot fail changes the table.
   s.slots[free_slot] = {key, n};
-  s.live++;
+  s.used += is_unused;
+  s.live += !is_dying;
   return {n, kCounted};
 }
 

@@ -103,10 +103,12 @@ const Tensor& Tensor::realize() const {
 }
 
 Ref<Storage> Tensor::storage() const {
-  realize();
-  const NodeRef n = node();
-  if (!n->realised()) Capture::refuse_value();
-  return n->storage();
+  for (;;) {
+    realize();
+    if (Ref<Storage> value = node()->storage()) return value;
+    // Another thread has assigned meanwhile; or there is no value while a function is captured.
+    if (Capture::current()) Capture::refuse_value();
+  }
 }
 
 const void* Tensor::data() const {

@@ -78,7 +78,7 @@ class Tensor {
   /// All elements in row-major order, converted to V.
   template <typename V = float>
   std::vector<V> to_vector() const;
-  /// Realises and returns the row-major elements. Valid as long as a tensor holds the value.
+  /// Realises and returns the row-major elements. Valid until the tensor is assigned, by a jitted function too, or gone.
   const void* data() const;
   /// The same with a hold on them: as long as it lasts the elements stay as they are, whatever is assigned to the tensor.
   Ref<Storage> storage() const;

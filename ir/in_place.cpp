@@ -67,7 +67,6 @@ class Walk {
   // Loads of an operand must each come before a store of the same elements in the same block: then
   // no other iteration, before or after, has stored them, since each element is stored once.
   void block(const std::vector<Instruction>& instructions) {
-    std::map<int, std::set<Access>> loaded;  // by argument, and not yet stored over
     std::map<int, std::set<Access>> stored;
     std::map<int, std::map<Access, std::set<int>>> waiting;  // outputs that must still store it
     for (const Instruction& i : instructions) {

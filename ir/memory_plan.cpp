@@ -319,6 +319,7 @@ class Planner {
           memory_.donors[static_cast<size_t>(out)] >= 0)
         continue;
       if (taken[static_cast<size_t>(donor)] || life(donor).bytes != life(out).bytes) continue;
+      if (std::count(plan_.outputs.begin(), plan_.outputs.end(), donor) > 0) continue;  // is a result
       const int first = head(out);
       const int written = life(first == donor ? after(donor) : first).first;
       if (written <= can_fail) continue;

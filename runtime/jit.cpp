@@ -212,42 +212,42 @@ HostStorage* own_memory(const StorageRef& storage) {
   return dynamic_cast<HostStorage*>(storage.get());
 }
 
+// The value that a tensor has now; other threads may assign to it.
+StorageRef value_of(const Ref<LazyBuffer>& buffer) { return Tensor(buffer).storage(); }
+
 // Values of the roots. Tensors that get theirs in place, where nobody holds the one before, are
 // lent meanwhile.
 std::vector<StorageRef> run_plan(Entry& e, const std::vector<Ref<LazyBuffer>>& buffers) {
-  const auto buffer = [&](const Entry::Input& in) -> LazyBuffer& {
-    return *buffers[static_cast<size_t>(in.slot)];
+  const auto buffer = [&](const Entry::Input& in) -> const Ref<LazyBuffer>& {
+    return buffers[static_cast<size_t>(in.slot)];
   };
   std::vector<StorageRef> inputs(e.inputs.size());
   // First what stays as it is: that it is read here keeps its memory from being lent.
   for (size_t i = 0; i < inputs.size(); i++) {
     const Entry::Input& in = e.inputs[i];
-    if (in.root < 0) inputs[i] = in.slot < 0 ? in.constant : buffer(in).node()->storage();
+    if (in.root < 0) inputs[i] = in.slot < 0 ? in.constant : value_of(buffer(in));
   }
   std::vector<StorageRef> outputs(e.spare.size());
   std::swap(outputs, e.spare);
   std::optional<Loans> loans;
-  for (LazyBuffer* busy = nullptr;; busy->wait_for_return()) {
-    // Whoever waits has lent nothing, so that no two wait for each other.
+  for (bool again = true; std::exchange(again, false);) {
     loans.emplace();
-    busy = nullptr;
-    for (size_t i = 0; i < inputs.size() && !busy; i++) {
+    for (size_t i = 0; i < inputs.size() && !again; i++) {
       const Entry::Input& in = e.inputs[i];
       if (in.root < 0) continue;
-      inputs[i] = nullptr;
-      if (loans->take(buffer(in), inputs[i]) == LazyBuffer::Loan::Lent) busy = &buffer(in);
-    }
-    if (!busy) break;
-    loans.reset();
-  }
-  for (size_t i = 0; i < inputs.size(); i++) {
-    const Entry::Input& in = e.inputs[i];
-    if (in.root < 0) continue;
-    if (!inputs[i]) {
-      inputs[i] = buffer(in).node()->storage();
-    } else if (HostStorage* const own = own_memory(inputs[i])) {
-      own->origin = e.code.origin;
-      outputs[static_cast<size_t>(in.root)] = inputs[i];
+      const LazyBuffer::Loan loan = loans->take(*buffer(in), inputs[i]);
+      StorageRef& output = outputs[static_cast<size_t>(in.root)];
+      output = nullptr;
+      if (loan == LazyBuffer::Loan::Lent || !inputs[i]) {
+        // Whoever waits has lent nothing, so that no two wait for each other.
+        loans.reset();
+        value_of(buffer(in));
+        again = true;
+      } else if (HostStorage* const own = own_memory(inputs[i]);
+                 own && loan == LazyBuffer::Loan::Given) {
+        own->origin = e.code.origin;
+        output = inputs[i];
+      }
     }
   }
   const std::vector<StorageRef> made =
@@ -720,7 +720,6 @@ void JitState::replay(Entry& e, JitCall& call, const Sized* sized) {
   }
 
   // Only now does anything change.
-  keys.keep();
   const auto leaf = [&](size_t root) {
     const auto& [dtype, most] = e.types[root];
     const Shape shape = e.symbolic ? shape_at(e.symbolic->root_axes(root), call.sizes_) : most;
@@ -743,6 +742,7 @@ void JitState::replay(Entry& e, JitCall& call, const Sized* sized) {
     own->origin = e.code.origin;
     e.spare[e.code_root[root]] = std::move(before);
   }
+  keys.keep();
 }
 
 Ref<Counted> JitState::run(JitCall& call, const JitCall::Trace& trace) {

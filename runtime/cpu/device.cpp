@@ -9,8 +9,10 @@
 #include <unordered_map>
 
 #include "core/error.h"
+#include "core/graph.h"
 #include "core/lazy_buffer.h"
 #include "core/node_map.h"
+#include "core/topology.h"
 #include "ir/bounds.h"
 #include "runtime/cpu/compiler.h"
 #include "runtime/cpu/executable.h"
@@ -46,6 +48,7 @@ class CpuDevice final : public Device {
   void realize(std::span<const NodeRef> roots) override {
     PlanKey key;
     Plan made;
+    std::vector<NodeRef> stand_ins;
     std::shared_ptr<CachedPlan> plan;
     for (;; attach_ranges(key.ranges)) {
       const auto held = hold_values();
@@ -57,20 +60,12 @@ class CpuDevice final : public Device {
       }
       if (!key.ranges.empty()) continue;
       plan = find(key);
-      if (!plan) made = scheduled(roots);
+      if (!plan) made = scheduled(with_stand_ins(roots, key, stand_ins));
       break;
     }
     if (!plan) tell(roots);
+    if (!plan) plan = keep(key, bound(compile_plan(std::move(made), false), stand_ins));
     std::vector<Ref<Storage>> inputs;
-    if (!plan) {
-      const Captured code = compile_plan(std::move(made), false);
-      plan = bound(code, key);
-      if (!plan) {
-        for (const NodeRef& n : code.inputs) inputs.push_back(n->storage());
-        return attach_values(roots, run(code, runtime_.memory, inputs));
-      }
-      plan = keep(key, std::move(plan));
-    }
     for (size_t leaf : plan->inputs) inputs.push_back(key.leaves[leaf]->storage());
     // Values are attached only now: a failure before leaves every tensor as it was.
     attach_values(roots, run(plan->code, runtime_.memory, inputs));
@@ -83,8 +78,12 @@ class CpuDevice final : public Device {
   Captured capture(std::span<const NodeRef> roots, std::span<const NodeRef> donors,
                    const SymbolicGraph* sizes) override {
     tell(roots);
-    Plan plan = scheduled(roots, donors);
-    if (sizes) bound_stages(plan, *sizes);
+    Plan plan;
+    {
+      const auto held = hold_values();
+      plan = scheduled(roots, donors);
+      if (sizes) bound_stages(plan, *sizes);
+    }
     return compile_plan(std::move(plan), true);
   }
 
@@ -196,19 +195,38 @@ class CpuDevice final : public Device {
     return c;
   }
 
-  // Null if the plan reads a value that is no leaf of the graph, but equal to what simplifying makes of
-  // it: another graph of the structure may have no such value.
-  static std::shared_ptr<CachedPlan> bound(const Captured& plan, const PlanKey& key) {
+  // The graph over arrays that are nowhere, in the order of the key's leaves. Over the leaves
+  // themselves, simplifying could make a node that has a value already, and the plan would read
+  // what other graphs of its structure do not have.
+  static std::vector<NodeRef> with_stand_ins(std::span<const NodeRef> roots, const PlanKey& key,
+                                             std::vector<NodeRef>& stand_ins) {
+    NodeMap<NodeRef> made;
+    for (const NodeRef& n : key.leaves) {
+      stand_ins.push_back(placeholder(n->dtype, n->shape, n->tracked));
+      made[n] = stand_ins.back();
+    }
+    const Topology graph(roots, true);
+    for (const NodeRef& n : graph.nodes) {
+      if (made.count(n)) continue;
+      Sources src;
+      for (const NodeRef& s : n->src) src.push_back(made.at(s));
+      made[n] = with_src(n, std::move(src));
+    }
+    std::vector<NodeRef> out;
+    for (const NodeRef& r : roots) out.push_back(made.at(r));
+    return out;
+  }
+
+  static std::shared_ptr<CachedPlan> bound(Captured plan, std::span<const NodeRef> leaves) {
     auto cached = std::make_shared<CachedPlan>();
     NodeMap<size_t> leaf_number;
-    for (size_t i = 0; i < key.leaves.size(); i++) leaf_number[key.leaves[i]] = i;
-    for (const NodeRef& n : plan.inputs) {
+    for (size_t i = 0; i < leaves.size(); i++) leaf_number[leaves[i]] = i;
+    for (const NodeRef& n : std::exchange(plan.inputs, {})) {
       const auto it = leaf_number.find(n);
-      if (it == leaf_number.end()) return nullptr;
+      ensure(it != leaf_number.end(), "plan: an input slot is not a leaf of the graph");
       cached->inputs.push_back(it->second);
     }
-    cached->code = plan;
-    cached->code.inputs.clear();
+    cached->code = std::move(plan);
     return cached;
   }
 

@@ -601,6 +601,35 @@ TEST_SUITE("runtime") {
     }
   }
 
+  TEST_CASE("jit: what a tensor was is a result like any other") {
+    Tensor now = numbers({1, 2, 3}), before = numbers({0, 0, 0});
+    auto step = jit([&] {
+      before.assign_(now);
+      now += 1.0;
+    });
+    for (int i = 0; i < 3; i++) {
+      const Numbers old = now.to_vector();
+      step();
+      CHECK(before.to_vector() == old);
+      CHECK(now.to_vector()[0] == old[0] + 1);
+    }
+    auto post_increment = jit([](Tensor x) {
+      const Tensor old = detach(x) * 1.0;
+      x += 1.0;
+      return old;
+    });
+    Tensor x = numbers({5});
+    for (int i = 0; i < 3; i++) CHECK(post_increment(x).item() == 5 + i);
+    auto replaced = jit([](Tensor a, const Tensor& b) {
+      const Tensor old = reshape(a, {1, 2});
+      a.set_({Slice{0, 2}}, b);
+      return old;
+    });
+    Tensor a = numbers({1, 2});
+    CHECK(replaced(a, numbers({3, 4})).to_vector() == Numbers{1, 2});
+    CHECK(a.to_vector() == Numbers{3, 4});
+  }
+
   TEST_CASE("jit: a value that one thread reads stays whole while another replaces it") {
     Tensor w = zeros({5000}).realize(), v = zeros({5000}).realize();
     auto up = jit([&] { w += 1.0; });
