@@ -28,7 +28,11 @@ namespace {
 // A compiled structure and how a graph of that structure is bound to it.
 struct CachedPlan {
   Captured code;
-  std::vector<size_t> inputs;  // for each input slot, which leaf of the key
+  struct Input {
+    size_t leaf = 0;        // number of one of the key's, or
+    Ref<Storage> constant;  // what follows from no leaf, so that every graph of the structure has it
+  };
+  std::vector<Input> inputs;  // for each input slot
 };
 
 class CpuDevice final : public Device {
@@ -66,7 +70,9 @@ class CpuDevice final : public Device {
     if (!plan) tell(roots);
     if (!plan) plan = keep(key, bound(compile_plan(std::move(made), false), stand_ins));
     std::vector<Ref<Storage>> inputs;
-    for (size_t leaf : plan->inputs) inputs.push_back(key.leaves[leaf]->storage());
+    for (const CachedPlan::Input& in : plan->inputs) {
+      inputs.push_back(in.constant ? in.constant : key.leaves[in.leaf]->storage());
+    }
     // Values are attached only now: a failure before leaves every tensor as it was.
     attach_values(roots, run(plan->code, runtime_.memory, inputs));
   }
@@ -115,7 +121,8 @@ class CpuDevice final : public Device {
     std::fputs(all.c_str(), stderr);
   }
 
-  // Plans kept for structures met lately. Each holds code and a list of steps, no arrays.
+  // Plans kept for structures met lately. Each holds code and a list of steps, and no arrays but what
+  // someone has realised of constants alone.
   static constexpr size_t kMaxPlans = 256;
 
   struct Kept {
@@ -223,8 +230,10 @@ class CpuDevice final : public Device {
     for (size_t i = 0; i < leaves.size(); i++) leaf_number[leaves[i]] = i;
     for (const NodeRef& n : std::exchange(plan.inputs, {})) {
       const auto it = leaf_number.find(n);
-      ensure(it != leaf_number.end(), "plan: an input slot is not a leaf of the graph");
-      cached->inputs.push_back(it->second);
+      const bool is_leaf = it != leaf_number.end();
+      ensure(is_leaf || n->realised(), "plan: an input slot is not a leaf of the graph");
+      cached->inputs.push_back(is_leaf ? CachedPlan::Input{it->second, nullptr}
+                                       : CachedPlan::Input{0, n->storage()});
     }
     cached->code = std::move(plan);
     return cached;
