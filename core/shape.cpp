@@ -26,6 +26,16 @@ bool contains(std::span<const int64_t> list, int64_t value) {
   return std::find(list.begin(), list.end(), value) != list.end();
 }
 
+std::string bytes_text(uint64_t bytes) {
+  constexpr const char* kUnits[] = {"bytes", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"};
+  double value = double(bytes);
+  size_t unit = 0;
+  for (; value >= 1024 && unit + 1 < std::size(kUnits); ++unit) value /= 1024;
+  const std::string number = fmt::format("{:.1f}", value);
+  return fmt::format("{} {}", number.ends_with(".0") ? number.substr(0, number.size() - 2) : number,
+                     kUnits[unit]);
+}
+
 std::string to_string(std::span<const int64_t> shape) {
   if (shape.size() == 1) return fmt::format("({},)", shape[0]);
   return fmt::format("({})", fmt::join(shape.begin(), shape.end(), ", "));

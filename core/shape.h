@@ -19,6 +19,9 @@ inline constexpr int64_t kMaxElements = INT64_MAX;
 /// Number of elements. Shapes inside the graph are checked, so this cannot overflow.
 int64_t numel(std::span<const int64_t> shape);
 
+/// "1.5 MiB", "64 bytes": a number of bytes, to a tenth of its unit.
+std::string bytes_text(uint64_t bytes);
+
 /// Bytes of an array; the most that a size_t holds where they would be more, which no memory
 /// grants.
 size_t bytes_of(std::span<const int64_t> shape, DType dtype);

@@ -319,7 +319,8 @@ class Planner {
           memory_.donors[static_cast<size_t>(out)] >= 0)
         continue;
       if (taken[static_cast<size_t>(donor)] || life(donor).bytes != life(out).bytes) continue;
-      if (std::count(plan_.outputs.begin(), plan_.outputs.end(), donor) > 0) continue;  // is a result
+      if (std::count(plan_.outputs.begin(), plan_.outputs.end(), donor) > 0)
+        continue;  // is a result
       const int first = head(out);
       const int written = life(first == donor ? after(donor) : first).first;
       if (written <= can_fail) continue;
@@ -397,14 +398,6 @@ class Planner {
   MemoryPlan memory_;
 };
 
-std::string size_text(int64_t bytes) {
-  constexpr const char* kUnits[] = {"B", "KiB", "MiB", "GiB", "TiB"};
-  auto v = static_cast<double>(bytes);
-  size_t unit = 0;
-  for (; v >= 1024 && unit + 1 < std::size(kUnits); unit++) v /= 1024;
-  return unit == 0 ? fmt::format("{} B", bytes) : fmt::format("{:.1f} {}", v, kUnits[unit]);
-}
-
 }  // namespace
 
 MemoryPlan plan_memory(const Plan& plan, std::span<const std::vector<InPlace>> in_place) {
@@ -440,8 +433,9 @@ std::string draw_arena(const Plan& plan, const MemoryPlan& memory) {
   }
   std::string out;
   for (int r = 0; r < rows; r++) {
-    out += fmt::format("{:>10} |{}\n", r == 0 ? size_text(memory.arena) : "",
-                       picture[static_cast<size_t>(r)]);
+    out +=
+        fmt::format("{:>10} |{}\n", r == 0 ? bytes_text(static_cast<uint64_t>(memory.arena)) : "",
+                    picture[static_cast<size_t>(r)]);
   }
   return out + fmt::format("{:>10} +{} steps 0 to {}\n", "0",
                            std::string(static_cast<size_t>(columns), '-'), steps - 1);
@@ -454,11 +448,12 @@ std::string print_memory(const Plan& plan, const MemoryPlan& memory) {
   for (const PlanSlot& s : plan.slots) {
     if (s.role == PlanSlot::Role::Input) inputs += static_cast<int64_t>(bytes_of(s.shape, s.dtype));
   }
-  std::string out =
-      fmt::format("memory: {} read, {} for results, {} for temporaries", size_text(inputs),
-                  size_text(memory.outputs), size_text(memory.arena));
+  std::string out = fmt::format("memory: {} read, {} for results, {} for temporaries",
+                                bytes_text(static_cast<uint64_t>(inputs)),
+                                bytes_text(static_cast<uint64_t>(memory.outputs)),
+                                bytes_text(static_cast<uint64_t>(memory.arena)));
   out += fmt::format("; at one step, {} of results and temporaries are alive",
-                     size_text(memory.least));
+                     bytes_text(static_cast<uint64_t>(memory.least)));
   if (memory.in_place > 0) {
     out += fmt::format("; {} result{} of steps in the memory of an operand", memory.in_place,
                        memory.in_place == 1 ? "" : "s");

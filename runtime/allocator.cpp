@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "core/error.h"
+#include "core/shape.h"
 
 namespace lazuli {
 namespace {
@@ -41,16 +42,6 @@ size_t round_up(size_t value, size_t multiple) {
 size_t size_class(size_t bytes) {
   const size_t step = std::max(kAlignment, std::bit_floor(std::max(bytes, size_t{1})) / 8);
   return round_up(std::max(bytes, size_t{1}), step);
-}
-
-std::string size_text(uint64_t bytes) {
-  constexpr const char* kUnits[] = {"bytes", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"};
-  double value = double(bytes);
-  size_t unit = 0;
-  for (; value >= 1024 && unit + 1 < std::size(kUnits); ++unit) value /= 1024;
-  const std::string number = fmt::format("{:.1f}", value);
-  return fmt::format("{} {}", number.ends_with(".0") ? number.substr(0, number.size() - 2) : number,
-                     kUnits[unit]);
 }
 
 uint64_t control_group_limit() {
@@ -181,20 +172,20 @@ Block Allocator::allocate(size_t bytes) {
     device_error(
         "memory: a value needs {}, and {}; use smaller shapes or free other values, which hold {}",
         bytes == kBeyond ? "2^64 bytes or more"
-                         : fmt::format("{} ({} bytes)", size_text(bytes), bytes),
-        why, size_text(state.stats.live));
+                         : fmt::format("{} ({} bytes)", bytes_text(bytes), bytes),
+        why, bytes_text(state.stats.live));
   };
   if (state.fails_at > 0 && --state.fails_at == 0) refuse("a test refuses it");
   // The first test keeps the rounding from overflowing.
   const size_t class_bytes = bytes > state.limit ? 0 : size_class(bytes);
   if (bytes > state.limit || state.stats.live + class_bytes > state.limit) {
-    refuse("the limit is " + size_text(state.limit) + " (LAZULI_MEMORY, or what the machine has)");
+    refuse("the limit is " + bytes_text(state.limit) + " (LAZULI_MEMORY, or what the machine has)");
   }
 
   Block block;
   block.region_ = state.take_cached(class_bytes);
   if (!block) block.region_ = state.take(class_bytes);
-  if (!block) refuse("the system has only " + size_text(available_memory()) + " left");
+  if (!block) refuse("the system has only " + bytes_text(available_memory()) + " left");
   block.state_ = state_;
   block.size_ = bytes;
   state.stats.live += class_bytes;
