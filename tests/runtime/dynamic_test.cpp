@@ -12,6 +12,7 @@
 #include "runtime/device.h"
 #include "runtime/jit.h"
 #include "tests/guarded.h"
+#include "tests/on_devices.h"
 #include "tests/text_of_error.h"
 
 using namespace lazuli;
@@ -20,18 +21,6 @@ namespace {
 
 using Sizes = std::vector<int64_t>;
 using Tensors = std::vector<Tensor>;
-
-void on_devices(const std::function<void()>& test) {
-  for (const char* device : {"cpu", "reference"}) {
-    if (!LAZULI_LLVM && std::string(device) == "cpu") continue;
-    Config config;
-    config.device = device;
-    Runtime runtime(config);
-    const Runtime::Use use(runtime);
-    INFO("device ", std::string(device));
-    test();
-  }
-}
 
 // The same array, where what lies behind it may not be touched.
 Tensor guarded(const Tensor& t) {

@@ -11,6 +11,7 @@
 
 #include "nn/lazuli.h"
 #include "runtime/device.h"
+#include "tests/on_devices.h"
 #include "tests/text_of_error.h"
 
 using namespace lazuli;
@@ -22,19 +23,6 @@ using Numbers = std::vector<float>;
 Tensor numbers(Numbers v) {
   const auto n = static_cast<int64_t>(v.size());
   return Tensor::from(v, {n});
-}
-
-// Runs a test on each device that captures.
-void on_devices(const std::function<void()>& test) {
-  for (const char* device : {"cpu", "reference"}) {
-    if (!LAZULI_LLVM && std::string(device) == "cpu") continue;
-    Config config;
-    config.device = device;
-    Runtime runtime(config);
-    const Runtime::Use use(runtime);
-    INFO("device ", std::string(device));
-    test();
-  }
 }
 
 struct Pair {

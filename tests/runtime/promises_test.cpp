@@ -40,6 +40,15 @@ struct Perceptron {
     const Tensor h = tanh(dense(dropout(tanh(dense(rows, 0)), rate), 2));
     return mse_loss(dense(h, 4), wanted);
   }
+  auto captured_step(double rate) {
+    return jit([this, rate](const Tensor& rows, const Tensor& wanted) {
+      const Tensor value = loss(rows, wanted, rate);
+      backward(value);
+      adam.step();
+      adam.zero_grad();
+      return value;
+    });
+  }
 };
 
 }  // namespace
@@ -52,13 +61,7 @@ TEST_SUITE("runtime") {
     const Runtime::Use use(runtime);
     manual_seed(1);
     Perceptron net;
-    auto captured = jit([&](const Tensor& x, const Tensor& y) {
-      const Tensor loss = net.loss(x, y, 0.25);
-      backward(loss);
-      net.adam.step();
-      net.adam.zero_grad();
-      return loss;
-    });
+    auto captured = net.captured_step(0.25);
     Tensor cache = zeros({8, 4}).realize();
     const auto step = [&](int i) {
       net.adam.set_learning_rate(1e-3 / (1 + i));
@@ -91,13 +94,7 @@ TEST_SUITE("runtime") {
     const Runtime::Use use(runtime);
     manual_seed(1);
     Perceptron net;
-    auto step = jit([&](const Tensor& x, const Tensor& y) {
-      const Tensor loss = net.loss(x, y, 0.0);
-      backward(loss);
-      net.adam.step();
-      net.adam.zero_grad();
-      return loss;
-    });
+    auto step = net.captured_step(0.0);
     Tensor loss;  // outlives the step, as a user's would
     const auto train = [&](int steps) {
       for (int i = 0; i < steps; i++) loss = step(net.x, net.y);
