@@ -100,6 +100,9 @@ class SymbolicGraph {
     std::map<size_t, int> shifts;  // axis -> extra that says where it begins
   };
 
+  static bool may_do_nothing(Op op);
+  /// Number `i` of the argument of movement `n`, or what it is where that does nothing to `axis`.
+  static int64_t argument(const NodeRef& n, Op op, size_t i, size_t axis);
   int pair(const NodeRef& upper, const NodeRef& other);
   Pair begin(const NodeRef& upper, const NodeRef& other) const;
   void make_leaf(Pair& p);

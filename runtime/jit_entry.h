@@ -1,0 +1,101 @@
+// What lz::jit keeps of a captured function, and how that is run (runtime/jit.cpp decides when).
+#pragma once
+
+#include <map>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "core/capture.h"
+#include "core/symbolic.h"
+#include "runtime/device.h"
+#include "runtime/storage.h"
+
+namespace lazuli::detail {
+
+using Slot = Capture::Slot;
+using StorageRef = Ref<Storage>;
+
+/// What a function does at some sizes.
+struct Traced {
+  std::vector<int64_t> sizes;  // of the dimensions
+  std::vector<Slot> slots;
+  std::vector<NodeRef> roots;  // what it returns, then what it writes
+  size_t results = 0;
+  struct Effect {
+    size_t slot;
+    bool on_grad;
+    int root;  // -1: the gradient is cleared
+    friend bool operator==(const Effect&, const Effect&) = default;
+  };
+  std::vector<Effect> effects;
+  Ref<Counted> kept;  // what it returned, without its tensors
+
+  SymbolicTrace graph() const {
+    SymbolicTrace t{sizes, roots, {}};
+    for (const Slot& s : slots) t.slots.push_back(s.placeholder);
+    return t;
+  }
+};
+
+/// What a graph of dynamic axes needs at some sizes.
+struct Sized {
+  std::vector<StorageRef> extras;
+  Ref<Counted> kept;
+  std::vector<bool> in_place;  // for each slot of the plan: an array of the true size will do
+};
+
+/// A captured function for arguments of one kind: what it runs, what that reads and what it
+/// changes.
+struct Entry {
+  const void* signature = nullptr;
+  std::string plain;
+  uint64_t runtime = 0;  // its serial number
+  Device* device = nullptr;
+  std::vector<size_t> same_as;  // for each argument, the first that is the same tensor
+  Traced function;
+  std::vector<bool> written;  // for each slot
+
+  Captured code;
+  struct Input {
+    int slot = -1;        // number of one, or
+    int extra = -1;       // of what each size brings, or
+    StorageRef constant;  // an array that the function made when it was captured
+    int root = -1;        // which may take its memory, if nothing else holds that; -1: none
+  };
+  std::vector<Input> inputs;
+  std::vector<size_t> code_root;  // which root of the code each root is
+  // Of each root: roots that differ in shape alone share an array.
+  std::vector<std::pair<DType, Shape>> types;
+  std::vector<StorageRef> spare;  // for each root of the code: memory for its next value, or null
+
+  // Of a function with dimensions.
+  std::unique_ptr<SymbolicGraph> symbolic;
+  std::vector<SymbolicAxes> slot_axes;
+  std::map<std::vector<int64_t>, Sized> sized;
+  std::vector<StorageRef> room_in, room_out;  // arrays of the upper bounds, by input and code root
+  std::vector<std::vector<int64_t>> room_sizes;  // of what was put into each input's
+
+  const PlanSlot& plan_slot(size_t root) const {
+    const Plan& plan = code.executable->plan();
+    return plan.slots[static_cast<size_t>(plan.outputs[code_root[root]])];
+  }
+  PlanSlot::Role role(size_t root) const { return plan_slot(root).role; }
+};
+
+/// Does an axis follow a dimension?
+bool follows(const SymbolicAxes& axes);
+
+/// Memory of the runtime's own: not what a user writes to, nor a part of another array. Null for
+/// others.
+HostStorage* own_memory(const StorageRef& storage);
+
+/// Values of the roots, for these values of the slots. Tensors that get theirs in place, where
+/// nobody holds the one before, are lent meanwhile.
+std::vector<StorageRef> run_plan(Entry& e, const std::vector<Ref<LazyBuffer>>& buffers);
+/// The same of a function with dimensions. No tensor is lent.
+std::vector<StorageRef> run_sized(Entry& e, const std::vector<Ref<LazyBuffer>>& buffers,
+                                  const std::vector<int64_t>& sizes, const Sized& sized);
+
+}  // namespace lazuli::detail
