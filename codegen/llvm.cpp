@@ -587,6 +587,15 @@ class Emitter {
     line("{} = shufflevector {}, {}, <{} x i32> <{}>", ref(i.dst), typed(i.args[0]), typed(i.args[1]), n, mask);
   }
 
+  void zip(const Instruction& i) {
+    const int n = i.dst.lanes, first = i.flag ? n / 2 : 0;
+    std::string mask;
+    for (int q = 0; q < n; q++) {
+      mask += fmt::format("{}i32 {}", q ? ", " : "", first + q / 2 + q % 2 * n);
+    }
+    line("{} = shufflevector {}, {}, <{} x i32> <{}>", ref(i.dst), typed(i.args[0]), typed(i.args[1]), n, mask);
+  }
+
   void exchange(const Instruction& i) {
     const int n = i.dst.lanes, block = static_cast<int>(i.imm);
     std::string mask;
@@ -689,6 +698,7 @@ class Emitter {
       case Code::Extract: line("{} = extractelement {}, i32 {}", ref(i.dst), typed(i.args[0]), i.imm); return;
       case Code::Shuffle: return exchange(i);
       case Code::Evens: return evens(i);
+      case Code::Zip: return zip(i);
       case Code::Pointer: return pointer(i);
       case Code::Load: return load(i);
       case Code::Store: return store(i);

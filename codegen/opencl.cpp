@@ -315,6 +315,11 @@ class Emitter {
     shuffle(i, [&](int q) { return 2 * q < i.dst.lanes ? 2 * q : 2 * q + 1; });
   }
 
+  void zip(const Instruction& i) {
+    const int n = i.dst.lanes, first = i.flag ? n / 2 : 0;
+    shuffle(i, [&](int q) { return first + q / 2 + q % 2 * n; });
+  }
+
   void exchange(const Instruction& i) {
     const int n = i.dst.lanes;
     const int64_t block = i.imm;
@@ -395,6 +400,7 @@ class Emitter {
         return set(i.dst, fmt::format("{}({}){}", i.dst.dtype == DType::Bool ? "-" : "", ref(i.args[0]), lane(i.imm)));
       case Code::Shuffle: return exchange(i);
       case Code::Evens: return evens(i);
+      case Code::Zip: return zip(i);
       case Code::Pointer: return pointer(i);
       case Code::Load: return load(i);
       case Code::Store: return store(i);

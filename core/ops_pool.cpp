@@ -146,8 +146,9 @@ Tensor avg_pool(const Pool& p, const Tensor& x, bool count_include_pad,
 
 // ---- maxima
 
-NodeRef lowest(DType dtype, const Shape& shape) {
-  return constant(from_bits(reduce_identity(Op::ReduceMax, dtype), dtype), dtype, shape);
+// What no element is above (ReduceMax) or below (ReduceMin).
+NodeRef identity(Op reduce, DType dtype, const Shape& shape) {
+  return constant(from_bits(reduce_identity(reduce, dtype), dtype), dtype, shape);
 }
 
 // Windows of x, the smallest number in place of padding.
@@ -155,7 +156,7 @@ Tensor max_windows(const Pool& p, const Tensor& x) {
   const NodeRef w = p.windows(x.node());
   if (!p.is_padded()) return Tensor(w);
   const NodeRef inside = p.windows(constant(true, DType::Bool, x.shape()));
-  return Tensor(elementwise(Op::Where, {inside, w, lowest(w->dtype, w->shape)}));
+  return Tensor(elementwise(Op::Where, {inside, w, identity(Op::ReduceMax, w->dtype, w->shape)}));
 }
 
 // The flat place in the spatial axes of every element of the windows; -1 for padding.
@@ -167,13 +168,24 @@ Tensor window_places(const Pool& p, const Shape& windows) {
   return broadcast_to(w, windows);
 }
 
+// The number of every element in its window, of the smallest type that holds them; -1 for padding.
+Tensor window_numbers(const Pool& p, const Shape& windows) {
+  const int64_t count = numel(p.kernel);
+  const DType type = count <= INT8_MAX ? DType::I8 : count <= INT32_MAX ? DType::I32 : DType::I64;
+  const Tensor numbers = cast(Tensor(reshape(iota(count), p.kernel)), type);
+  if (!p.is_padded()) return broadcast_to(numbers, windows);
+  const Tensor inside(p.windows(constant(true, DType::Bool, p.size)));
+  return broadcast_to(where(inside, numbers, -1), windows);
+}
+
 // The first place in each window whose element is the largest; NaN counts as that.
 Tensor max_places(const Pool& p, const Tensor& windows, const Tensor& places) {
   const Ints axes = p.place_axes(windows.dim());
   const Tensor v = detach(windows), best = amax(v, axes, true);
-  Tensor hit = (v == best) & (places >= 0);
+  Tensor hit = v == best;
+  if (p.is_padded()) hit = hit & (places >= 0);
   if (is_float(v.dtype())) hit = hit | isnan(v);
-  return amin(where(hit, places, std::numeric_limits<int64_t>::max()), axes);
+  return amin(where(hit, places, Tensor(identity(Op::ReduceMin, places.dtype(), places.shape()))), axes);
 }
 
 // The value is a plain maximum, which is fast; the gradient takes the one element that the place
@@ -185,7 +197,7 @@ Tensor max_pool(const Pool& p, const Tensor& x) {
   const Tensor value = amax(windows, axes);
   if (!is_float(x.dtype())) return value;
   return custom_vjp(value, {x}, [p, x, axes](const Tensor& g) {
-    const Tensor w = max_windows(p, x), places = window_places(p, w.shape());
+    const Tensor w = max_windows(p, x), places = window_numbers(p, w.shape());
     Tensor place = max_places(p, w, places);
     for (size_t i = 0; i < axes.size(); i++) place = unsqueeze(place, -1);
     const Tensor chosen = sum(where(places == place, w, 0.0), axes);
@@ -353,7 +365,7 @@ struct Extreme {
 Extreme adaptive_extreme(const Extreme& e, int64_t axis, int64_t m) {
   const Tensor v = unsqueeze(e.value, 0), place = unsqueeze(e.place, 0);
   const Membership member = membership(e.value.size(axis), m, axis, e.value.dim());
-  const Tensor masked = where(member.inside, v, Tensor(lowest(v.dtype(), {})));
+  const Tensor masked = where(member.inside, v, Tensor(identity(Op::ReduceMax, v.dtype(), {})));
   const Tensor best = amax(masked, axis + 1, true);
   Tensor hit = masked == best;
   if (is_float(v.dtype())) hit = hit | isnan(masked);

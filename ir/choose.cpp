@@ -119,7 +119,7 @@ void ScheduleWriter::vectorize(Stage* s, const std::vector<NodeRef>& outer,
     return strides_along(kernel_, s->values[0].expr, a).largest;
   };
   // In the order of memory, so that windows are innermost; one of a few elements is written out.
-  constexpr int64_t kWrittenOut = 20;  // operations
+  constexpr int64_t kWrittenOut = 24;  // operations
   auto window = reduced.end();
   if (kept_vector) {
     std::stable_sort(reduced.begin(), reduced.end(),

@@ -171,26 +171,15 @@ bool schedule_contraction(ScheduleWriter& w, StageGroup& g) {
   if (w.lanes() == 1) return false;
   std::vector<TiledSum> sums = tiled_sums(w, g);
   if (sums.empty()) return false;
-  // Later members over the same axes are merged into one epilogue.
-  std::vector<Stage*> epilogue;
-  for (Stage* m : g.members) {
-    if (!contraction_of(*m, {}).is) epilogue.push_back(m);
-  }
+  const std::optional<std::vector<Stage*>> epilogue = epilogue_of(g);
   // Sums that nothing brings together are phases of their own.
-  if (epilogue.empty() && sums.size() > 1) return false;
-  for (const Stage* e : epilogue) {
-    const std::vector<NodeRef>&a = epilogue[0]->axes, &b = e->axes;
-    if (!std::equal(a.begin(), a.end(), b.begin(), b.end(), NodeEqual())) return false;
-  }
-  while (epilogue.size() > 1) {
-    w.step("fuse {} {}", epilogue[0]->name, epilogue[1]->name);
-    epilogue.erase(epilogue.begin() + 1);
-  }
+  if (!epilogue || (epilogue->empty() && sums.size() > 1)) return false;
+  Stage* const last = merge_epilogue(w, *epilogue);
   for (TiledSum& t : sums) {
     if (pack_words(w, t.stage)) t.c = contraction_of(*t.stage, {});
   }
   Stage* s = sums.back().stage;
-  Stage* root = epilogue.empty() ? s : epilogue[0];
+  Stage* root = last != nullptr ? last : s;
   // Summed axes in the order of b's memory, so that consecutive steps find neighbouring lines.
   for (auto& [stage, c] : sums) {
     const NodeRef& b = stage->values[0].expr->src[static_cast<size_t>(c.b)];

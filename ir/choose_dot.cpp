@@ -74,10 +74,10 @@ std::string split_for_l2(ScheduleWriter& w, Stage* s, const NodeRef& rows, int64
 
 // A contraction whose kept axes are too short for vectors, or scattered in both factors, while both
 // are contiguous along a summed axis (the weight gradient of a convolution): a tile of dot
-// products, with lanes along that axis.
+// products, with lanes along that axis. What is made of the sums follows each tile.
 bool schedule_dot(ScheduleWriter& w, StageGroup& g) {
-  Stage* s = g.root();
-  if (g.members.size() > 1 || w.lanes() == 1 || !s->limit.empty()) return false;
+  Stage* s = g.members.front();
+  if (w.lanes() == 1 || !s->limit.empty()) return false;
   const Contraction c = contraction_of(*s, {});
   if (!c.is || extent(c.v) >= w.lanes()) return false;
   const Value& v = s->values[0];
@@ -86,10 +86,16 @@ bool schedule_dot(ScheduleWriter& w, StageGroup& g) {
   const Strides st0 = strides_along(w.kernel(), f0, lane),
                 st1 = strides_along(w.kernel(), f1, lane);
   const bool contiguous = st0.unit > 0 && st0.other == 0 && st1.unit > 0 && st1.other == 0;
-  if (!contiguous || extent(lane) < w.lanes()) return false;
+  // A part of a vector will do if it is a much larger one than along the kept axis.
+  if (!contiguous || extent(lane) < std::min(w.lanes(), 2 * extent(c.v))) return false;
   const NodeRef rows = tile_axis(axes_of_one(v, f0, f1)),
                 columns = tile_axis(axes_of_one(v, f1, f0));
   if (!rows || !columns) return false;
+  const std::optional<std::vector<Stage*>> epilogue = epilogue_of(g);
+  if (!epilogue || epilogue->size() + 1 != g.members.size()) return false;
+  for (const Stage* e : *epilogue) {
+    if (!is_epilogue(w.kernel(), *e, *s)) return false;
+  }
   // The compiler loads ahead where it has many registers, and spills where it has just enough.
   const int registers = w.target().vector_registers;
   const int64_t room = registers - (registers > 16 ? 6 : 4);
@@ -103,11 +109,21 @@ bool schedule_dot(ScheduleWriter& w, StageGroup& g) {
   const std::string r = w.loop(*s, rows), q = w.loop(*s, columns), l = w.loop(*s, lane);
   std::vector<NodeRef> others = axes_of_one(v, f1, f0);
   std::erase_if(others, [&](const NodeRef& a) { return a.get() == columns.get(); });
-  const std::string blocks = split_for_l2(w, s, rows, mr, std::move(others), &summed);
+  Stage* const root = merge_epilogue(w, *epilogue);
+  const std::string blocks =
+      root != nullptr ? "" : split_for_l2(w, s, rows, mr, std::move(others), &summed);
   const std::string around = w.loops(*s, kept), inside = w.loops(*s, summed);
   w.step(
       "split {0} {1} {1}.o {1}.i {2}; split {0} {3} {3}.o {3}.i {4}; split {0} {5} {5}.o {5}.v {6}",
       s->name, r, mr, q, mc, l, w.lanes());
+  if (root != nullptr) {
+    const std::string i = w.loop(*root, rows), j = w.loop(*root, columns);
+    w.step("split {0} {1} {1}.o {1}.i {2}; split {0} {3} {3}.o {3}.v {4}", root->name, i, mr, j,
+           w.lanes());
+    w.step("order {0} {1}.o{3} {1}.i {2}.o {2}.v; unroll {0} {1}.i; vector {0} {2}.v", root->name,
+           i, j, w.loops(*root, kept));
+    w.step("at {} {} {}", s->name, root->name, kept.empty() ? i + ".o" : w.loop(*root, kept.back()));
+  }
   // One of many rows of few vectors is written out: a loop so short costs more to leave than to
   // run.
   constexpr int64_t kFewVectors = 8;
@@ -120,7 +136,7 @@ bool schedule_dot(ScheduleWriter& w, StageGroup& g) {
       "order {0}{6} {1}.o {2}.o{3}{4} {5}.o {1}.i {2}.i {5}.v; unroll {0} {1}.i {2}.i; vector {0} "
       "{5}.v",
       s->name, r, q, around, inside, l, blocks);
-  w.parallel(s);
+  w.parallel(root != nullptr ? root : s);
   w.reason(fmt::format("{}: dot products of {} by {} rows, lanes along the summed axis {}", s->name,
                        mr, mc, l));
   return true;

@@ -217,6 +217,7 @@ Strides strides_along(const Kernel& kernel, const NodeRef& expr, const Node* a) 
       r.unit++;
     } else {
       r.other++;
+      r.pairs += step == 2;
     }
     r.largest = std::max(r.largest, std::abs(step));
   };
@@ -258,7 +259,7 @@ NodeRef vector_axis(const Kernel& kernel, const Stage& s, const std::vector<Node
     double score = 0;
     for (const Value& v : s.values) {
       const Strides st = strides_along(kernel, v.expr, a);
-      score += 4 * st.unit + st.splat - 6 * st.other;
+      score += 4 * st.unit + st.splat - 6 * (st.other - st.pairs) - st.pairs;
       if (!v.dims.empty() && v.dims.back().get() == a.get()) {
         score += 5;
       } else if (contains(v.dims, a)) {
@@ -288,6 +289,17 @@ std::vector<NodeRef> selecting_axes(const Stage& s) {
   }
   int64_t copies = 1;
   for (const NodeRef& a : s.axes) {
+    // Lanes along the axis before fill every second element: two of them make whole vectors.
+    const bool pairs =
+        extent(a) == 2 && std::all_of(s.values.begin(), s.values.end(), [&](const Value& v) {
+          return !v.reduces() && v.dims.size() > 1 && v.dims.back().get() == a.get() &&
+                 extent(v.dims[v.dims.size() - 2]) > 2;
+        });
+    if (pairs) {
+      r.push_back(a);
+      copies *= 2;
+      continue;
+    }
     if (extent(a) == 1 || extent(a) > kMost || copies * extent(a) > kMostCopies) continue;
     // To choose between elements takes no more than a mask.
     if (!keeps_in_all(s, a) || static_cast<int64_t>(computed.size()) < extent(a)) continue;

@@ -44,6 +44,7 @@ int expression_cost(const Stage& s);
 /// How the accesses inside `expr` move when `axis` advances by one.
 struct Strides {
   int unit = 0, splat = 0, other = 0;
+  int pairs = 0;        // of the others, those that take every second element
   int64_t largest = 0;  // elements
 };
 Strides strides_along(const Kernel& kernel, const NodeRef& expr, const Node* axis);

@@ -324,7 +324,10 @@ bool schedule_row_blocks(ScheduleWriter& w, StageGroup& g) {
   if (!root_is_host) {
     std::vector<NodeRef> local = ScheduleWriter::axes_without(*root, fixed);
     const std::string around = w.loops(*root, fixed) + " " + block_loop;
-    std::vector<NodeRef> inner = ScheduleWriter::axes_without(*root, g.grid);
+    std::vector<NodeRef> inner = ScheduleWriter::axes_without(*root, g.grid), chosen;
+    for (const NodeRef& a : selecting_axes(*root)) {
+      if (inner.size() > 1 && std::erase(inner, a) > 0) chosen.push_back(a);
+    }
     const std::vector<NodeRef> among = inner.empty() ? std::vector<NodeRef>{block} : inner;
     const NodeRef v = vector_axis(w.kernel(), *root, among, static_cast<int>(w.lanes()));
     // A block of rows holds whole vectors or none.
@@ -334,15 +337,19 @@ bool schedule_row_blocks(ScheduleWriter& w, StageGroup& g) {
                                                          : 0;
     std::string rest;
     for (const NodeRef& a : local) {
-      const bool walked = w.loop(*root, a) == block_loop || (unroll > 0 && a.get() == v.get());
+      const bool walked = w.loop(*root, a) == block_loop || contains(chosen, a) ||
+                          (unroll > 0 && a.get() == v.get());
       if (!walked) rest += " " + w.loop(*root, a);
     }
     if (unroll == 0) {
-      w.step("order {}{}{}", root->name, around, rest);
+      w.step("order {}{}{}{}", root->name, around, rest, w.loops(*root, chosen));
     } else {
       const ScheduleWriter::Split sp = w.split_vectors(*root, v, unroll);
-      w.step("order {0}{1}{2}{3}; {4} {0} {5}; vector {0} {6}", root->name, around, rest, sp.all(),
-             keeps_in_all(*root, v) ? "unroll" : "ilp", sp.unrolled, sp.lane);
+      const std::string copies = w.loops(*root, chosen);
+      w.step("order {0}{1}{2} {3}{4}{5}; {6} {0} {7}; vector {0} {8}", root->name, around, rest,
+             sp.blocks, copies, sp.inner(), keeps_in_all(*root, v) ? "unroll" : "ilp", sp.unrolled,
+             sp.lane);
+      if (!copies.empty()) w.step("unroll {}{}", root->name, copies);
     }
   }
   for (const RowContraction& r : list)
@@ -363,6 +370,7 @@ bool schedule_row_blocks(ScheduleWriter& w, StageGroup& g) {
       around.push_back(chunks.axis);
       outer.push_back(chunks.axis);
     }
+    flatten_axes(w, s, around, w.lanes() / 2);
     const std::vector<NodeRef> local = ScheduleWriter::axes_without(*s, around);
     if (local.empty()) {
       w.vectorize(s, outer, {block});

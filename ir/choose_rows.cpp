@@ -19,7 +19,7 @@ bool act_as_one(const NodeRef& expr, const NodeRef& a, const NodeRef& b) {
       one &= f.coefficient(a) == f.coefficient(b) * extent(b);
     } else if (n->op == Op::Read) {
       for (size_t d = 0; d < n->src.size(); d++) {
-        if (!touches(n->src[d])) continue;
+        if (!touches(n->src[d]) || n->src[d]->op == Op::Lin) continue;  // a Lin is seen by itself
         const bool outer =
             n->src[d].get() == a.get() && d + 1 < n->src.size() && n->src[d + 1].get() == b.get();
         const bool inner = n->src[d].get() == b.get() && d > 0 && n->src[d - 1].get() == a.get();
@@ -32,27 +32,6 @@ bool act_as_one(const NodeRef& expr, const NodeRef& a, const NodeRef& b) {
     }
   });
   return one;
-}
-
-// Neighbouring axes of a pointwise stage that every access walks as one become one: fewer loops, no
-// short rows.
-void flatten_axes(ScheduleWriter& w, Stage* s) {
-  if (!s->limit.empty()) return;
-  for (size_t i = s->axes.size(); i-- > 1;) {
-    if (i >= s->axes.size()) continue;
-    const NodeRef a = s->axes[i - 1], b = s->axes[i];
-    bool one = true;
-    for (const Value& v : s->values) {
-      one &= act_as_one(v.expr, a, b);
-      bool together = false;
-      for (size_t d = 0; d + 1 < v.dims.size(); d++) {
-        together |= v.dims[d].get() == a.get() && v.dims[d + 1].get() == b.get();
-      }
-      one &= together;
-    }
-    if (one)
-      w.step("flatten {} {} {} {}", s->name, w.loop(*s, a), w.loop(*s, b), w.loop(*s, b) + "f");
-  }
 }
 
 // Outputs too large for the last cache that nobody reads back bypass it.
@@ -73,6 +52,25 @@ void stream_outputs(ScheduleWriter& w, Stage* s) {
 }
 
 }  // namespace
+
+void flatten_axes(ScheduleWriter& w, Stage* s, const std::vector<NodeRef>& apart, int64_t most) {
+  if (!s->limit.empty()) return;
+  for (size_t i = s->axes.size(); i-- > 1;) {
+    if (i >= s->axes.size()) continue;
+    const NodeRef a = s->axes[i - 1], b = s->axes[i];
+    bool one = extent(b) <= most && !contains(apart, a) && !contains(apart, b);
+    for (const Value& v : s->values) {
+      one = one && act_as_one(v.expr, a, b);
+      bool together = false;
+      for (size_t d = 0; d + 1 < v.dims.size(); d++) {
+        together |= v.dims[d].get() == a.get() && v.dims[d + 1].get() == b.get();
+      }
+      one &= together;
+    }
+    if (one)
+      w.step("flatten {} {} {} {}", s->name, w.loop(*s, a), w.loop(*s, b), w.loop(*s, b) + "f");
+  }
+}
 
 void fuse_siblings(ScheduleWriter& w, StageGroup& g) {
   Reads reads(w.kernel());
@@ -399,7 +397,8 @@ RowPlan plan_rows(ScheduleWriter& w, const StageGroup& g) {
     const bool in_grid = v.get() == plan.grid.back().get();
     (in_grid ? along : inside) += work;
   }
-  if (along > inside && extent(plan.grid.back()) >= w.lanes()) plan.block = plan.grid.back();
+  // A single vector is worth it when most of it is used.
+  if (along > inside && 2 * extent(plan.grid.back()) > w.lanes()) plan.block = plan.grid.back();
   return plan;
 }
 
@@ -478,6 +477,7 @@ bool takes_rows_together(const ScheduleWriter& w, const StageGroup& g, const Row
 
 void schedule_member(ScheduleWriter& w, Stage* s, const RowPlan& plan) {
   const std::vector<NodeRef> outer(plan.grid.begin(), plan.grid.end() - (plan.block ? 1 : 0));
+  flatten_axes(w, s, plan.grid, w.lanes() / 2);
   w.vectorize(s, outer, ScheduleWriter::axes_without(*s, outer));
 }
 

@@ -116,6 +116,10 @@ Stage* panel_stage(ScheduleWriter& w, const StageGroup& g);
 /// Finds g.image: a stage that one sum of the group slides over, and that is small enough to stay
 /// in L2 at one index of some leading axes of the root.
 void find_image(ScheduleWriter& w, StageGroup& g);
+/// Neighbouring axes of a stage, but for those `apart`, that every access walks as one become one,
+/// if the inner one has at most `most` elements: fewer loops, no short rows.
+void flatten_axes(ScheduleWriter& w, Stage* s, const std::vector<NodeRef>& apart = {},
+                  int64_t most = INT64_MAX);
 bool schedule_row_blocks(ScheduleWriter& w, StageGroup& g);
 bool schedule_columns(ScheduleWriter& w, StageGroup& g);
 bool schedule_pointwise(ScheduleWriter& w, StageGroup& g);

@@ -369,4 +369,24 @@ bool is_epilogue(const Kernel& kernel, const Stage& e, const Stage& c) {
   return true;
 }
 
+std::optional<std::vector<Stage*>> epilogue_of(const StageGroup& g) {
+  std::vector<Stage*> epilogue;
+  for (Stage* m : g.members) {
+    if (contraction_of(*m, {}).is) continue;
+    if (!epilogue.empty()) {
+      const std::vector<NodeRef>&a = epilogue[0]->axes, &b = m->axes;
+      if (!std::equal(a.begin(), a.end(), b.begin(), b.end(), NodeEqual())) return {};
+    }
+    epilogue.push_back(m);
+  }
+  return epilogue;
+}
+
+Stage* merge_epilogue(ScheduleWriter& w, const std::vector<Stage*>& epilogue) {
+  for (size_t i = 1; i < epilogue.size(); i++) {
+    w.step("fuse {} {}", epilogue[0]->name, epilogue[i]->name);
+  }
+  return epilogue.empty() ? nullptr : epilogue[0];
+}
+
 }  // namespace lazuli

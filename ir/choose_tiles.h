@@ -2,6 +2,7 @@
 // for it.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -85,5 +86,10 @@ class Packer {
 /// Whether `e` runs over the kept axes of contraction `c` and reads it at its own point: it can
 /// host the tile.
 bool is_epilogue(const Kernel& kernel, const Stage& e, const Stage& c);
+
+/// The members of a group that are no contractions, in order, if they run over the same axes.
+std::optional<std::vector<Stage*>> epilogue_of(const StageGroup& g);
+/// One stage of them; null if there are none.
+Stage* merge_epilogue(ScheduleWriter& w, const std::vector<Stage*>& epilogue);
 
 }  // namespace lazuli

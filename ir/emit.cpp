@@ -44,6 +44,7 @@ void Emitter::begin_function() {
 
 std::vector<Instruction> Emitter::end_function() {
   ensure(frames_.size() == 1, "a loop is still open at the end of a function");
+  settle_strided(frames_[0].code);
   return std::move(frames_[0].code);
 }
 
@@ -110,6 +111,7 @@ void Emitter::close_if() {
 Emitter::Frame Emitter::leave() {
   Frame f = std::move(top());
   frames_.pop_back();
+  settle_strided(f.code);
   for (const Key& k : f.keys) memo_.erase(k);
   for (const Coordinates& r : f.registers) registers_.erase(r);
   return f;

@@ -172,6 +172,7 @@ class Emitter {
   Operand gather(const Access& a, const NodeRef& lane);
   void store(int memory, DType dtype, const NodeRef& index, const Operand& v, bool padded,
              bool stream);
+  void settle_strided(std::vector<Instruction>& code);
   Operand emit_sum(const NodeRef& n);
   Operand carried_index(const NodeRef& n);
   Operand carried_narrow(const NodeRef& n);

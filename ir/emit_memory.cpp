@@ -220,7 +220,8 @@ void Emitter::store(int memory, DType dtype, const NodeRef& at, const Operand& v
   if (lane) {
     const int64_t step = form.coefficient(lane);
     const NodeRef rest = index_add(at, lane, -step);
-    if (step != 1 || lane_of(rest)) {
+    const bool single = (step != 1 && step != 2) || lane_of(rest);
+    if (single) {
       const Operand wide = widen(v, lanes_);
       for (int64_t q = 0; q < live_lanes(lane); q++) {
         const Operand x =
@@ -230,6 +231,15 @@ void Emitter::store(int memory, DType dtype, const NodeRef& at, const Operand& v
       return;
     }
     form = linear_form(rest);
+    if (step == 2) {
+      Instruction i{.code = Code::Store, .memory = memory, .step = 2};
+      i.imm = form.constant;
+      form.constant = 0;
+      i.args = {pointer(memory, dtype, from_linear(form)), widen(v, lanes_)};
+      i.mask = static_cast<int>(live_lanes(lane));
+      top().code.push_back(std::move(i));
+      return;
+    }
   }
   ensure(lane || v.lanes == 1, "a vector is stored to one element");
   // Only whole, aligned vectors bypass the cache.
@@ -242,6 +252,76 @@ void Emitter::store(int memory, DType dtype, const NodeRef& at, const Operand& v
   i.flag = stream && aligned;
   if (lane && !padded && live_lanes(lane) < lanes_) i.mask = static_cast<int>(live_lanes(lane));
   top().code.push_back(std::move(i));
+}
+
+// The store that fills the gaps of the strided one at `first`, if nothing between them could see
+// that one's elements.
+static size_t find_partner(const std::vector<Instruction>& code, size_t first) {
+  const Instruction& s = code[first];
+  for (size_t i = first + 1; i < code.size(); i++) {
+    const Instruction& c = code[i];
+    const bool store = c.code == Code::Store && c.memory == s.memory;
+    if (store && c.step == 2 && c.args[0].id == s.args[0].id && c.mask == s.mask &&
+        c.imm == s.imm + 1)
+      return i;
+    const bool sees = c.code == Code::Loop || c.code == Code::If || c.code == Code::Barrier ||
+                      (c.code == Code::Load && c.memory == s.memory) || (store && c.step == 1);
+    if (sees) break;
+  }
+  return code.size();
+}
+
+// Two strided stores that fill each other's gaps become stores of whole vectors; another becomes
+// one store for each lane.
+void Emitter::settle_strided(std::vector<Instruction>& code) {
+  const auto strided = [](const Instruction& i) { return i.code == Code::Store && i.step == 2; };
+  if (std::none_of(code.begin(), code.end(), strided)) return;
+  std::vector<size_t> partner(code.size(), code.size());
+  for (size_t i = 0; i < code.size(); i++) {
+    if (!strided(code[i]) || partner[i] != code.size()) continue;
+    const size_t other = find_partner(code, i);
+    if (other == code.size() || partner[other] != code.size()) continue;
+    partner[i] = other;
+    partner[other] = i;
+  }
+  std::vector<Instruction> out;
+  const auto make = [&](Instruction i, DType dtype, int lanes) {
+    Operand like;
+    like.dtype = dtype;
+    like.lanes = lanes;
+    i.dst = new_value_like(like, 0);
+    out.push_back(std::move(i));
+    return out.back().dst;
+  };
+  const auto put = [&](const Instruction& s, int64_t offset, const Operand& v, int mask) {
+    Instruction i{.code = Code::Store, .args = {s.args[0], v}, .imm = offset, .memory = s.memory};
+    i.mask = mask;
+    out.push_back(std::move(i));
+  };
+  for (size_t i = 0; i < code.size(); i++) {
+    if (!strided(code[i])) {
+      out.push_back(std::move(code[i]));
+      continue;
+    }
+    const Instruction& s = code[i];
+    const Operand& v = s.args[1];
+    if (partner[i] == code.size()) {
+      for (int q = 0; q < s.mask; q++) {
+        put(s, s.imm + 2 * q,
+            make({.code = Code::Extract, .args = {v}, .imm = q}, v.dtype, 1), 0);
+      }
+    } else if (partner[i] < i) {
+      const Instruction& even = code[partner[i]];
+      for (const bool high : {false, true}) {
+        const int first = high ? lanes_ : 0, count = std::min(2 * s.mask - first, lanes_);
+        if (count <= 0) continue;
+        const Operand both = make(
+            {.code = Code::Zip, .args = {even.args[1], v}, .flag = high}, v.dtype, lanes_);
+        put(s, even.imm + first, both, count < lanes_ ? count : 0);
+      }
+    }
+  }
+  code = std::move(out);
 }
 
 // ---- places

@@ -191,12 +191,15 @@ void Partitioner::gather_updates() {
 }
 
 // A value is stored if it must be an array or another kernel reads it; but a cheap one of one or
-// two stored arrays is evaluated by its readers.
+// two stored arrays, or of values that are much smaller, is evaluated by its readers.
 void Partitioner::find_stored() {
+  PassVector<bool> summed(p_.nodes.size());  // by another kernel, which may read it many times
   for (int n : p_.order) {
     p_[n].stored |= p_[n].array;
     for (int s : p_[n].members) {
-      if (kern_of(s) != kern_of(n)) p_[s].stored = true;
+      if (kern_of(s) == kern_of(n)) continue;
+      p_[s].stored = true;
+      if (is_reduce(node(n).op)) summed[static_cast<size_t>(s)] = true;
     }
   }
   for (int n : p_.order) {
@@ -208,9 +211,18 @@ void Partitioner::find_stored() {
         std::all_of(x.members.begin(), x.members.end(), [&](int s) { return p_[s].stored; });
     const bool full = std::any_of(x.members.begin(), x.members.end(),
                                   [&](int s) { return node(s).numel() >= node(n).numel(); });
-    if (!from_stored || !full) continue;
+    const auto bytes = [&](int s) { return node(s).numel() * size_of(node(s).dtype); };
+    int64_t smaller = 0;
+    for (int s : x.members) smaller += p_[s].stored ? 0 : bytes(s);
+    const bool small = !summed[static_cast<size_t>(n)] && 2 * smaller <= bytes(n) &&
+                       std::none_of(x.members.begin(), x.members.end(),
+                                    [&](int s) { return p_[s].finish; });
+    if (!(from_stored && full) && !(small && !full)) continue;
     x.stored = false;
-    kern(kern_of(n)).reasons.emplace_back(n, "not stored: its readers evaluate it again");
+    for (int s : x.members) p_[s].stored = true;
+    kern(kern_of(n)).reasons.emplace_back(
+        n, from_stored ? "not stored: its readers evaluate it again"
+                       : "not stored: its readers evaluate it again, of what is smaller");
   }
 }
 

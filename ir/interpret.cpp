@@ -173,6 +173,14 @@ class Interpreter {
     set(i.dst, std::move(r));
   }
 
+  void zip(const Instruction& i) {
+    const auto a = value(i.args[0]), b = value(i.args[1]);
+    const size_t n = a.size(), first = i.flag ? n / 2 : 0;
+    std::vector<uint64_t> r(n);
+    for (size_t q = 0; q < n; q++) r[q] = (q % 2 == 0 ? a : b)[first + q / 2];
+    set(i.dst, std::move(r));
+  }
+
   void across(const Instruction& i) {
     auto v = value(i.args[0]);
     for (size_t half = v.size() / 2; half; half /= 2) {
@@ -226,6 +234,7 @@ class Interpreter {
       case Code::Extract: return set(i.dst, {value(i.args[0])[static_cast<size_t>(i.imm)]});
       case Code::Shuffle: return exchange(i);
       case Code::Evens: return evens(i);
+      case Code::Zip: return zip(i);
       case Code::Pointer: {
         Slot& s = slot(i.dst);
         s.memory = i.memory;

@@ -104,6 +104,7 @@ class Printer {
       case Code::Extract: return fmt::format("extract {} at {}", args_text(i), i.imm);
       case Code::Shuffle: return fmt::format("exchange {} {} of {}", args_text(i), i.flag ? "high" : "low", i.imm);
       case Code::Evens: return "evens " + args_text(i);
+      case Code::Zip: return fmt::format("zip {} {}", args_text(i), i.flag ? "high" : "low");
       case Code::Pointer: return fmt::format("{} + {}", memory_text(program_, i.memory), args_text(i));
       case Code::Load: return fmt::format("load {}[{}]{}", text(i.args[0]), i.imm, mask_text(i, 1));
       case Code::LaneReduce: return fmt::format("across {} {}", name(i.op), args_text(i));

@@ -31,6 +31,7 @@ enum class Code : uint8_t {
   Extract,      // lane `imm` of args[0]
   Shuffle,      // exchanges blocks of `imm` lanes between args[0] and args[1]; `flag` picks the second result
   Evens,        // lane q is element 2*q of a run of which args[0] holds [0, lanes) and args[1] [lanes - 1, 2*lanes - 1)
+  Zip,          // lanes of args[0] and args[1] in turn: the first half of them, or with `flag` the second
   Pointer,      // address of element args[0] of memory `memory`; `flag`: for Prefetch alone, so it may lie outside
   Load,         // element(s) at pointer args[0] + imm; masked by `mask` leading lanes, or by the Bool args[1]
   Store,        // args[1] to args[0] + imm; masked likewise (Bool args[2]); `flag`: non-temporal
@@ -56,6 +57,7 @@ struct Instruction {
   int memory = -1;     // Pointer, Load, Store: argument slot, or Program::kScratch, kShared, kLocal
   int mask = 0;        // Load, Store: only the first `mask` lanes; 0: all
   bool flag = false;
+  int step = 1;        // Store, before its frame is closed: elements from one lane's to the next's
   Operand begin = {}, end = {};  // Loop
   std::vector<Phi> phis = {};
   std::vector<Instruction> body = {};

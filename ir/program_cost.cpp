@@ -82,6 +82,7 @@ class Estimator {
       case Code::Extract:
       case Code::Shuffle:
       case Code::Evens:
+      case Code::Zip:
         busy.lanes += 1;
         break;
       case Code::LaneReduce:

@@ -383,6 +383,149 @@ NodeRef unwindow_of_repeated(const NodeRef& n, Simplifier& s) {
   return flip(y, {static_cast<int64_t>(place)});
 }
 
+constexpr int kDepth = 4;  // of expressions that are looked into
+
+// The axes of `fine` that each axis of `coarse` is split into, in order; none if some are not, or
+// if nothing but units comes and goes.
+std::vector<Ints> axis_parts(const Shape& coarse, const Shape& fine) {
+  std::vector<Ints> parts(coarse.size());
+  size_t i = 0;
+  bool splits = false;
+  for (size_t a = 0; a < coarse.size(); a++) {
+    int64_t size = 1, long_axes = 0;
+    while (i < fine.size() && (size < coarse[a] || fine[i] == 1)) {
+      size *= fine[i];
+      long_axes += fine[i] > 1;
+      parts[a].push_back(static_cast<int64_t>(i++));
+    }
+    if (size != coarse[a]) return {};
+    splits |= long_axes > 1;
+  }
+  return i == fine.size() && splits ? parts : std::vector<Ints>{};
+}
+
+// Axes are split before they are permuted, and permuted before they are merged, so that
+// permutations meet.
+NodeRef split_first(const NodeRef& n, Simplifier& s) {
+  if (n->op != Op::Reshape || !is_op(n->src[0], Op::Permute)) return {};
+  const NodeRef& p = n->src[0];
+  const std::vector<Ints> parts = axis_parts(p->shape, n->shape);
+  if (parts.empty()) return {};
+  std::vector<Ints> before(parts.size());  // of each axis of the source
+  for (size_t a = 0; a < parts.size(); a++) before[static_cast<size_t>(p->ints()[a])] = parts[a];
+  Shape split;
+  Ints order(n->shape.size());
+  for (const Ints& part : before) {
+    for (int64_t q : part) {
+      order[static_cast<size_t>(q)] = static_cast<int64_t>(split.size());
+      split.push_back(n->shape[static_cast<size_t>(q)]);
+    }
+  }
+  return permute(s(reshape(p->src[0], split)), order);
+}
+
+NodeRef merge_last(const NodeRef& n, Simplifier& s) {
+  if (n->op != Op::Permute || !is_op(n->src[0], Op::Reshape)) return {};
+  const NodeRef &r = n->src[0], &x = r->src[0];
+  const std::vector<Ints> parts = axis_parts(r->shape, x->shape);
+  if (parts.empty()) return {};
+  Ints order;
+  for (int64_t a : n->ints()) {
+    const Ints& part = parts[static_cast<size_t>(a)];
+    for (int64_t q : part) order.push_back(q);
+  }
+  return reshape(s(permute(x, order)), n->shape);
+}
+
+// f(permute(a), permute(b)) = permute(f(a, b)), where what is repeated goes along: what reduces or
+// permutes the result may then need no permutation at all, and what is stored lies as a does.
+NodeRef permute_last(const NodeRef& n, Simplifier& s) {
+  if (!is_elementwise(n->op)) return {};
+  const Node* p = nullptr;
+  for (const NodeRef& x : n->src) {
+    if (is_op(x, Op::Permute)) {
+      if (p != nullptr && x->ints() != p->ints()) return {};
+      p = x.get();
+    } else if (!is_constant(x) && !is_op(x, Op::Expand)) {
+      return {};
+    }
+  }
+  if (p == nullptr) return {};
+  const Ints order = p->ints();
+  Ints back(order.size());
+  for (size_t i = 0; i < order.size(); i++) back[static_cast<size_t>(order[i])] = static_cast<int64_t>(i);
+  Sources src;
+  for (const NodeRef& x : n->src) {
+    src.push_back(is_op(x, Op::Permute) ? x->src[0] : s(permute(x, back)));
+  }
+  return permute(s(make({.op = n->op, .dtype = n->dtype, .shape = src[0]->shape, .src = src})), order);
+}
+
+// Is a value repeated along an axis that is part of a longer one?
+bool spreads(const NodeRef& n, const std::vector<Ints>& parts, int depth) {
+  if (is_op(n, Op::Expand)) {
+    return std::any_of(parts.begin(), parts.end(), [&](const Ints& part) {
+      return part.size() > 1 && std::any_of(part.begin(), part.end(), [&](int64_t a) {
+               const auto i = static_cast<size_t>(a);
+               return n->src[0]->shape[i] != n->shape[i];
+             });
+    });
+  }
+  return depth > 0 && !n->realised() && is_elementwise(n->op) &&
+         std::any_of(n->src.begin(), n->src.end(),
+                     [&](const NodeRef& x) { return spreads(x, parts, depth - 1); });
+}
+
+// f(merge(a), b) = merge(f(a, split(b))) where a is spread between other elements along a merged
+// axis: apart, the axes are those of what is spread.
+NodeRef merge_after(const NodeRef& n, Simplifier& s) {
+  if (!is_elementwise(n->op)) return {};
+  for (const NodeRef& r : n->src) {
+    if (!is_op(r, Op::Reshape)) continue;
+    const NodeRef& m = r->src[0];
+    if (m->realised() || !is_elementwise(m->op) || !s.read_once(r) || !s.read_once(m)) continue;
+    const std::vector<Ints> parts = axis_parts(r->shape, m->shape);
+    if (parts.empty() || !spreads(m, parts, kDepth)) continue;
+    Sources src;
+    for (const NodeRef& x : n->src) src.push_back(s(reshape(x, m->shape)));
+    return reshape(
+        s(make({.op = n->op, .dtype = n->dtype, .shape = m->shape, .src = std::move(src)})),
+        n->shape);
+  }
+  return {};
+}
+
+// Does a permutation of this vanish in what it is made of? All of that is repeated along some axis.
+bool absorbs_permutation(const NodeRef& n, int depth) {
+  if (is_constant(n) || is_op(n, Op::Expand)) return true;
+  return depth > 0 && !n->realised() && is_elementwise(n->op) &&
+         std::all_of(n->src.begin(), n->src.end(),
+                     [&](const NodeRef& x) { return absorbs_permutation(x, depth - 1); });
+}
+
+NodeRef permute_first(const NodeRef& n, Simplifier& s) {
+  if (n->op != Op::Permute) return {};
+  const NodeRef& m = n->src[0];
+  if (m->realised() || !is_elementwise(m->op) || !s.read_once(m) || !absorbs_permutation(m, kDepth))
+    return {};
+  Sources src;
+  for (const NodeRef& x : m->src) src.push_back(s(permute(x, n->ints())));
+  return make({.op = m->op, .dtype = m->dtype, .shape = n->shape, .src = std::move(src)});
+}
+
+// Without the permutation, if what is left of it is none.
+NodeRef reduce_of_permuted(const NodeRef& n, Simplifier& s) {
+  if (!is_reduce(n->op) || !is_op(n->src[0], Op::Permute)) return {};
+  const Ints& order = n->src[0]->ints();
+  Ints axes, kept;
+  for (size_t i = 0; i < order.size(); i++) {
+    (contains(n->ints(), i) ? axes : kept).push_back(order[i]);
+  }
+  if (!std::is_sorted(kept.begin(), kept.end())) return {};
+  std::sort(axes.begin(), axes.end());
+  return reduce(n->op, s(NodeRef(n->src[0]->src[0])), axes);
+}
+
 constexpr Rule kMovementRules[] = {
     {"a moved constant is a constant", move_constant},
     {"compose two of a kind", same_again},
@@ -395,6 +538,12 @@ constexpr Rule kMovementRules[] = {
     {"move along other axes before repeating", move_inside_repeating},
     {"units cannot be flipped", flip_of_units},
     {"compute before repeating", repeat_last},
+    {"split before permuting", split_first},
+    {"permute before merging", merge_last},
+    {"compute before permuting", permute_last},
+    {"repeat in another order", permute_first},
+    {"merge axes after computing", merge_after},
+    {"reduce instead of permuting", reduce_of_permuted},
     {"unwindow by window", unwindow_of_repeated},
 };
 
