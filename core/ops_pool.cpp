@@ -185,7 +185,8 @@ Tensor max_places(const Pool& p, const Tensor& windows, const Tensor& places) {
   Tensor hit = v == best;
   if (p.is_padded()) hit = hit & (places >= 0);
   if (is_float(v.dtype())) hit = hit | isnan(v);
-  return amin(where(hit, places, Tensor(identity(Op::ReduceMin, places.dtype(), places.shape()))), axes);
+  return amin(where(hit, places, Tensor(identity(Op::ReduceMin, places.dtype(), places.shape()))),
+              axes);
 }
 
 // The value is a plain maximum, which is fast; the gradient takes the one element that the place

@@ -122,7 +122,8 @@ bool schedule_dot(ScheduleWriter& w, StageGroup& g) {
            w.lanes());
     w.step("order {0} {1}.o{3} {1}.i {2}.o {2}.v; unroll {0} {1}.i; vector {0} {2}.v", root->name,
            i, j, w.loops(*root, kept));
-    w.step("at {} {} {}", s->name, root->name, kept.empty() ? i + ".o" : w.loop(*root, kept.back()));
+    w.step("at {} {} {}", s->name, root->name,
+           kept.empty() ? i + ".o" : w.loop(*root, kept.back()));
   }
   // One of many rows of few vectors is written out: a loop so short costs more to leave than to
   // run.

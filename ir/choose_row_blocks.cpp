@@ -117,9 +117,9 @@ std::vector<RowContraction> find_contractions(const ScheduleWriter& w, const Sta
   return list;
 }
 
-// Rows of a block at a distance at which they share lines of L1 push the columns of b out of it that
-// the next tile of rows reads again. Where those are many, the sum is walked in blocks of terms,
-// with partial results in memory.
+// Rows of a block at a distance at which they share lines of L1 push the columns of b out of it
+// that the next tile of rows reads again. Where those are many, the sum is walked in blocks of
+// terms, with partial results in memory.
 void choose_terms(ScheduleWriter& w, RowContraction& r, const NodeRef& block, int64_t rows) {
   if (r.c.reduced.size() != 1 || r.c.y || r.c.r.get() != block.get()) return;
   constexpr int64_t kFewTiles = 4;

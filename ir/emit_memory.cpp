@@ -307,16 +307,15 @@ void Emitter::settle_strided(std::vector<Instruction>& code) {
     const Operand& v = s.args[1];
     if (partner[i] == code.size()) {
       for (int q = 0; q < s.mask; q++) {
-        put(s, s.imm + 2 * q,
-            make({.code = Code::Extract, .args = {v}, .imm = q}, v.dtype, 1), 0);
+        put(s, s.imm + 2 * q, make({.code = Code::Extract, .args = {v}, .imm = q}, v.dtype, 1), 0);
       }
     } else if (partner[i] < i) {
       const Instruction& even = code[partner[i]];
       for (const bool high : {false, true}) {
         const int first = high ? lanes_ : 0, count = std::min(2 * s.mask - first, lanes_);
         if (count <= 0) continue;
-        const Operand both = make(
-            {.code = Code::Zip, .args = {even.args[1], v}, .flag = high}, v.dtype, lanes_);
+        const Operand both =
+            make({.code = Code::Zip, .args = {even.args[1], v}, .flag = high}, v.dtype, lanes_);
         put(s, even.imm + first, both, count < lanes_ ? count : 0);
       }
     }

@@ -214,15 +214,16 @@ void Partitioner::find_stored() {
     const auto bytes = [&](int s) { return node(s).numel() * size_of(node(s).dtype); };
     int64_t smaller = 0;
     for (int s : x.members) smaller += p_[s].stored ? 0 : bytes(s);
-    const bool small = !summed[static_cast<size_t>(n)] && 2 * smaller <= bytes(n) &&
-                       std::none_of(x.members.begin(), x.members.end(),
-                                    [&](int s) { return p_[s].finish; });
+    const bool small =
+        !summed[static_cast<size_t>(n)] && 2 * smaller <= bytes(n) &&
+        std::none_of(x.members.begin(), x.members.end(), [&](int s) { return p_[s].finish; });
     if (!(from_stored && full) && !(small && !full)) continue;
     x.stored = false;
     for (int s : x.members) p_[s].stored = true;
-    kern(kern_of(n)).reasons.emplace_back(
-        n, from_stored ? "not stored: its readers evaluate it again"
-                       : "not stored: its readers evaluate it again, of what is smaller");
+    kern(kern_of(n))
+        .reasons.emplace_back(
+            n, from_stored ? "not stored: its readers evaluate it again"
+                           : "not stored: its readers evaluate it again, of what is smaller");
   }
 }
 

@@ -440,6 +440,40 @@ TEST_SUITE("ir") {
     CHECK(test::difference(*plan.steps[1].kernel, target) == "");
   }
 
+  TEST_CASE("dot products along a part of a vector are followed by what is made of them") {
+    const auto array = [](Shape shape) { return contiguous(randn(shape)); };
+    const Tensor x = array({4, 3, 9, 9}), w = array({5, 3, 3, 3}), g = array({4, 5, 7, 7});
+    const NodeRef roots[] = {(w - 0.1 * grad(sum(conv2d(x, w) * g), w)).node()};
+    for (const char* name : {"x86-64-v3", "x86-64-v4"}) {
+      const Target target = named_target(name);
+      const Plan plan = make_plan(roots, target);
+      std::string schedules;
+      for (const PlanStep& step : plan.steps) {
+        choose_schedule(*step.kernel, target);
+        schedules += step.kernel->schedule + reasons(*step.kernel);
+        CHECK(test::difference(*step.kernel, target) == "");
+      }
+      CHECK(holds(schedules, "rule dot products"));
+      CHECK(holds(schedules, "at sum mul l\n"));
+    }
+  }
+
+  TEST_CASE("pairs of strided stores become stores of whole vectors") {
+    const auto array = [](Shape shape) { return contiguous(randn(shape)); };
+    const Tensor x = array({3, 2, 10, 26}), g = array({3, 2, 5, 13});
+    const NodeRef roots[] = {grad(sum(max_pool2d(x, 2) * g), x).node()};
+    for (const char* name : {"x86-64-v3", "x86-64-v4"}) {
+      const Target target = named_target(name);
+      const Plan plan = make_plan(roots, target);
+      Kernel& k = *plan.steps.back().kernel;
+      choose_schedule(k, target);
+      const std::string text = print_program(lower(k, target));
+      CHECK(holds(text, "zip "));
+      CHECK(!holds(text, "extract "));
+      CHECK(test::difference(k, target) == "");
+    }
+  }
+
   TEST_CASE("each family is scheduled by its rule") {
     for (const Case& c : cases()) {
       INFO(c.name);

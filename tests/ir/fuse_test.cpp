@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "core/gradient.h"
 #include "core/graph.h"
 #include "core/ops.h"
 #include "ir/simplify.h"
@@ -90,6 +91,18 @@ TEST_CASE("every value is computed after its sources, and stored if another kern
         }
       }
     }
+  }
+}
+
+TEST_CASE("what is made of much smaller values is made again by its readers") {
+  const auto array = [](Shape shape) { return contiguous(randn(shape)); };
+  const Tensor x = array({2, 3, 12, 12}), w = array({4, 3, 3, 3}), g = array({2, 4, 4, 4});
+  const Tensor loss = sum(conv2d(max_pool2d(relu(x), 2), w) * g);
+  const NodeRef roots[] = {loss.node(), grad(loss, x).node()};
+  const Plan plan = make_plan(roots, named_target("x86-64-v3"));
+  for (const PlanSlot& s : plan.slots) {
+    // Of the windows' four conditions each, only the number of the one that holds is kept.
+    CHECK(!(s.role == PlanSlot::Role::Temporary && s.dtype == DType::Bool && numel(s.shape) > 216));
   }
 }
 
