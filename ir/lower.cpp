@@ -6,6 +6,7 @@
 #include "core/error.h"
 #include "ir/legalize.h"
 #include "ir/nest.h"
+#include "ir/pack_in_first_tile.h"
 #include "ir/prefetch.h"
 #include "ir/schedule.h"
 
@@ -51,6 +52,7 @@ Program lower(const Kernel& kernel, const Target& target) {
   prefetch_epilogues(program, target);
   prefetch_walked_rows(program, target);
   prefetch_next_panels(program, target);
+  pack_in_first_tile(program);
   return program;
 }
 
