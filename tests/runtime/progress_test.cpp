@@ -2,6 +2,7 @@
 
 #include <doctest/doctest.h>
 #include <fcntl.h>
+#include <poll.h>
 #include <unistd.h>
 
 #include <cstdlib>
@@ -26,9 +27,15 @@ class Terminal {
   }
   int file() const { return inside_; }
   std::string text() const {
-    char buffer[4096];
-    const ssize_t n = read(outside_, buffer, sizeof buffer);
-    return n > 0 ? std::string(buffer, static_cast<size_t>(n)) : "";
+    constexpr int kSilence = 100;  // ms: the system passes it on in its own time
+    std::string all;
+    for (pollfd there{outside_, POLLIN, 0}; poll(&there, 1, kSilence) > 0;) {
+      char buffer[4096];
+      const ssize_t n = read(outside_, buffer, sizeof buffer);
+      if (n <= 0) break;
+      all.append(buffer, static_cast<size_t>(n));
+    }
+    return all;
   }
 
  private:
