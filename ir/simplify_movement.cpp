@@ -497,6 +497,30 @@ NodeRef merge_after(const NodeRef& n, Simplifier& s) {
   return {};
 }
 
+// A choice between nothing and a padded array is padded itself, if that is what is computed here:
+// then it is stored without the padding, which its readers see.
+NodeRef pad_last(const NodeRef& n, Simplifier& s) {
+  if (n->op != Op::Where) return {};
+  for (const size_t i : {1, 2}) {
+    const NodeRef &p = n->src[i], &other = n->src[3 - i];
+    const bool nothing = is_constant(other) && std::get<ScalarBits>(other->arg).bits == 0;
+    if (!nothing || !is_op(p, Op::Pad) || !s.read_once(p)) continue;
+    const NodeRef& x = p->src[0];
+    NodeRef below = x;
+    while (is_op(below, Op::Reshape)) below = below->src[0];
+    if (below->realised() || !is_elementwise(below->op)) continue;
+    Ints range;
+    for (size_t a = 0; a < x->shape.size(); a++) {
+      range.push_back(p->ints()[2 * a]);
+      range.push_back(p->ints()[2 * a] + x->shape[a]);
+    }
+    Sources src{s(shrink(n->src[0], range)), x, constant(Scalar(0), n->dtype, x->shape)};
+    if (i == 2) std::swap(src[1], src[2]);
+    return pad(s(elementwise(Op::Where, std::move(src))), p->ints());
+  }
+  return {};
+}
+
 // Does a permutation of this vanish in what it is made of? All of that is repeated along some axis.
 bool absorbs_permutation(const NodeRef& n, int depth) {
   if (is_constant(n) || is_op(n, Op::Expand)) return true;
@@ -545,6 +569,7 @@ constexpr Rule kMovementRules[] = {
     {"compute before permuting", permute_last},
     {"repeat in another order", permute_first},
     {"merge axes after computing", merge_after},
+    {"pad after choosing", pad_last},
     {"reduce instead of permuting", reduce_of_permuted},
     {"unwindow by window", unwindow_of_repeated},
 };
