@@ -9,6 +9,14 @@
 
 namespace lazuli {
 
+/// How many iterations a loop has; nothing if it is no loop, or if that is not known.
+inline std::optional<int64_t> count_of(const Instruction& loop) {
+  const bool counted = loop.code == Code::Loop && loop.begin.kind == Operand::Kind::Constant &&
+                       loop.end.kind == Operand::Kind::Constant;
+  if (!counted) return {};
+  return static_cast<int64_t>(loop.end.bits) - static_cast<int64_t>(loop.begin.bits);
+}
+
 /// How far scalars and pointers move on from one iteration of a loop to the next.
 class LoopSteps {
  public:

@@ -20,12 +20,6 @@ std::optional<int64_t> constant_of(const Operand& x) {
   return static_cast<int64_t>(x.bits);
 }
 
-std::optional<int64_t> count_of(const Instruction& loop) {
-  if (loop.code != Code::Loop) return {};
-  const auto begin = constant_of(loop.begin), end = constant_of(loop.end);
-  return begin && end ? std::optional<int64_t>(*end - *begin) : std::nullopt;
-}
-
 const Phi* phi_of(const Instruction& loop, const Operand& x) {
   for (const Phi& p : loop.phis) {
     if (x.kind == Operand::Kind::Value && p.dst.id == x.id) return &p;

@@ -12,13 +12,6 @@ namespace {
 
 constexpr int64_t kLeastRows = 64;  // of a panel that is worth it
 
-std::optional<int64_t> count_of(const Instruction& loop) {
-  const bool counted = loop.code == Code::Loop && loop.begin.kind == Operand::Kind::Constant &&
-                       loop.end.kind == Operand::Kind::Constant;
-  if (!counted) return {};
-  return static_cast<int64_t>(loop.end.bits) - static_cast<int64_t>(loop.begin.bits);
-}
-
 bool is_innermost(const Instruction& loop) {
   return std::all_of(loop.body.begin(), loop.body.end(),
                      [](const Instruction& i) { return i.body.empty(); });
