@@ -211,7 +211,7 @@ TEST_CASE("a user's mistake ends with status 2 and says what was not accepted") 
        "'matmul_64'?\n"},
       {{"bench", "--group", "gem"},
        "--group: expected all, gemm, low, gemv, elementwise, rows, reduce, data, conv, attention, "
-       "steps, host, found 'gem'; did you mean 'gemm'?\n"},
+       "steps, host, symbolic, found 'gem'; did you mean 'gemm'?\n"},
   };
   for (const Mistake& m : mistakes) {
     const Outcome r = on_reference(m.arguments);
@@ -585,6 +585,18 @@ TEST_CASE("bench measures what the host does, by its parts") {
   REQUIRE(r.status == 0);
   CHECK(Json::parse(r.out)[0]["sum"] == 16016);
   CHECK(Json::parse(r.out)[1]["sum"] > 0);
+}
+
+TEST_CASE("bench sets sizes that change beside a capture for each") {
+  Outcome r = lazuli_command({"bench", "symbolic_softmax_16", "--seconds", "0.01"});
+  REQUIRE(r.status == 0);
+  CHECK(std::regex_search(r.out, std::regex("symbolic_softmax_16: [0-9.]+ % of the speed of a "
+                                            "capture for its size alone, [0-9.]+ us\n")));
+  r = lazuli_command({"bench", "symbolic_decode_16", "--seconds", "0.01", "--json", "-"});
+  REQUIRE(r.status == 0);
+  const Json row = Json::parse(r.out);
+  const double seconds = row["seconds"]["median"], beside = row["beside"]["seconds"]["median"];
+  CHECK(row["beside"]["percent"] == doctest::Approx(100 * beside / seconds));
 }
 
 TEST_CASE("check agrees with the reference and with differences, and says where it does not") {

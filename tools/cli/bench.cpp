@@ -117,7 +117,11 @@ Measured measure_step(const Step& step, double seconds, const Roofline& roofline
   add_sums(run(), m);
   m.first_seconds = seconds_since(start);
   m.compile_seconds = std::numeric_limits<double>::quiet_NaN();
-  m.timing = measure([&] { run(); }, seconds);
+  std::vector<std::function<void()>> runs{run};
+  if (step.beside) runs.emplace_back(step.beside());
+  const std::vector<Timing> timings = measure(runs, seconds);
+  m.timing = timings[0];
+  if (step.beside) m.beside = timings[1];
   set_floor(m, roofline);
   return m;
 }

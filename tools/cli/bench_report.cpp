@@ -60,6 +60,11 @@ OldRow old_row(const Json& row) {
   return old;
 }
 
+Json timing_json(const Timing& t) {
+  return {
+      {"min", t.min}, {"low", t.low}, {"median", t.median}, {"high", t.high}, {"count", t.count}};
+}
+
 bool can_be_measured(const OldRow& row) {
   const Timing& t = row.timing;
   return 0 < t.low && t.low <= t.median && t.median <= t.high && t.count > 0 &&
@@ -133,11 +138,10 @@ Json to_json(const Measured& m, Session& session, const Roofline& roofline) {
   j["first_seconds"] = m.first_seconds;
   j["compile_seconds"] = m.compile_seconds;
   j["compiled"] = m.whole ? Json() : Json(m.compiled);
-  j["seconds"] = {{"min", m.timing.min},
-                  {"low", m.timing.low},
-                  {"median", m.timing.median},
-                  {"high", m.timing.high},
-                  {"count", m.timing.count}};
+  j["seconds"] = timing_json(m.timing);
+  if (m.beside) {
+    j["beside"] = {{"seconds", timing_json(*m.beside)}, {"percent", m.beside_percent()}};
+  }
   j["flops"] = m.flops;
   j["bytes"] = m.bytes;
   j["gflops"] = m.gflops();
@@ -189,7 +193,10 @@ void print_table(std::span<const Measured> rows, Session& session, const Rooflin
       compiles.push_back(m.compile_seconds / static_cast<double>(m.compiled));
   }
   for (const Measured& m : rows) {
-    if (const Step* const step = find_step(m.name)) {
+    if (m.beside) {
+      fmt::print("{}: {:.1f} % of the speed of a capture for its size alone, {}\n", m.name,
+                 m.beside_percent(), time_text(m.beside->median));
+    } else if (const Step* const step = find_step(m.name)) {
       fmt::print("{}: timed as a whole, {}", m.name, step->how);
       if (step->parts > 0)
         fmt::print("; {:.1f} ns a {}", m.timing.median / step->parts * 1e9, step->part);

@@ -44,10 +44,12 @@ struct Measured {
   double function_seconds = 0;  // of functions such as exp, alone
   double sum = 0, sum_abs = 0;
   std::optional<Comparison> before;
+  std::optional<Timing> beside;  // of the same captured for its sizes alone (tools/cli/steps.h)
 
   double gflops() const { return flops / timing.median * 1e-9; }
   double gbps() const { return bytes / timing.median * 1e-9; }
   double percent() const { return 100 * floor_seconds / timing.median; }
+  double beside_percent() const { return 100 * beside->median / timing.median; }
   double function_percent() const { return 100 * function_seconds / timing.median; }
 };
 

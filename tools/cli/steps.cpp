@@ -8,6 +8,7 @@
 #include "ir/plan.h"
 #include "nn/lazuli.h"
 #include "runtime/device.h"
+#include "tools/cli/symbolic_steps.h"
 
 namespace lazuli::cli {
 namespace {
@@ -282,7 +283,7 @@ Run schedule_million() {
 
 constexpr std::string_view kEager = "its graph built anew each time";
 
-constexpr Step kSteps[] = {
+const Step kSteps[] = {
     {"tiny_adam", "perceptron 2-16-16-1, tanh, squared error, 100 rows, Adam", 2e5, 0, tiny_adam},
     {"mlp_sgd", "perceptron 784-512-10, ReLU, cross entropy, 128 rows, SGD", 2.095e8, 5e6,
      [] { return mlp_step<nn::SGD>(1e-3); }},
@@ -308,12 +309,18 @@ constexpr Step kSteps[] = {
 
 }  // namespace
 
-std::span<const Step> steps() {
-  return kSteps;
+const std::vector<Step>& steps() {
+  static const std::vector<Step> all = [] {
+    std::vector<Step> out(std::begin(kSteps), std::end(kSteps));
+    const std::span<const Step> symbolic = symbolic_steps();
+    out.insert(out.end(), symbolic.begin(), symbolic.end());
+    return out;
+  }();
+  return all;
 }
 
 const Step* find_step(std::string_view name) {
-  for (const Step& row : kSteps) {
+  for (const Step& row : steps()) {
     if (row.name == name) return &row;
   }
   return nullptr;

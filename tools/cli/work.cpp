@@ -86,32 +86,43 @@ Tensor Replay::result(size_t i) const {
 }
 
 Timing measure(const std::function<void()>& run, double seconds) {
+  return measure({&run, 1}, seconds)[0];
+}
+
+std::vector<Timing> measure(std::span<const std::function<void()>> runs, double seconds) {
   constexpr double kShortest =
       20e-6;  // a batch takes at least this long, so that the clock's own cost does not show
-  run();
-  int64_t batch = 1;
-  for (;;) {
+  struct Timed {
+    int64_t batch = 1;
+    std::vector<double> times;
+  };
+  std::vector<Timed> all(runs.size());
+  const auto seconds_of_batch = [&](size_t r) {
     const auto start = Clock::now();
-    for (int64_t i = 0; i < batch; ++i) run();
-    if (seconds_since(start) >= kShortest || batch >= 4096) break;
-    batch *= 2;
+    for (int64_t i = 0; i < all[r].batch; ++i) runs[r]();
+    return seconds_since(start);
+  };
+  size_t fewest = 1;
+  for (size_t r = 0; r < runs.size(); ++r) {
+    runs[r]();
+    while (seconds_of_batch(r) < kShortest && all[r].batch < 4096) all[r].batch *= 2;
+    if (all[r].batch > 1) fewest = kFewestRuns;
   }
-  std::vector<double> times;
-  const size_t fewest = batch > 1 ? kFewestRuns : 1;
   const auto begin = Clock::now();
   do {
-    const auto start = Clock::now();
-    for (int64_t i = 0; i < batch; ++i) run();
-    times.push_back(seconds_since(start) / static_cast<double>(batch));
-  } while (seconds_since(begin) < seconds || times.size() < fewest);
-  std::sort(times.begin(), times.end());
-  Timing timing;
-  timing.min = times.front();
-  timing.median = times[times.size() / 2];
-  timing.low = times[times.size() / 4];
-  timing.high = times[times.size() * 3 / 4];
-  timing.count = static_cast<int64_t>(times.size()) * batch;
-  return timing;
+    for (size_t r = 0; r < runs.size(); ++r) {
+      all[r].times.push_back(seconds_of_batch(r) / static_cast<double>(all[r].batch));
+    }
+  } while (seconds_since(begin) < seconds * static_cast<double>(runs.size()) ||
+           all[0].times.size() < fewest);
+  std::vector<Timing> timings;
+  for (Timed& t : all) {
+    std::sort(t.times.begin(), t.times.end());
+    const size_t n = t.times.size();
+    timings.push_back({t.times[0], t.times[n / 2], t.times[n / 4], t.times[n * 3 / 4],
+                       static_cast<int64_t>(n) * t.batch});
+  }
+  return timings;
 }
 
 }  // namespace lazuli::cli

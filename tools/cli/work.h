@@ -55,5 +55,7 @@ struct Timing {
 /// Repeats `run` for `seconds` and takes the time of each; runs too short for the clock are timed
 /// in batches, at least kFewestRuns of them.
 Timing measure(const std::function<void()>& run, double seconds);
+/// The same of several in turn, so that what else the machine does meets all of them.
+std::vector<Timing> measure(std::span<const std::function<void()>> runs, double seconds);
 
 }  // namespace lazuli::cli
