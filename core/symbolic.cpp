@@ -31,12 +31,6 @@ SymbolicAxis fixed_axis(int64_t size, bool uniform = false) {
   return {canonical({{size}}), uniform};
 }
 
-int64_t size_at(const SymbolicAxis& axis, std::span<const int64_t> sizes) {
-  int64_t n = 1;
-  for (const AxisPart& p : axis.parts) n *= p.at(sizes);
-  return n;
-}
-
 NodeRef broadcast(const NodeRef& scalar, const Shape& shape) {
   return expand(reshape(scalar, Shape(shape.size(), 1)), shape);
 }
@@ -58,9 +52,15 @@ bool SymbolicAxis::fixed() const {
   return std::none_of(parts.begin(), parts.end(), [](const AxisPart& p) { return p.dim >= 0; });
 }
 
+int64_t SymbolicAxis::at(std::span<const int64_t> sizes) const {
+  int64_t n = 1;
+  for (const AxisPart& p : parts) n *= p.at(sizes);
+  return n;
+}
+
 Shape shape_at(const SymbolicAxes& axes, std::span<const int64_t> sizes) {
   Shape shape;
-  for (const SymbolicAxis& a : axes) shape.push_back(size_at(a, sizes));
+  for (const SymbolicAxis& a : axes) shape.push_back(a.at(sizes));
   return shape;
 }
 

@@ -42,6 +42,7 @@ struct SymbolicAxis {
   Beyond beyond = Beyond::Unknown;
 
   bool fixed() const;
+  int64_t at(std::span<const int64_t> sizes) const;
 };
 using SymbolicAxes = std::vector<SymbolicAxis>;
 

@@ -69,6 +69,7 @@ class Bounder {
   void may_be_less(size_t slot, const SymbolicAxes& axes) {
     std::vector<int64_t> least;
     for (const Dim& d : graph_.dims()) least.push_back(d.least);
+    for (const SymbolicAxis& a : axes) plan_.slots[slot].sized |= !a.fixed();
     if (ends_with_size(axes)) least_[slot] = std::min(least_[slot], numel(shape_at(axes, least)));
   }
 

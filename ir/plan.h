@@ -18,6 +18,7 @@ struct PlanSlot {
   DType dtype = DType::F32;
   Shape shape;
   NodeRef node;  // the node whose value it holds
+  bool sized = false;  // an input or output of the true size, which the shape is not
 };
 
 /// One step. A kernel's argument i is slot arguments[i]. A library step runs the op of `node` (Scatter, Scan, ArgSort, Sort or Update) with

@@ -40,6 +40,7 @@ class JitState final : public Counted {
   Entry capture(const JitCall& call, const JitCall::Trace& trace);
   void compile(Entry& e) const;
   void find_donors(Entry& e) const;
+  void find_rooms(const Entry& e, const std::vector<int64_t>& sizes, Sized& sized) const;
   const Sized& at_size(Entry& e, const JitCall& call, const JitCall::Trace& trace) const;
   void replay(Entry& e, JitCall& call, const Sized* sized);
 
@@ -239,7 +240,7 @@ bool JitState::matches(const Entry& e, const JitCall& call) const {
     if (!buffer) return false;
     const NodeRef n = buffer->node();
     if (n->dtype != s.placeholder->dtype) return false;
-    const bool fits = e.symbolic ? n->shape == shape_at(e.slot_axes[i], call.sizes_)
+    const bool fits = e.symbolic ? is_shape_at(n->shape, e.slot_axes[i], call.sizes_)
                                  : n->shape == s.placeholder->shape;
     if (!fits || buffer->requires_grad() != s.placeholder->tracked) return false;
     if (s.grad_touched && (buffer->grad() != nullptr) != s.had_grad) return false;
@@ -348,7 +349,7 @@ void JitState::compile(Entry& e) const {
   for (const Traced::Effect& f : e.function.effects) {
     const Slot& s = e.function.slots[f.slot];
     const bool owns = s.kind == Slot::Kind::Captured || s.kind == Slot::Kind::Argument;
-    if (e.symbolic || f.on_grad || !owns) continue;
+    if (f.on_grad || !owns || (e.symbolic && follows(e.slot_axes[f.slot]))) continue;
     donors[e.code_root[static_cast<size_t>(f.root)]] = s.placeholder;
   }
   e.code = e.device->capture(roots, donors, e.symbolic.get());
@@ -386,7 +387,9 @@ void JitState::find_donors(Entry& e) const {
   std::vector<size_t> input_of(plan.slots.size());
   size_t inputs = 0;
   for (size_t s = 0; s < plan.slots.size(); s++) {
-    if (plan.slots[s].role == PlanSlot::Role::Input) input_of[s] = inputs++;
+    if (plan.slots[s].role != PlanSlot::Role::Input) continue;
+    e.inputs[inputs].in_plan = s;
+    input_of[s] = inputs++;
   }
   for (size_t r = 0; r < plan.outputs.size(); r++) {
     const int donor = executable.memory().donors[static_cast<size_t>(plan.outputs[r])];
@@ -396,35 +399,50 @@ void JitState::find_donors(Entry& e) const {
   }
 }
 
+// An array that ends earlier than at the upper bounds will do where nothing beyond it is touched.
+void JitState::find_rooms(const Entry& e, const std::vector<int64_t>& sizes, Sized& sized) const {
+  const Plan& plan = e.code.executable->plan();
+  const std::vector<int64_t> reach = e.code.executable->reach(sizes);
+  std::vector<bool> in_room(plan.slots.size());
+  const auto check = [&](size_t slot, const SymbolicAxes& axes) {
+    const bool fits = sizes == e.symbolic->upper_sizes() || !follows(axes) ||
+                      (ends_with_size(axes) && reach[slot] <= numel(shape_at(axes, sizes)));
+    in_room[slot] = in_room[slot] || !fits;
+  };
+  for (const Entry::Input& in : e.inputs) {
+    if (!in.constant) check(in.in_plan, e.axes(in));
+  }
+  const auto slot_of = [&](size_t c) { return static_cast<size_t>(plan.outputs[c]); };
+  for (size_t r = 0; r < e.code_root.size(); r++) {
+    check(slot_of(e.code_root[r]), e.symbolic->root_axes(r));
+  }
+  for (const Entry::Input& in : e.inputs) sized.in_room.push_back(in_room[in.in_plan]);
+  sized.bytes.resize(e.spare.size());
+  sized.out_room.resize(e.spare.size());
+  for (size_t r = 0; r < e.code_root.size(); r++) {
+    const size_t c = e.code_root[r];
+    const PlanSlot& slot = e.plan_slot(r);
+    if (slot.role != PlanSlot::Role::Output || !follows(e.symbolic->root_axes(r))) continue;
+    sized.bytes[c] = bytes_of(sized.shapes[r], slot.dtype);
+    sized.out_room[c] = in_room[slot_of(c)];
+  }
+}
+
 // What the graph needs at the sizes of this call. A new size asks the function, not the compiler.
 const Sized& JitState::at_size(Entry& e, const JitCall& call, const JitCall::Trace& trace) const {
   if (const auto it = e.sized.find(call.sizes_); it != e.sized.end()) return it->second;
   const Traced t = traced(call, trace, e.same_as, call.sizes_);
   check_alike(e.function, t, dims_);
-  Sized sized{{}, t.kept, {}};
+  Sized sized;
+  sized.kept = t.kept;
   for (const NodeRef& n : e.symbolic->values(t.graph())) {
     if (!n->realised()) realize_nodes(std::span(&n, 1));
     sized.extras.push_back(n->storage());
   }
-  if (e.code.executable) {
-    const Plan& plan = e.code.executable->plan();
-    const std::vector<int64_t> reach = e.code.executable->reach(call.sizes_);
-    sized.in_place.assign(plan.slots.size(), true);
-    const auto check = [&](size_t slot, const SymbolicAxes& axes) {
-      if (!follows(axes)) return;
-      const bool fits = ends_with_size(axes) && reach[slot] <= numel(shape_at(axes, call.sizes_));
-      sized.in_place[slot] = sized.in_place[slot] && fits;
-    };
-    for (size_t i = 0, input = 0; i < plan.slots.size(); i++) {
-      if (plan.slots[i].role != PlanSlot::Role::Input) continue;
-      const Entry::Input& in = e.inputs[input++];
-      if (in.slot >= 0) check(i, e.slot_axes[static_cast<size_t>(in.slot)]);
-      if (in.extra >= 0) check(i, e.symbolic->extras()[static_cast<size_t>(in.extra)].axes);
-    }
-    for (size_t r = 0; r < e.code_root.size(); r++) {
-      check(static_cast<size_t>(plan.outputs[e.code_root[r]]), e.symbolic->root_axes(r));
-    }
+  for (size_t r = 0; r < e.code_root.size(); r++) {
+    sized.shapes.push_back(shape_at(e.symbolic->root_axes(r), call.sizes_));
   }
+  if (e.code.executable) find_rooms(e, call.sizes_, sized);
   if (e.sized.size() >= kMaxSizes) e.sized.clear();
   return e.sized.emplace(call.sizes_, std::move(sized)).first->second;
 }
@@ -445,14 +463,13 @@ void JitState::replay(Entry& e, JitCall& call, const Sized* sized) {
   if (!waiting.empty()) realize(waiting);
   std::vector<StorageRef> values;
   if (e.code.executable) {
-    values = sized ? run_sized(e, buffers, call.sizes_, *sized) : run_plan(e, buffers);
+    values = run_plan(e, buffers, call.sizes_, sized);
   }
 
   // Only now does anything change.
   const auto leaf = [&](size_t root) {
-    const auto& [dtype, most] = e.types[root];
-    const Shape shape = e.symbolic ? shape_at(e.symbolic->root_axes(root), call.sizes_) : most;
-    return buffer(dtype, shape, values[root]);
+    const auto& [dtype, shape] = e.types[root];
+    return buffer(dtype, sized ? sized->shapes[root] : shape, values[root]);
   };
   for (size_t r = 0; r < e.function.results; r++) call.results_.emplace_back(leaf(r));
   for (const Traced::Effect& f : e.function.effects) {

@@ -3,6 +3,7 @@
 
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -43,7 +44,11 @@ struct Traced {
 struct Sized {
   std::vector<StorageRef> extras;
   Ref<Counted> kept;
-  std::vector<bool> in_place;  // for each slot of the plan: an array of the true size will do
+  std::vector<Shape> shapes;  // of the roots
+  // Of arrays of the roots of the code; of those that follow a dimension.
+  std::vector<std::optional<size_t>> bytes;
+  // Of inputs, and of these: the array is copied, between what has the true size and a room.
+  std::vector<bool> in_room, out_room;
 };
 
 /// A captured function for arguments of one kind: what it runs, what that reads and what it
@@ -63,6 +68,7 @@ struct Entry {
     int extra = -1;       // of what each size brings, or
     StorageRef constant;  // an array that the function made when it was captured
     int root = -1;        // which may take its memory, if nothing else holds that; -1: none
+    size_t in_plan = 0;   // its slot there
   };
   std::vector<Input> inputs;
   std::vector<size_t> code_root;  // which root of the code each root is
@@ -74,9 +80,16 @@ struct Entry {
   std::unique_ptr<SymbolicGraph> symbolic;
   std::vector<SymbolicAxes> slot_axes;
   std::map<std::vector<int64_t>, Sized> sized;
-  std::vector<StorageRef> room_in, room_out;  // arrays of the upper bounds, by input and code root
-  std::vector<std::vector<int64_t>> room_sizes;  // of what was put into each input's
+  // Rooms: arrays of the upper bounds, by input and root of the code. Beyond what was put into an
+  // input's, at these sizes, all is zero.
+  std::vector<StorageRef> room_in, room_out;
+  std::vector<std::vector<int64_t>> room_sizes;
 
+  /// Of what is no constant.
+  const SymbolicAxes& axes(const Input& in) const {
+    return in.slot >= 0 ? slot_axes[static_cast<size_t>(in.slot)]
+                        : symbolic->extras()[static_cast<size_t>(in.extra)].axes;
+  }
   const PlanSlot& plan_slot(size_t root) const {
     const Plan& plan = code.executable->plan();
     return plan.slots[static_cast<size_t>(plan.outputs[code_root[root]])];
@@ -84,6 +97,8 @@ struct Entry {
   PlanSlot::Role role(size_t root) const { return plan_slot(root).role; }
 };
 
+/// Is this the shape for these sizes of the dimensions?
+bool is_shape_at(const Shape& shape, const SymbolicAxes& axes, std::span<const int64_t> sizes);
 /// Does an axis follow a dimension?
 bool follows(const SymbolicAxes& axes);
 
@@ -91,11 +106,9 @@ bool follows(const SymbolicAxes& axes);
 /// others.
 HostStorage* own_memory(const StorageRef& storage);
 
-/// Values of the roots, for these values of the slots. Tensors that get theirs in place, where
-/// nobody holds the one before, are lent meanwhile.
-std::vector<StorageRef> run_plan(Entry& e, const std::vector<Ref<LazyBuffer>>& buffers);
-/// The same of a function with dimensions. No tensor is lent.
-std::vector<StorageRef> run_sized(Entry& e, const std::vector<Ref<LazyBuffer>>& buffers,
-                                  const std::vector<int64_t>& sizes, const Sized& sized);
+/// Values of the roots, for these values of the slots and, of a function with dimensions, at these
+/// sizes. Tensors that get theirs in place, where nobody holds the one before, are lent meanwhile.
+std::vector<StorageRef> run_plan(Entry& e, const std::vector<Ref<LazyBuffer>>& buffers,
+                                 const std::vector<int64_t>& sizes, const Sized* sized);
 
 }  // namespace lazuli::detail

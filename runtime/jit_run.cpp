@@ -45,6 +45,43 @@ void copy_parts(std::span<const AxisPart> parts, std::span<const int64_t> sizes,
   }
 }
 
+std::byte* bytes(const StorageRef& s) {
+  return static_cast<std::byte*>(s->data());
+}
+
+// Memory for what the function gives.
+StorageRef made_by(const Entry& e, Allocator& memory, size_t bytes) {
+  const auto made = make_ref<HostStorage>(memory, bytes);
+  made->origin = e.code.origin;
+  return made;
+}
+
+const StorageRef& roomy(StorageRef& room, Allocator& memory, const PlanSlot& s) {
+  if (room) return room;
+  room = make_ref<HostStorage>(memory, bytes_of(s.shape, s.dtype));
+  std::memset(room->data(), 0, room->bytes());
+  return room;
+}
+
+const StorageRef& in_room(Entry& e, size_t input, Allocator& memory,
+                          const std::vector<int64_t>& sizes, StorageRef value) {
+  const PlanSlot& s = e.code.executable->plan().slots[e.inputs[input].in_plan];
+  const StorageRef& room = roomy(e.room_in[input], memory, s);
+  const std::vector<AxisPart> parts = parts_of(e.axes(e.inputs[input]));
+  std::vector<int64_t>& before = e.room_sizes[input];
+  if (!before.empty() && before != sizes) {
+    copy_parts(parts, before, size_of(s.dtype), nullptr, bytes(room), Copy::ClearRoom);
+  }
+  before = sizes;
+  copy_parts(parts, sizes, size_of(s.dtype), bytes(value), bytes(room), Copy::ToRoom);
+  return room;
+}
+
+const StorageRef& out_room(Entry& e, size_t c, Allocator& memory) {
+  const Plan& plan = e.code.executable->plan();
+  return roomy(e.room_out[c], memory, plan.slots[static_cast<size_t>(plan.outputs[c])]);
+}
+
 // Tensors whose memory a call writes to; afterwards they have it again.
 class Loans {
  public:
@@ -73,6 +110,12 @@ StorageRef value_of(const Ref<LazyBuffer>& buffer) {
 
 }  // namespace
 
+bool is_shape_at(const Shape& shape, const SymbolicAxes& axes, std::span<const int64_t> sizes) {
+  bool is = shape.size() == axes.size();
+  for (size_t a = 0; is && a < axes.size(); a++) is = shape[a] == axes[a].at(sizes);
+  return is;
+}
+
 bool follows(const SymbolicAxes& axes) {
   return std::any_of(axes.begin(), axes.end(), [](const SymbolicAxis& a) { return !a.fixed(); });
 }
@@ -81,7 +124,9 @@ HostStorage* own_memory(const StorageRef& storage) {
   return dynamic_cast<HostStorage*>(storage.get());
 }
 
-std::vector<StorageRef> run_plan(Entry& e, const std::vector<Ref<LazyBuffer>>& buffers) {
+std::vector<StorageRef> run_plan(Entry& e, const std::vector<Ref<LazyBuffer>>& buffers,
+                                 const std::vector<int64_t>& sizes, const Sized* sized) {
+  Allocator& memory = Runtime::current().memory;
   const auto buffer = [&](const Entry::Input& in) -> const Ref<LazyBuffer>& {
     return buffers[static_cast<size_t>(in.slot)];
   };
@@ -89,10 +134,18 @@ std::vector<StorageRef> run_plan(Entry& e, const std::vector<Ref<LazyBuffer>>& b
   // First what stays as it is: that it is read here keeps its memory from being lent.
   for (size_t i = 0; i < inputs.size(); i++) {
     const Entry::Input& in = e.inputs[i];
-    if (in.root < 0) inputs[i] = in.slot < 0 ? in.constant : value_of(buffer(in));
+    if (in.root >= 0) continue;
+    inputs[i] = in.slot >= 0    ? value_of(buffer(in))
+                : in.extra >= 0 ? sized->extras[static_cast<size_t>(in.extra)]
+                                : in.constant;
+    if (sized && sized->in_room[i]) inputs[i] = in_room(e, i, memory, sizes, inputs[i]);
   }
   std::vector<StorageRef> outputs(e.spare.size());
   std::swap(outputs, e.spare);
+  for (size_t c = 0; sized && c < outputs.size(); c++) {
+    if (!sized->bytes[c]) continue;
+    outputs[c] = sized->out_room[c] ? out_room(e, c, memory) : made_by(e, memory, *sized->bytes[c]);
+  }
   std::optional<Loans> loans;
   for (bool again = true; std::exchange(again, false);) {
     loans.emplace();
@@ -114,91 +167,15 @@ std::vector<StorageRef> run_plan(Entry& e, const std::vector<Ref<LazyBuffer>>& b
       }
     }
   }
-  const std::vector<StorageRef> made =
-      lazuli::run(e.code, Runtime::current().memory, inputs, outputs);
-  std::vector<StorageRef> values;
-  for (size_t c : e.code_root) values.push_back(made[c]);
-  return values;
-}
-
-std::vector<StorageRef> run_sized(Entry& e, const std::vector<Ref<LazyBuffer>>& buffers,
-                                  const std::vector<int64_t>& sizes, const Sized& sized) {
-  Allocator& memory = Runtime::current().memory;
-  const Plan& plan = e.code.executable->plan();
-  // Arrays that are smaller than the upper bounds are copied to where there is room for those.
-  const bool full = sizes == e.symbolic->upper_sizes();
-  const auto roomy = [&](StorageRef& room, const PlanSlot& s) {
-    if (room) return;
-    room = make_ref<HostStorage>(memory, bytes_of(s.shape, s.dtype));
-    std::memset(room->data(), 0, room->bytes());
-  };
-  const auto bytes = [](const StorageRef& s) { return static_cast<std::byte*>(s->data()); };
-  std::vector<StorageRef> inputs;
-  size_t input = 0;
-  for (size_t i = 0; i < plan.slots.size(); i++) {
-    const PlanSlot& s = plan.slots[i];
-    if (s.role != PlanSlot::Role::Input) continue;
-    const Entry::Input& in = e.inputs[input];
-    StorageRef value = in.slot >= 0    ? value_of(buffers[static_cast<size_t>(in.slot)])
-                       : in.extra >= 0 ? sized.extras[static_cast<size_t>(in.extra)]
-                                       : in.constant;
-    if (!full && !sized.in_place[i] && (in.slot >= 0 || in.extra >= 0)) {
-      const SymbolicAxes& axes = in.slot >= 0
-                                     ? e.slot_axes[static_cast<size_t>(in.slot)]
-                                     : e.symbolic->extras()[static_cast<size_t>(in.extra)].axes;
-      if (follows(axes)) {
-        StorageRef& room = e.room_in[input];
-        roomy(room, s);
-        // All that lies beyond is zero.
-        const std::vector<AxisPart> parts = parts_of(axes);
-        std::vector<int64_t>& before = e.room_sizes[input];
-        if (!before.empty() && before != sizes) {
-          copy_parts(parts, before, size_of(s.dtype), nullptr, bytes(room), Copy::ClearRoom);
-        }
-        before = sizes;
-        copy_parts(parts, sizes, size_of(s.dtype), bytes(value), bytes(room), Copy::ToRoom);
-        value = room;
-      }
-    }
-    inputs.push_back(std::move(value));
-    input++;
-  }
-  std::vector<StorageRef> spares = e.spare;
-  const auto slot_of = [&](size_t r) { return static_cast<size_t>(plan.outputs[e.code_root[r]]); };
-  const auto own_size = [&](size_t r) {
-    const PlanSlot& s = e.plan_slot(r);
-    const auto made =
-        make_ref<HostStorage>(memory, bytes_of(shape_at(e.symbolic->root_axes(r), sizes), s.dtype));
-    made->origin = e.code.origin;
-    return made;
-  };
-  std::vector<bool> keeps_spare(spares.size());
-  for (size_t r = 0; r < e.code_root.size() && !full; r++) {
-    const size_t c = e.code_root[r];
-    if (!follows(e.symbolic->root_axes(r))) continue;
-    keeps_spare[c] = true;
-    if (e.plan_slot(r).role != PlanSlot::Role::Output) continue;
-    if (sized.in_place[slot_of(r)]) {
-      spares[c] = own_size(r);
-    } else {
-      roomy(e.room_out[c], e.plan_slot(r));
-      spares[c] = e.room_out[c];
-    }
-  }
-  for (size_t c = 0; c < spares.size(); c++) {
-    if (!keeps_spare[c]) e.spare[c] = nullptr;
-  }
-  const std::vector<StorageRef> made = lazuli::run(e.code, memory, inputs, spares);
+  const std::vector<StorageRef> made = lazuli::run(e.code, memory, inputs, outputs);
   std::vector<StorageRef> values;
   for (size_t r = 0; r < e.code_root.size(); r++) {
-    StorageRef value = made[e.code_root[r]];
-    if (!full && follows(e.symbolic->root_axes(r)) && !sized.in_place[slot_of(r)]) {
-      const StorageRef own = own_size(r);
-      copy_parts(parts_of(e.symbolic->root_axes(r)), sizes, size_of(e.plan_slot(r).dtype),
-                 bytes(own), bytes(value), Copy::FromRoom);
-      value = own;
-    }
-    values.push_back(std::move(value));
+    const size_t c = e.code_root[r];
+    values.push_back(made[c]);
+    if (!sized || !sized->bytes[c] || !sized->out_room[c]) continue;
+    values[r] = made_by(e, memory, *sized->bytes[c]);
+    copy_parts(parts_of(e.symbolic->root_axes(r)), sizes, size_of(e.plan_slot(r).dtype),
+               bytes(values[r]), bytes(made[c]), Copy::FromRoom);
   }
   return values;
 }

@@ -137,11 +137,14 @@ CpuExecutable::CpuExecutable(Runtime& runtime, KernelStore& store, Plan plan)
   }
   std::vector<std::vector<InPlace>> in_place;
   for (const Launch& l : launches_) {
-    if (!plan_.size_slots.empty()) {  // arrays of results may be smaller than at the upper bounds
-      in_place.emplace_back();
-      continue;
-    }
     in_place.push_back(l.kernel ? l.kernel->in_place : in_place_arguments(*l.node));
+    // One array may be smaller than at the upper bounds where the other is not.
+    std::erase_if(in_place.back(), [&](const InPlace& p) {
+      const auto sized = [&](int argument) {
+        return plan_.slots[static_cast<size_t>(l.slots[static_cast<size_t>(argument)])].sized;
+      };
+      return sized(p.input) || sized(p.output);
+    });
   }
   memory_ = plan_memory(plan_, in_place);
 }
