@@ -30,6 +30,7 @@ class JitState final : public Counted {
   static constexpr size_t kMaxEntries = 64, kMaxSizes = 4096;
 
   int dim_of(size_t number, std::optional<int64_t> axis) const;
+  static std::string text_of(const Dynamic& d);
   std::vector<int64_t> sizes_of(const JitCall& call) const;
   std::vector<int64_t> upper_bounds() const;
   std::vector<int64_t> other_sizes(const std::vector<int64_t>& sizes) const;
@@ -135,28 +136,32 @@ int JitState::dim_of(size_t number, std::optional<int64_t> axis) const {
   return -1;
 }
 
+// What was declared to follow a dimension.
+std::string JitState::text_of(const Dynamic& d) {
+  return d.axis ? fmt::format("axis {} of tensor {}", *d.axis, d.number)
+                : fmt::format("integer {}", d.number);
+}
+
 // The size of each dimension in this call.
 std::vector<int64_t> JitState::sizes_of(const JitCall& call) const {
-  std::vector<int64_t> sizes(dims_.size());
-  std::vector<int> from(dims_.size(), -1);
-  const auto what = [&](size_t i) {
-    const Dynamic& d = dynamic_[i];
-    return d.axis ? fmt::format("axis {} of tensor {}", *d.axis, d.number)
-                  : fmt::format("integer {}", d.number);
-  };
+  std::vector<int64_t> sizes(dims_.size(), -1);
   for (size_t i = 0; i < dynamic_.size(); i++) {
     const Dynamic& d = dynamic_[i];
     const size_t given = d.axis ? call.tensors_.size() : call.integers_.size();
-    require(d.number < given, "jit: {} is declared to follow {}, but the call has {} {}; {}",
-            what(i), d.dim.name, given, d.axis ? "tensors" : "integers",
-            "number them from 0, as the function is given them");
+    if (d.number >= given) {
+      user_error(
+          "jit: {} is declared to follow {}, but the call has {} {}; number them from 0, as the "
+          "function is given them",
+          text_of(d), d.dim.name, given, d.axis ? "tensors" : "integers");
+    }
     int64_t size = 0;
     if (d.axis) {
       const Tensor& t = call.tensors_[d.number];
-      require(*d.axis < t.dim(),
-              "jit: {} is declared to follow {}, but its shape is {}; declare an "
-              "axis that it has",
-              what(i), d.dim.name, to_string(t.shape()));
+      if (*d.axis >= t.dim()) {
+        user_error(
+            "jit: {} is declared to follow {}, but its shape is {}; declare an axis that it has",
+            text_of(d), d.dim.name, to_string(t.shape()));
+      }
       size = t.size(*d.axis);
     } else {
       size = call.integers_[d.number];
@@ -165,14 +170,16 @@ std::vector<int64_t> JitState::sizes_of(const JitCall& call) const {
             "jit: dimension {} is {}, but was declared as {} to {}; declare wider bounds, or give "
             "less",
             d.dim.name, size, d.dim.least, d.dim.most);
-    const auto n = static_cast<size_t>(dim_number_[i]);
-    require(from[n] < 0 || sizes[n] == size,
-            "jit: dimension {} is {} as {}, but {} as {}; give both one size, or declare two "
-            "dimensions",
-            d.dim.name, sizes[n], from[n] < 0 ? "" : what(static_cast<size_t>(from[n])), size,
-            what(i));
-    sizes[n] = size;
-    from[n] = static_cast<int>(i);
+    int64_t& known = sizes[static_cast<size_t>(dim_number_[i])];
+    if (known >= 0 && known != size) {
+      const auto first = std::find(dim_number_.begin(), dim_number_.end(), dim_number_[i]);
+      user_error(
+          "jit: dimension {} is {} as {}, but {} as {}; give both one size, or declare two "
+          "dimensions",
+          d.dim.name, known, text_of(dynamic_[static_cast<size_t>(first - dim_number_.begin())]),
+          size, text_of(d));
+    }
+    known = size;
   }
   return sizes;
 }
