@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <set>
 
 #include "core/error.h"
 #include "ir/schedule.h"
@@ -302,7 +303,7 @@ std::vector<size_t> Nest::bound_parallel(const Stage* s, size_t count, int64_t t
         });
     // As far as those go who read what is stored here.
     std::vector<int64_t> beyond;
-    for (int64_t unit : reader_steps(s, true)) {
+    for (int64_t unit : reader_steps(s, l.axis, true)) {
       if (l.stride % unit != 0) beyond.push_back(unit);
     }
     if (q > 0 || size == kernel_.sizes.end()) {
@@ -484,22 +485,29 @@ bool Nest::ends_at_bound(const Stage* s, size_t position, const Environment& e) 
   return ends_at(s, position, e, false) || ends_at(s, position, e, true);
 }
 
-// The steps of the bounded loops that come after stage s; where bounds are sizes, of those that its
-// values reach.
-std::vector<int64_t> Nest::reader_steps(const Stage* s, bool by_size) const {
+// The steps of the bounded loops that come after stage s; where bounds are sizes, of those over
+// axes along which the values of s are read by their axis `a`.
+std::vector<int64_t> Nest::reader_steps(const Stage* s, int a, bool by_size) const {
   std::vector<int64_t> steps;
-  std::vector<const Stage*> reached{s};
+  std::set<std::pair<const Stage*, const Node*>> reached;
+  reached.insert({s, s->axes[static_cast<size_t>(a)].get()});
   const auto self = std::find_if(kernel_.stages.begin(), kernel_.stages.end(),
                                  [&](const auto& other) { return other.get() == s; });
   for (auto reader = self + 1; reader != kernel_.stages.end(); ++reader) {
-    const bool reads = std::any_of(reached.begin(), reached.end(),
-                                   [&](const Stage* r) { return reads_.reads(reader->get(), r); });
-    if (by_size && !reads) continue;
-    if (reads) reached.push_back(reader->get());
+    for (const Reads::Read& read : reads_.of(reader->get())) {
+      const auto [stage, v] = kernel_.find_value(read.value);
+      for (size_t d = 0; d < v->dims.size(); d++) {
+        if (!reached.count({stage, v->dims[d].get()})) continue;
+        for (const NodeRef& x : (*reader)->axes) {
+          if (uses(read.index[d], x)) reached.insert({reader->get(), x.get()});
+        }
+      }
+    }
     for (const auto& [ra, bound] : bounds_of(**reader, by_size)) {
+      const NodeRef& x = (*reader)->axes[static_cast<size_t>(ra)];
+      if (by_size && !reached.count({reader->get(), x.get()})) continue;
       const Loop* last = last_bounded(**reader, ra, by_size);
-      const int64_t n = (*reader)->axes[static_cast<size_t>(ra)]->hi + 1;
-      steps.push_back(last ? std::min(last->stride, n) : n);
+      steps.push_back(last ? std::min(last->stride, x->hi + 1) : x->hi + 1);
     }
   }
   return steps;
@@ -527,7 +535,7 @@ NodeRef Nest::bounded_end(const Stage* s, size_t position, const Environment& e,
   // none may see what was left out.
   std::vector<int64_t> units;  // outermost last
   if (stores) {
-    for (int64_t unit : reader_steps(s, by_size)) {
+    for (int64_t unit : reader_steps(s, l.axis, by_size)) {
       if ((units.empty() ? l.stride : units.back()) % unit != 0) units.push_back(unit);
     }
   }

@@ -88,7 +88,7 @@ class Nest {
   void keep(const Value& v, const std::vector<NodeRef>& index, const Operand& r);
   bool ends_at_bound(const Stage* s, size_t position, const Environment& e) const;
   bool ends_at(const Stage* s, size_t position, const Environment& e, bool by_size) const;
-  std::vector<int64_t> reader_steps(const Stage* s, bool by_size) const;
+  std::vector<int64_t> reader_steps(const Stage* s, int a, bool by_size) const;
   NodeRef bounded_end(const Stage* s, size_t position, const Environment& e, bool by_size) const;
   std::vector<size_t> bound_parallel(const Stage* s, size_t count, int64_t total);
   NodeRef trimmed_steps(const Stage* s, size_t position, const Environment& e) const;

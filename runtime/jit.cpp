@@ -428,9 +428,8 @@ void JitState::find_rooms(const Entry& e, const std::vector<int64_t>& sizes, Siz
   sized.out_room.resize(e.spare.size());
   for (size_t r = 0; r < e.code_root.size(); r++) {
     const size_t c = e.code_root[r];
-    const PlanSlot& slot = e.plan_slot(r);
-    if (slot.role != PlanSlot::Role::Output || !follows(e.symbolic->root_axes(r))) continue;
-    sized.bytes[c] = bytes_of(sized.shapes[r], slot.dtype);
+    if (!follows(e.symbolic->root_axes(r))) continue;
+    sized.bytes[c] = bytes_of(sized.shapes[r], e.slot_of_code(c).dtype);
     sized.out_room[c] = in_room[slot_of(c)];
   }
 }
@@ -487,7 +486,7 @@ void JitState::replay(Entry& e, JitCall& call, const Sized* sized) {
     }
     const auto root = static_cast<size_t>(f.root);
     StorageRef before = target.set_value(values[root]);
-    if (!before || e.role(root) != PlanSlot::Role::Output) continue;
+    if (!before || !e.is_output(root)) continue;
     if (e.symbolic && follows(e.symbolic->root_axes(root))) continue;
     // Of the runtime's own memory: what is written to next time.
     HostStorage* const own = own_memory(before);

@@ -45,9 +45,9 @@ struct Sized {
   std::vector<StorageRef> extras;
   Ref<Counted> kept;
   std::vector<Shape> shapes;  // of the roots
-  // Of arrays of the roots of the code; of those that follow a dimension.
+  // Of roots of the code that follow a dimension.
   std::vector<std::optional<size_t>> bytes;
-  // Of inputs, and of these: the array is copied, between what has the true size and a room.
+  // Of inputs, and of roots of the code: between the array of the true size and a room is copied.
   std::vector<bool> in_room, out_room;
 };
 
@@ -90,11 +90,14 @@ struct Entry {
     return in.slot >= 0 ? slot_axes[static_cast<size_t>(in.slot)]
                         : symbolic->extras()[static_cast<size_t>(in.extra)].axes;
   }
-  const PlanSlot& plan_slot(size_t root) const {
+  const PlanSlot& slot_of_code(size_t code_root) const {
     const Plan& plan = code.executable->plan();
-    return plan.slots[static_cast<size_t>(plan.outputs[code_root[root]])];
+    return plan.slots[static_cast<size_t>(plan.outputs[code_root])];
   }
-  PlanSlot::Role role(size_t root) const { return plan_slot(root).role; }
+  /// Has the root an array of its own, which is not an input's?
+  bool is_output(size_t root) const {
+    return slot_of_code(code_root[root]).role == PlanSlot::Role::Output;
+  }
 };
 
 /// Is this the shape for these sizes of the dimensions?

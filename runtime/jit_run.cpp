@@ -77,11 +77,6 @@ const StorageRef& in_room(Entry& e, size_t input, Allocator& memory,
   return room;
 }
 
-const StorageRef& out_room(Entry& e, size_t c, Allocator& memory) {
-  const Plan& plan = e.code.executable->plan();
-  return roomy(e.room_out[c], memory, plan.slots[static_cast<size_t>(plan.outputs[c])]);
-}
-
 // Tensors whose memory a call writes to; afterwards they have it again.
 class Loans {
  public:
@@ -143,8 +138,10 @@ std::vector<StorageRef> run_plan(Entry& e, const std::vector<Ref<LazyBuffer>>& b
   std::vector<StorageRef> outputs(e.spare.size());
   std::swap(outputs, e.spare);
   for (size_t c = 0; sized && c < outputs.size(); c++) {
-    if (!sized->bytes[c]) continue;
-    outputs[c] = sized->out_room[c] ? out_room(e, c, memory) : made_by(e, memory, *sized->bytes[c]);
+    const PlanSlot& s = e.slot_of_code(c);
+    if (!sized->bytes[c] || s.role != PlanSlot::Role::Output) continue;
+    outputs[c] = sized->out_room[c] ? roomy(e.room_out[c], memory, s)
+                                    : made_by(e, memory, *sized->bytes[c]);
   }
   std::optional<Loans> loans;
   for (bool again = true; std::exchange(again, false);) {
@@ -174,7 +171,7 @@ std::vector<StorageRef> run_plan(Entry& e, const std::vector<Ref<LazyBuffer>>& b
     values.push_back(made[c]);
     if (!sized || !sized->bytes[c] || !sized->out_room[c]) continue;
     values[r] = made_by(e, memory, *sized->bytes[c]);
-    copy_parts(parts_of(e.symbolic->root_axes(r)), sizes, size_of(e.plan_slot(r).dtype),
+    copy_parts(parts_of(e.symbolic->root_axes(r)), sizes, size_of(e.slot_of_code(c).dtype),
                bytes(values[r]), bytes(made[c]), Copy::FromRoom);
   }
   return values;
