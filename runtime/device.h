@@ -39,6 +39,8 @@ class Executable {
   /// Runs step by step with a clock: seconds of each step of the plan, the median of `repeats`.
   virtual std::vector<double> time_steps(std::span<const Ref<Storage>> inputs,
                                          std::span<const Ref<Storage>> outputs, int repeats) = 0;
+  /// Whether memory for temporaries is kept from one run to the next.
+  virtual void keep_memory(bool) {}
   virtual const Plan& plan() const = 0;
   /// Where its arrays lie. An output with a donor may be given the storage of that input.
   virtual const MemoryPlan& memory() const = 0;

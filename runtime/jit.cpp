@@ -28,17 +28,22 @@ class JitState final : public Counted {
 
  private:
   static constexpr size_t kMaxEntries = 64, kMaxSizes = 4096;
+  static constexpr int64_t kClassRatio = 4, kSmallestClass = 16;
 
   int dim_of(size_t number, std::optional<int64_t> axis) const;
   static std::string text_of(const Dynamic& d);
   std::vector<int64_t> sizes_of(const JitCall& call) const;
-  std::vector<int64_t> upper_bounds() const;
-  std::vector<int64_t> other_sizes(const std::vector<int64_t>& sizes) const;
-  std::vector<SymbolicAxes> axes_of(const JitCall& call, const std::vector<size_t>& same_as) const;
-  bool matches(const Entry& e, const JitCall& call) const;
+  std::vector<std::vector<int64_t>> class_bounds() const;
+  std::vector<int64_t> other_sizes(const std::vector<int64_t>& sizes,
+                                   const std::vector<int64_t>& bounds) const;
+  std::vector<SymbolicAxes> axes_of(const JitCall& call, const std::vector<size_t>& same_as,
+                                    const std::vector<int64_t>& bounds) const;
+  bool matches(const Entry& e, int64_t classes, const JitCall& call) const;
   Traced traced(const JitCall& call, const JitCall::Trace& trace,
                 const std::vector<size_t>& same_as, const std::vector<int64_t>& sizes) const;
-  Entry capture(const JitCall& call, const JitCall::Trace& trace);
+  Entries capture(const JitCall& call, const JitCall::Trace& trace);
+  Entry capture_to(const std::vector<int64_t>& bounds, const JitCall& call,
+                   const JitCall::Trace& trace) const;
   void compile(Entry& e) const;
   void find_donors(Entry& e) const;
   void find_rooms(const Entry& e, const std::vector<int64_t>& sizes, Sized& sized) const;
@@ -49,7 +54,7 @@ class JitState final : public Counted {
   std::vector<Dynamic> dynamic_;
   std::vector<Dim> dims_;        // distinct
   std::vector<int> dim_number_;  // of each in dynamic_
-  std::list<Entry> entries_;     // the latest used first
+  std::list<Entries> entries_;   // the latest used first
   std::atomic<int64_t> captures_ = 0, calls_ = 0;
 };
 
@@ -184,23 +189,39 @@ std::vector<int64_t> JitState::sizes_of(const JitCall& call) const {
   return sizes;
 }
 
-std::vector<int64_t> JitState::upper_bounds() const {
-  std::vector<int64_t> sizes;
-  for (const Dim& d : dims_) sizes.push_back(d.most);
-  return sizes;
+// The largest sizes of each class (core/dim.h), the largest class first.
+std::vector<std::vector<int64_t>> JitState::class_bounds() const {
+  std::vector<std::vector<int64_t>> all(1);
+  for (const Dim& d : dims_) all[0].push_back(d.most);
+  for (bool smaller = true; smaller;) {
+    std::vector<int64_t> next = all.back();
+    smaller = false;
+    for (const Dynamic& d : dynamic_) {
+      const auto n = static_cast<size_t>(dim_of(d.number, d.axis));
+      const int64_t bound = (all.back()[n] + kClassRatio - 1) / kClassRatio;
+      // Sizes enough to tell the dimensions apart must be left.
+      if (!d.axis || bound < kSmallestClass) continue;
+      if (bound <= d.dim.least + static_cast<int64_t>(dims_.size())) continue;
+      next[n] = bound;
+      smaller = true;
+    }
+    if (smaller) all.push_back(std::move(next));
+  }
+  return all;
 }
 
 // Sizes that tell the dimensions apart: each is less than its upper bound by another difference.
-std::vector<int64_t> JitState::other_sizes(const std::vector<int64_t>& sizes) const {
+std::vector<int64_t> JitState::other_sizes(const std::vector<int64_t>& sizes,
+                                           const std::vector<int64_t>& bounds) const {
   std::set<int64_t> differences;
   std::vector<int64_t> other;
   for (size_t d = 0; d < dims_.size(); d++) {
-    int64_t difference = dims_[d].most - sizes[d];
+    int64_t difference = bounds[d] - sizes[d];
     // A function at size 1 has fewer operations, since what is repeated once is not repeated.
-    if (difference == 0 || sizes[d] < 2 || differences.count(difference)) difference = 1;
+    if (difference < 1 || sizes[d] < 2 || differences.count(difference)) difference = 1;
     while (differences.count(difference)) difference++;
     differences.insert(difference);
-    other.push_back(dims_[d].most - difference);
+    other.push_back(bounds[d] - difference);
     require(other.back() >= dims_[d].least,
             "jit: dimension {} has {} sizes, too few to tell it from {} other dimensions; declare "
             "wider bounds, or let it be fixed",
@@ -210,7 +231,8 @@ std::vector<int64_t> JitState::other_sizes(const std::vector<int64_t>& sizes) co
 }
 
 std::vector<SymbolicAxes> JitState::axes_of(const JitCall& call,
-                                            const std::vector<size_t>& same_as) const {
+                                            const std::vector<size_t>& same_as,
+                                            const std::vector<int64_t>& bounds) const {
   std::vector<SymbolicAxes> out(call.tensors_.size());
   for (size_t i = 0; i < out.size(); i++) {
     const Shape shape = call.tensors_[i].shape();
@@ -221,7 +243,7 @@ std::vector<SymbolicAxes> JitState::axes_of(const JitCall& call,
       }
       SymbolicAxis axis;
       if (d >= 0) {
-        axis.parts.push_back({dims_[static_cast<size_t>(d)].most, d, 0});
+        axis.parts.push_back({bounds[static_cast<size_t>(d)], d, 0});
       } else if (shape[a] != 1) {
         axis.parts.push_back({shape[a]});
       }
@@ -233,7 +255,8 @@ std::vector<SymbolicAxes> JitState::axes_of(const JitCall& call,
 
 // ---- capture
 
-bool JitState::matches(const Entry& e, const JitCall& call) const {
+// `classes` entries were captured together.
+bool JitState::matches(const Entry& e, int64_t classes, const JitCall& call) const {
   if (e.signature != call.signature_ || e.plain != call.plain_) return false;
   Runtime& runtime = Runtime::current();
   if (e.runtime != runtime.serial || e.device != &runtime.device()) return false;
@@ -242,7 +265,7 @@ bool JitState::matches(const Entry& e, const JitCall& call) const {
     const Slot& s = e.function.slots[i];
     if (s.kind == Slot::Kind::Key) continue;
     // A tensor that nothing else knows any more was replaced by another.
-    if (s.kind == Slot::Kind::Captured && s.buffer->count() == 1) return false;
+    if (s.kind == Slot::Kind::Captured && s.buffer->count() == classes) return false;
     const Ref<LazyBuffer> buffer = buffer_of(e, i, call.tensors_);
     if (!buffer) return false;
     const NodeRef n = buffer->node();
@@ -266,7 +289,7 @@ Traced JitState::traced(const JitCall& call, const JitCall::Trace& trace,
     const int d = dim_of(i, {});
     if (d >= 0) integers[i] = sizes[static_cast<size_t>(d)];
   }
-  const std::vector<SymbolicAxes> axes = axes_of(call, same_as);
+  const std::vector<SymbolicAxes> axes = axes_of(call, same_as, sizes);
   {
     Capture capture;
     std::vector<Tensor> stand_ins, made;
@@ -297,8 +320,21 @@ Traced JitState::traced(const JitCall& call, const JitCall::Trace& trace,
   return t;
 }
 
-Entry JitState::capture(const JitCall& call, const JitCall::Trace& trace) {
+Entries JitState::capture(const JitCall& call, const JitCall::Trace& trace) {
   captures_++;
+  Entries all;
+  for (const std::vector<int64_t>& bounds : class_bounds()) {
+    all.classes.push_back(capture_to(bounds, call, trace));
+    const Entry& e = all.classes.back();
+    check_alike(all.classes[0].function, e.function, dims_);
+    if (e.code.executable) e.code.executable->keep_memory(false);
+  }
+  std::reverse(all.classes.begin(), all.classes.end());
+  return all;
+}
+
+Entry JitState::capture_to(const std::vector<int64_t>& bounds, const JitCall& call,
+                           const JitCall::Trace& trace) const {
   Runtime& runtime = Runtime::current();
   Entry e;
   e.signature = call.signature_;
@@ -306,7 +342,8 @@ Entry JitState::capture(const JitCall& call, const JitCall::Trace& trace) {
   e.runtime = runtime.serial;
   e.device = &runtime.device();
   e.same_as = first_of_same(call.tensors_);
-  e.function = traced(call, trace, e.same_as, upper_bounds());
+  e.bounds = bounds;
+  e.function = traced(call, trace, e.same_as, bounds);
   for (size_t i = 0; i < e.function.slots.size(); i++) {
     const auto& effects = e.function.effects;
     e.written.push_back(std::any_of(effects.begin(), effects.end(),
@@ -314,7 +351,7 @@ Entry JitState::capture(const JitCall& call, const JitCall::Trace& trace) {
   }
   check_apart(e, call.tensors_);
   if (!dims_.empty()) {
-    const std::vector<SymbolicAxes> axes = axes_of(call, e.same_as);
+    const std::vector<SymbolicAxes> axes = axes_of(call, e.same_as, bounds);
     for (const Slot& s : e.function.slots) {
       SymbolicAxes own;
       for (int64_t n : s.placeholder->shape) own.push_back({{{n}}});
@@ -330,10 +367,12 @@ Entry JitState::capture(const JitCall& call, const JitCall::Trace& trace) {
       }
       e.slot_axes.push_back(std::move(own));
     }
-    const Traced other = traced(call, trace, e.same_as, other_sizes(call.sizes_));
+    const Traced other = traced(call, trace, e.same_as, other_sizes(call.sizes_, bounds));
     check_alike(e.function, other, dims_);
-    e.symbolic =
-        std::make_unique<SymbolicGraph>(dims_, e.slot_axes, e.function.graph(), other.graph());
+    std::vector<Dim> dims = dims_;
+    for (size_t d = 0; d < dims.size(); d++) dims[d].most = bounds[d];
+    e.symbolic = std::make_unique<SymbolicGraph>(std::move(dims), e.slot_axes, e.function.graph(),
+                                                 other.graph());
   }
   compile(e);
   e.function.roots.clear();
@@ -502,14 +541,23 @@ Ref<Counted> JitState::run(JitCall& call, const JitCall::Trace& trace) {
   calls_++;
   call.sizes_ = sizes_of(call);
   auto it = std::find_if(entries_.begin(), entries_.end(),
-                         [&](const Entry& e) { return matches(e, call); });
+                         [&](Entries& e) {
+                           const auto classes = static_cast<int64_t>(e.classes.size());
+                           return matches(e.of(call.sizes_), classes, call);
+                         });
   if (it == entries_.end()) {
     entries_.push_front(capture(call, trace));
     if (entries_.size() > kMaxEntries) entries_.pop_back();
   } else if (it != entries_.begin()) {
     entries_.splice(entries_.begin(), entries_, it);
   }
-  Entry& e = entries_.front();
+  Entries& all = entries_.front();
+  Entry& e = all.of(call.sizes_);
+  if (&e != all.latest) {
+    for (Entry* const one : {std::exchange(all.latest, &e), &e}) {
+      if (one && one->code.executable) one->code.executable->keep_memory(one == &e);
+    }
+  }
   const Sized* const sized = e.symbolic ? &at_size(e, call, trace) : nullptr;
   replay(e, call, sized);
   return sized ? sized->kept : e.function.kept;

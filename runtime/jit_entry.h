@@ -1,6 +1,7 @@
 // What lz::jit keeps of a captured function, and how that is run (runtime/jit.cpp decides when).
 #pragma once
 
+#include <algorithm>
 #include <map>
 #include <memory>
 #include <optional>
@@ -51,8 +52,8 @@ struct Sized {
   std::vector<bool> in_room, out_room;
 };
 
-/// A captured function for arguments of one kind: what it runs, what that reads and what it
-/// changes.
+/// A captured function for arguments of one kind and sizes up to some bounds: what it runs, what
+/// that reads and what it changes.
 struct Entry {
   const void* signature = nullptr;
   std::string plain;
@@ -77,6 +78,7 @@ struct Entry {
   std::vector<StorageRef> spare;  // for each root of the code: memory for its next value, or null
 
   // Of a function with dimensions.
+  std::vector<int64_t> bounds;
   std::unique_ptr<SymbolicGraph> symbolic;
   std::vector<SymbolicAxes> slot_axes;
   std::map<std::vector<int64_t>, Sized> sized;
@@ -97,6 +99,21 @@ struct Entry {
   /// Has the root an array of its own, which is not an input's?
   bool is_output(size_t root) const {
     return slot_of_code(code_root[root]).role == PlanSlot::Role::Output;
+  }
+};
+
+/// The same for all sizes: an entry for each class of them, the smallest first.
+struct Entries {
+  std::vector<Entry> classes;
+  Entry* latest = nullptr;  // which keeps its memory
+
+  Entry& of(const std::vector<int64_t>& sizes) {
+    const auto within = [&](const Entry& e) {
+      bool is = true;
+      for (size_t d = 0; d < sizes.size(); d++) is = is && sizes[d] <= e.bounds[d];
+      return is;
+    };
+    return *std::find_if(classes.begin(), classes.end() - 1, within);
   }
 };
 

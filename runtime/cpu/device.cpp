@@ -196,7 +196,7 @@ class CpuDevice final : public Device {
     std::vector<StepNote> notes = step_notes(plan);
     const auto executable = std::make_shared<CpuExecutable>(runtime_, kernels_, std::move(plan));
     executable->forget_graph();
-    if (keep_memory) executable->keep_memory();
+    if (keep_memory) executable->keep_memory(true);
     c.executable = executable;
     c.origin = std::make_shared<Origin>(Origin{std::move(notes), executable});
     return c;

@@ -182,8 +182,9 @@ void CpuExecutable::launch(const Launch& l, Memory& memory) {
 
 CpuExecutable::~CpuExecutable() = default;
 
-void CpuExecutable::keep_memory() {
-  kept_ = std::make_unique<Memory>(*this);
+void CpuExecutable::keep_memory(bool keep) {
+  const std::lock_guard lock(mutex_);
+  kept_ = keep ? std::make_unique<Memory>(*this) : nullptr;
 }
 
 template <typename F>

@@ -28,8 +28,7 @@ class CpuExecutable final : public Executable {
 
   /// Lets go of the graph: what remains can be kept in a cache without keeping arrays alive.
   void forget_graph();
-  /// Keeps the memory of temporaries from one run to the next.
-  void keep_memory();
+  void keep_memory(bool keep) override;
 
  private:
   struct Launch {
