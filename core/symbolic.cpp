@@ -87,6 +87,12 @@ bool SymbolicGraph::may_do_nothing(Op op) {
   return op == Op::Shrink || op == Op::Pad || op == Op::Expand || op == Op::Reshape;
 }
 
+// Do two pads have the same amounts?
+bool SymbolicGraph::same_places(const NodeRef& a, const NodeRef& b) {
+  const auto is_pad = [](const NodeRef& n) { return !n->realised() && n->op == Op::Pad; };
+  return is_pad(a) == is_pad(b) && (!is_pad(a) || a->ints() == b->ints());
+}
+
 int64_t SymbolicGraph::argument(const NodeRef& n, Op op, size_t i, size_t axis) {
   if (n->op == op && !n->realised()) return n->ints()[i];
   return op == Op::Shrink && i % 2 == 1 ? n->shape[axis] : 0;
@@ -284,6 +290,7 @@ void SymbolicGraph::make(Pair& p) {
     differs(op, arg_text(*p.upper), arg_text(*p.other));
   }
   if (op == Op::Scan || op == Op::ArgSort || op == Op::Sort) return ordered(p);
+  if (places(p)) return;
   if (is_elementwise(op)) {
     elementwise(p);
   } else {
@@ -304,6 +311,44 @@ void SymbolicGraph::make(Pair& p) {
     if (op == Op::Window) p.axes.push_back(fixed_axis(p.upper->shape.back()));
   }
   p.made = with_src(p.upper, std::move(src));
+}
+
+// Is it a box of an array written over, at a place that changes? Writing that box is all there is
+// to do then.
+bool SymbolicGraph::places(Pair& p) {
+  if (p.op != Op::Where) return false;
+  const Pair &inside = source(p, 0), &box = source(p, 1), &base = source(p, 2);
+  const auto fixed = [](const Pair& x) {
+    return std::all_of(x.axes.begin(), x.axes.end(), [](auto& a) { return a.fixed(); });
+  };
+  if (inside.op != Op::Pad || box.op != Op::Pad || box.shifts.empty() || !fixed(base)) return false;
+  const Pair &value = source(box, 0), &all = source(inside, 0);
+  const bool whole = all.op == Op::Const && !all.upper->realised() && all.extra < 0 &&
+                     std::get<ScalarBits>(all.upper->arg).bits != 0;
+  if (!whole || !fixed(value) || !same_places(inside.upper, box.upper) ||
+      !same_places(inside.other, box.other)) {
+    return false;
+  }
+  const Shape& shape = value.upper->shape;
+  NodeRef index;
+  for (size_t a = shape.size(), stride = 1; a-- > 0;) {
+    NodeRef i = iota(shape[a]);
+    const auto shift = box.shifts.find(a);
+    const NodeRef begin =
+        shift == box.shifts.end()
+            ? constant(Scalar(argument(box.upper, Op::Pad, 2 * a, a)), DType::I64, i->shape)
+            : broadcast(extras_[static_cast<size_t>(shift->second)].leaf, i->shape);
+    i = lazuli::elementwise(Op::Add, {i, begin});
+    i = lazuli::elementwise(
+        Op::Mul, {i, constant(Scalar(static_cast<int64_t>(stride)), DType::I64, i->shape)});
+    i = along_axis(i, shape, a);
+    index = index ? lazuli::elementwise(Op::Add, {index, i}) : i;
+    stride *= static_cast<size_t>(base.upper->shape[a]);
+  }
+  p.axes = base.axes;
+  p.places = true;
+  p.made = lazuli::scatter(base.made, index, value.made, Combine::Set);
+  return true;
 }
 
 void SymbolicGraph::elementwise(Pair& p) {
@@ -557,11 +602,12 @@ void SymbolicGraph::shrink(Pair& p) {
   for (const auto& [axis, extra] : p.shifts) {
     const int64_t size = p.upper->shape[axis];
     ranges[2 * axis + 1] = size;
-    if (size != 1) {
+    if (size != 1 || x.axes[axis].fixed()) {
       p.made = shifted(p, p.made, axis, size, extra, false);
       continue;
     }
-    // One element is a sum in which all others are zero: the sum ends where the axis does.
+    // One element is a sum in which all others are zero: it ends where the axis does, and what is
+    // summed need not be computed beyond.
     std::vector<bool> along(rank);
     along[axis] = true;
     const Shape shape = p.made->shape;

@@ -99,6 +99,7 @@ class SymbolicGraph {
     int slot = -1;
     int extra = -1;                // of a constant or an array
     std::map<size_t, int> shifts;  // axis -> extra that says where it begins
+    bool places = false;           // its first two sources are pads by the same amounts
   };
 
   static bool may_do_nothing(Op op);
@@ -108,6 +109,8 @@ class SymbolicGraph {
   Pair begin(const NodeRef& upper, const NodeRef& other) const;
   void make_leaf(Pair& p);
   void make(Pair& p);
+  static bool same_places(const NodeRef& a, const NodeRef& b);
+  bool places(Pair& p);
   void elementwise(Pair& p);
   Beyond beyond(const Pair& p, size_t axis) const;
   bool reduces(int x, Op op, int of) const;

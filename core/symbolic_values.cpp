@@ -140,6 +140,9 @@ void SymbolicGraph::match(const Pair& p, const NodeRef& n, std::span<const int64
     differs(p.op, std::string(name(p.op)) + arg_text(*p.upper),
             std::string(name(n->op)) + arg_text(*n));
   }
+  if (p.places && !same_places(n->src[0], n->src[1])) {
+    differs(p.op, to_string(n->src[0]->shape), to_string(n->src[1]->shape));
+  }
   sources.assign(n->src.begin(), n->src.end());
 }
 

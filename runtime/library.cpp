@@ -3,6 +3,7 @@
 #include <cmath>
 
 #include "core/error.h"
+#include "core/graph.h"
 
 namespace lazuli {
 
@@ -24,8 +25,10 @@ void run_library_step(const Node& node, std::span<void* const> arrays, ThreadPoo
 }
 
 std::vector<InPlace> in_place_arguments(const Node& node) {
-  const bool widens = node.dtype == DType::F16 || node.dtype == DType::BF16;  // and needs memory for it
-  if (node.op != Op::Update && (node.op != Op::Scatter || widens)) return {};
+  const bool narrow = node.dtype == DType::F16 || node.dtype == DType::BF16;
+  const bool sums = node.op == Op::Scatter && node.integer() != static_cast<int64_t>(Combine::Set);
+  if (node.op != Op::Update && node.op != Op::Scatter) return {};
+  if (narrow && sums) return {};  // in f32, which needs memory
   return {{0, static_cast<int>(node.src.size())}};
 }
 

@@ -36,7 +36,9 @@ void scatter_range(T* out, int64_t begin, int64_t end, const int64_t* index, con
     }
   };
   out += begin;
-  if constexpr (std::is_same_v<T, A>) {
+  if constexpr (std::is_same_v<Op<A>, Later<A>>) {
+    each([&](uint64_t at, T v) { out[at] = v; });
+  } else if constexpr (std::is_same_v<T, A>) {
     each([&](uint64_t at, T v) { out[at] = combine<Op>(out[at], v); });
   } else {  // 16-bit floats are summed in f32
     const auto wide = std::make_unique_for_overwrite<A[]>(size);
