@@ -242,10 +242,14 @@ void Nest::run_loop(const Stage* s, size_t position, Environment& e) {
 // One iteration: the axis moves, attached stages come first, then the inner loops.
 void Nest::body(const Stage* s, size_t position, Environment& e, const NodeRef& iteration,
                 int64_t remaining) {
-  const Loop& l = s->loops[position];
-  const auto a = static_cast<size_t>(l.axis);
+  body(s, position, e, iteration, s->loops[position].stride, remaining);
+}
+
+void Nest::body(const Stage* s, size_t position, Environment& e, const NodeRef& iteration,
+                int64_t stride, int64_t remaining) {
+  const auto a = static_cast<size_t>(s->loops[position].axis);
   Environment inner = e;
-  inner.current[a] = index_add(e.current[a], iteration, l.stride);
+  inner.current[a] = index_add(e.current[a], iteration, stride);
   inner.remaining[a] = remaining;
   inner.visited.resize(position + 1);
   inner.visited[position] = iteration;
@@ -394,6 +398,40 @@ NodeRef at_most(const NodeRef& x, int64_t most) {
 NodeRef at_least(const NodeRef& x, int64_t least) {
   return x->lo >= least ? x : scalar_op(Op::Max, DType::I64, {x, index_const(least)});
 }
+NodeRef steps_to(const NodeRef& end, int64_t step) {
+  return index_divmod(index_add(end, index_const(step - 1)), step).first;
+}
+
+// The innermost of the loops along an axis that end at its bound: serial ones with none of another
+// kind around them but, where bounds are sizes, parallel ones. Null: there is none.
+const Loop* last_bounded(const Stage& s, int axis, bool by_size) {
+  const Loop* last = nullptr;
+  for (const Loop& l : s.loops) {
+    if (l.axis != axis) continue;
+    if (l.kind != LoopKind::Serial && !(by_size && l.kind == LoopKind::Parallel)) break;
+    last = &l;
+  }
+  return last;
+}
+
+// By how much that loop steps last: where it is serial, and each step of it some vectors side by
+// side, by one of them.
+int64_t last_step(const Stage& s, const Loop& last) {
+  if (last.kind != LoopKind::Serial) return last.stride;
+  int64_t step = last.stride;
+  bool vector = false;
+  for (const Loop* l = &last + 1; l != s.loops.data() + s.loops.size(); l++) {
+    if (l->axis != last.axis) continue;
+    if (!l->is_unrolled()) return last.stride;
+    if (l->kind == LoopKind::Vector) vector = true;
+    if (l->kind != LoopKind::Vector) step = l->stride;
+  }
+  return vector && last.stride % step == 0 ? step : last.stride;
+}
+
+const std::map<int, NodeRef>& bounds_of(const Stage& s, bool by_size) {
+  return by_size ? s.bound : s.limit;
+}
 }  // namespace
 
 void Nest::serial_loop(const Stage* s, size_t position, Environment& e) {
@@ -406,9 +444,12 @@ void Nest::serial_loop(const Stage* s, size_t position, Environment& e) {
             "order outer parts first",
             kernel_.name, s->name, s->loops[q].name, l.name);
   }
+  if (full > 0 && ends_at(s, position, e, true) && last_step(*s, l) < l.stride) {
+    return loop_to_vectors(s, position, e);
+  }
   NodeRef steps;  // to the bound, a last shorter one counted too; null where there is none
   if (full > 0 && ends_at_bound(s, position, e)) {
-    steps = trimmed_steps(s, position, e);
+    steps = at_most(steps_to(trimmed_end(s, position, e), l.stride), full + (tail > 0));
     if (steps->lo == full + (tail > 0)) steps = {};  // all the way at all times
   }
   const NodeRef blocks = steps ? at_most(steps, full) : index_const(full);
@@ -435,6 +476,36 @@ void Nest::serial_loop(const Stage* s, size_t position, Environment& e) {
   }
 }
 
+// Ends at a bound that is a size: whole steps, and the last one in the vectors that it is made of,
+// as many as there are.
+void Nest::loop_to_vectors(const Stage* s, size_t position, Environment& e) {
+  const Loop& l = s->loops[position];
+  const int64_t n = e.remaining[static_cast<size_t>(l.axis)];
+  const int64_t step = last_step(*s, l), all = n / step;
+  const NodeRef raw = trimmed_end(s, position, e), end = at_most(raw, n);
+  const NodeRef vectors = steps_to(end, step), blocks = index_divmod(end, l.stride).first;
+  const NodeRef after = index_mul(blocks, l.stride / step);
+  const auto loop = [&](const NodeRef& from, const NodeRef& to, const NodeRef& to_at_most,
+                        int64_t most, int64_t stride) {
+    const bool may_be_empty = from->hi >= to_at_most->lo;
+    if (may_be_empty) {
+      emitter_.open_if(emitter_.emit(scalar_op(Op::Lt, DType::Bool, {from, to_at_most})));
+    }
+    const NodeRef v = axis(l.name, most);
+    emitter_.loop_ends_at(v, to);
+    emitter_.open_loop(v, emitter_.emit(from), emitter_.emit(to_at_most), innermost(s, position));
+    body(s, position, e, v, stride, stride);
+    emitter_.close_loop();
+    if (may_be_empty) emitter_.close_if();
+  };
+  loop(index_const(0), index_divmod(raw, l.stride).first, blocks, n / l.stride, l.stride);
+  loop(after, steps_to(raw, step), at_most(vectors, all), all, step);
+  if (n % step == 0) return;
+  emitter_.open_if(emitter_.emit(scalar_op(Op::Lt, DType::Bool, {index_const(all), vectors})));
+  body(s, position, e, index_const(all), step, n % step);
+  emitter_.close_if();
+}
+
 // No loop is emitted inside this one.
 bool Nest::innermost(const Stage* s, size_t position) const {
   for (size_t q = position + 1; q < s->loops.size(); q++) {
@@ -447,23 +518,6 @@ bool Nest::innermost(const Stage* s, size_t position) const {
 
 // ---- triangular domains
 
-namespace {
-// The innermost of the loops along an axis that end at its bound: serial ones with none of another
-// kind around them but, where bounds are sizes, parallel ones. Null: there is none.
-const Loop* last_bounded(const Stage& s, int axis, bool by_size) {
-  const Loop* last = nullptr;
-  for (const Loop& l : s.loops) {
-    if (l.axis != axis) continue;
-    if (l.kind != LoopKind::Serial && !(by_size && l.kind == LoopKind::Parallel)) break;
-    last = &l;
-  }
-  return last;
-}
-
-const std::map<int, NodeRef>& bounds_of(const Stage& s, bool by_size) {
-  return by_size ? s.bound : s.limit;
-}
-}  // namespace
 
 bool Nest::ends_at(const Stage* s, size_t position, const Environment& e, bool by_size) const {
   const int axis = s->loops[position].axis;
@@ -507,7 +561,8 @@ std::vector<int64_t> Nest::reader_steps(const Stage* s, int a, bool by_size) con
       const NodeRef& x = (*reader)->axes[static_cast<size_t>(ra)];
       if (by_size && !reached.count({reader->get(), x.get()})) continue;
       const Loop* last = last_bounded(**reader, ra, by_size);
-      steps.push_back(last ? std::min(last->stride, x->hi + 1) : x->hi + 1);
+      const int64_t step = last ? by_size ? last_step(**reader, *last) : last->stride : x->hi + 1;
+      steps.push_back(std::min(step, x->hi + 1));
     }
   }
   return steps;
@@ -535,13 +590,12 @@ NodeRef Nest::bounded_end(const Stage* s, size_t position, const Environment& e,
   // none may see what was left out.
   std::vector<int64_t> units;  // outermost last
   if (stores) {
+    const Loop* const last = last_bounded(*s, l.axis, by_size);
+    const int64_t own = &l == last && ends_at(s, position, e, true) ? last_step(*s, l) : l.stride;
     for (int64_t unit : reader_steps(s, l.axis, by_size)) {
-      if ((units.empty() ? l.stride : units.back()) % unit != 0) units.push_back(unit);
+      if ((units.empty() ? own : units.back()) % unit != 0) units.push_back(unit);
     }
   }
-  const auto steps_to = [](const NodeRef& end, int64_t step) {
-    return index_divmod(index_add(end, index_const(step - 1)), step).first;
-  };
   const NodeRef& base = e.region->base[a];
   NodeRef end = at_least(index_add(substitute(limit, largest), base, -1), 0);
   for (; !units.empty(); units.pop_back())
@@ -554,16 +608,14 @@ NodeRef Nest::bounded_end(const Stage* s, size_t position, const Environment& e,
   return end;
 }
 
-NodeRef Nest::trimmed_steps(const Stage* s, size_t position, const Environment& e) const {
-  const Loop& l = s->loops[position];
+NodeRef Nest::trimmed_end(const Stage* s, size_t position, const Environment& e) const {
   NodeRef end;
   for (const bool by_size : {false, true}) {
     if (!ends_at(s, position, e, by_size)) continue;
     const NodeRef one = bounded_end(s, position, e, by_size);
     end = end ? scalar_op(Op::Min, DType::I64, {end, one}) : one;
   }
-  const NodeRef steps = index_divmod(index_add(end, index_const(l.stride - 1)), l.stride).first;
-  return at_most(steps, (e.remaining[static_cast<size_t>(l.axis)] + l.stride - 1) / l.stride);
+  return end;
 }
 
 }  // namespace lazuli

@@ -71,10 +71,13 @@ class Nest {
   void run_loop(const Stage* s, size_t position, Environment& e);
   void body(const Stage* s, size_t position, Environment& e, const NodeRef& iteration,
             int64_t remaining);
+  void body(const Stage* s, size_t position, Environment& e, const NodeRef& iteration,
+            int64_t stride, int64_t remaining);
   void vector_loop(const Stage* s, size_t position, Environment& e);
   void unrolled_loop(const Stage* s, size_t position, Environment& e);
   void parallel_loops(const Stage* s, Environment& e);
   void serial_loop(const Stage* s, size_t position, Environment& e);
+  void loop_to_vectors(const Stage* s, size_t position, Environment& e);
   bool innermost(const Stage* s, size_t position) const;
   size_t accumulation_position(const Stage* s, const Value& v) const;
   void open_accumulators(const Stage* s, const Value& v, size_t position, const Environment& e);
@@ -91,7 +94,7 @@ class Nest {
   std::vector<int64_t> reader_steps(const Stage* s, int a, bool by_size) const;
   NodeRef bounded_end(const Stage* s, size_t position, const Environment& e, bool by_size) const;
   std::vector<size_t> bound_parallel(const Stage* s, size_t count, int64_t total);
-  NodeRef trimmed_steps(const Stage* s, size_t position, const Environment& e) const;
+  NodeRef trimmed_end(const Stage* s, size_t position, const Environment& e) const;
 
   const Kernel& kernel_;
   const Target& target_;
