@@ -402,6 +402,16 @@ NodeRef steps_to(const NodeRef& end, int64_t step) {
   return index_divmod(index_add(end, index_const(step - 1)), step).first;
 }
 
+// Is n the less the greater x is?
+bool falls_along(const NodeRef& n, const NodeRef& x) {
+  if (n->op == Op::FDiv) return falls_along(n->src[0], x);
+  const LinearForm form = linear_form(n);
+  return std::any_of(form.terms.begin(), form.terms.end(), [&](const auto& term) {
+    const auto& [atom, c] = term;
+    return atom->op == Op::FDiv ? c > 0 && falls_along(atom, x) : atom == x && c < 0;
+  });
+}
+
 // The innermost of the loops along an axis that end at its bound: serial ones with none of another
 // kind around them but, where bounds are sizes, parallel ones. Null: there is none.
 const Loop* last_bounded(const Stage& s, int axis, bool by_size) {
@@ -518,11 +528,24 @@ bool Nest::innermost(const Stage* s, size_t position) const {
 
 // ---- triangular domains
 
+// Whether the loops over an axis end at its bound at all. A sum that is kept in memory between its
+// iterations begins there in the first of them: there must be one.
+bool Nest::may_end(const Stage* s, int axis, bool by_size) const {
+  const auto bound = bounds_of(*s, by_size).find(axis);
+  if (bound == bounds_of(*s, by_size).end()) return false;
+  if (bound->second->lo >= 1) return true;
+  const auto first = std::find_if(s->loops.begin(), s->loops.end(),
+                                  [&](const Loop& l) { return l.axis == axis; });
+  return std::none_of(s->values.begin(), s->values.end(), [&](const Value& v) {
+    return v.reduces() && !s->keeps(v, axis) &&
+           first - s->loops.begin() < static_cast<ptrdiff_t>(accumulation_position(s, v));
+  });
+}
 
 bool Nest::ends_at(const Stage* s, size_t position, const Environment& e, bool by_size) const {
   const int axis = s->loops[position].axis;
   const auto a = static_cast<size_t>(axis);
-  if (!bounds_of(*s, by_size).count(axis)) return false;
+  if (!may_end(s, axis, by_size)) return false;
   const int64_t extent = e.region->extent[a];
   if (extent != s->axes[a]->hi + 1) {
     // A part of the axis: worth it for several steps, and what is in registers must be there.
@@ -560,7 +583,8 @@ std::vector<int64_t> Nest::reader_steps(const Stage* s, int a, bool by_size) con
     for (const auto& [ra, bound] : bounds_of(**reader, by_size)) {
       const NodeRef& x = (*reader)->axes[static_cast<size_t>(ra)];
       if (by_size && !reached.count({reader->get(), x.get()})) continue;
-      const Loop* last = last_bounded(**reader, ra, by_size);
+      const Loop* const last =
+          may_end(reader->get(), ra, by_size) ? last_bounded(**reader, ra, by_size) : nullptr;
       const int64_t step = last ? by_size ? last_step(**reader, *last) : last->stride : x->hi + 1;
       steps.push_back(std::min(step, x->hi + 1));
     }
@@ -577,13 +601,12 @@ NodeRef Nest::bounded_end(const Stage* s, size_t position, const Environment& e,
   for (const Value& v : s->values) stores |= s->keeps(v, l.axis);
   // The largest bound: of the whole region where it is stored, else of the tile.
   const NodeRef& limit = bounds_of(*s, by_size).at(l.axis);
-  const LinearForm form = linear_form(limit);
   Substitution largest;
   for (size_t b = 0; b < s->axes.size(); b++) {
     if (b == a) continue;
     const NodeRef base = stores ? e.region->base[b] : e.current[b];
     const int64_t length = stores ? e.region->extent[b] : e.remaining[b];
-    const bool falls = form.coefficient(s->axes[b].get()) < 0;
+    const bool falls = falls_along(limit, s->axes[b]);
     largest[s->axes[b]] = falls ? base : index_add(base, index_const(length - 1));
   }
   // What is stored goes as far as those who come after it do, who round up to steps of their own:

@@ -89,6 +89,7 @@ class Nest {
   void leaf(const Stage* s, Environment& e);
   void accumulate(const Value& v, const NodeRef& term, Cell& c, const Environment& e);
   void keep(const Value& v, const std::vector<NodeRef>& index, const Operand& r);
+  bool may_end(const Stage* s, int axis, bool by_size) const;
   bool ends_at_bound(const Stage* s, size_t position, const Environment& e) const;
   bool ends_at(const Stage* s, size_t position, const Environment& e, bool by_size) const;
   std::vector<int64_t> reader_steps(const Stage* s, int a, bool by_size) const;

@@ -230,8 +230,7 @@ std::vector<int64_t> JitState::other_sizes(const std::vector<int64_t>& sizes,
   return other;
 }
 
-std::vector<SymbolicAxes> JitState::axes_of(const JitCall& call,
-                                            const std::vector<size_t>& same_as,
+std::vector<SymbolicAxes> JitState::axes_of(const JitCall& call, const std::vector<size_t>& same_as,
                                             const std::vector<int64_t>& bounds) const {
   std::vector<SymbolicAxes> out(call.tensors_.size());
   for (size_t i = 0; i < out.size(); i++) {
@@ -540,11 +539,10 @@ Ref<Counted> JitState::run(JitCall& call, const JitCall::Trace& trace) {
   const std::lock_guard lock(mutex_);
   calls_++;
   call.sizes_ = sizes_of(call);
-  auto it = std::find_if(entries_.begin(), entries_.end(),
-                         [&](Entries& e) {
-                           const auto classes = static_cast<int64_t>(e.classes.size());
-                           return matches(e.of(call.sizes_), classes, call);
-                         });
+  auto it = std::find_if(entries_.begin(), entries_.end(), [&](Entries& e) {
+    const auto classes = static_cast<int64_t>(e.classes.size());
+    return matches(e.of(call.sizes_), classes, call);
+  });
   if (it == entries_.end()) {
     entries_.push_front(capture(call, trace));
     if (entries_.size() > kMaxEntries) entries_.pop_back();

@@ -140,8 +140,8 @@ std::vector<StorageRef> run_plan(Entry& e, const std::vector<Ref<LazyBuffer>>& b
   for (size_t c = 0; sized && c < outputs.size(); c++) {
     const PlanSlot& s = e.slot_of_code(c);
     if (!sized->bytes[c] || s.role != PlanSlot::Role::Output) continue;
-    outputs[c] = sized->out_room[c] ? roomy(e.room_out[c], memory, s)
-                                    : made_by(e, memory, *sized->bytes[c]);
+    outputs[c] =
+        sized->out_room[c] ? roomy(e.room_out[c], memory, s) : made_by(e, memory, *sized->bytes[c]);
   }
   std::optional<Loans> loans;
   for (bool again = true; std::exchange(again, false);) {

@@ -241,6 +241,62 @@ TEST_SUITE("runtime") {
         {16, 1, 17, 48, 100, 112, 299, 300, 7}, 2e-3);
   }
 
+  TEST_CASE("dynamic: arguments are results, whichever of their axes changes") {
+    const Dim n = dim("n", 1, 70);
+    check_sizes(
+        [](const Tensors& t) {
+          return Tensors{t[0], t[1], t[0] + 1.0, matmul(t[1], t[0])};
+        },
+        {dynamic(0, 0, n), dynamic(1, 1, n)},
+        [](int64_t s) {
+          return Tensors{randn({s, 5}), randn({6, s})};
+        },
+        {70, 5, 16, 17, 18, 48, 69, 1}, 1e-4);
+  }
+
+  TEST_CASE("dynamic: attention and its gradients in classes of sizes") {
+    const Dim n = dim("length", 1, 150);
+    check_sizes(
+        [](const Tensors& t) {
+          const Tensor y = scaled_dot_product_attention(t[0], t[1], t[2]);
+          const auto d = grad(sum(y * y), {t[0], t[1], t[2]});
+          return Tensors{y, d[0], d[1], d[2], softmax(matmul(t[0], t[1].mT()), -2)};
+        },
+        {dynamic(0, 1, n), dynamic(1, 1, n), dynamic(2, 1, n)},
+        [](int64_t s) {
+          return Tensors{randn({2, s, 16}), randn({2, s, 16}), randn({2, s, 16})};
+        },
+        {64, 1, 16, 37, 38, 39, 48, 79, 80, 96, 128, 149, 150, 7}, 1e-3);
+  }
+
+  TEST_CASE("dynamic: parameters are changed where they lie, and one that is held is not") {
+    on_devices([&] {
+      const Dim n = dim("batch", 1, 100);
+      Tensor w = ones({8, 4}).realize();
+      auto step = jit(
+          [&](const Tensor& x) {
+            const Tensor v = w.detach();
+            const Tensor loss = sum(matmul(x, v));
+            w -= grad(loss, {v})[0] * 0.5;
+            return loss;
+          },
+          {dynamic(0, 0, n)});
+      const void* const memory = w.data();
+      float want = 1;
+      for (int64_t s : {3, 100, 16, 40, 3}) {
+        CHECK(step(ones({s, 8})).item() == doctest::Approx(static_cast<double>(s) * 32 * want));
+        want -= 0.5f * static_cast<float>(s);
+        CHECK(w.to_vector() == std::vector<float>(32, want));
+        if (Runtime::current().device().name() == "cpu") CHECK(w.data() == memory);
+      }
+      const Tensor held = w.detach();
+      step(ones({2, 8}));
+      CHECK(held.to_vector() == std::vector<float>(32, want));
+      CHECK(w.to_vector() == std::vector<float>(32, want - 1));
+      CHECK(step.count().captures == 1);
+    });
+  }
+
   TEST_CASE("dynamic: two dimensions") {
     const Dim n = dim("rows", 1, 20), m = dim("columns", 1, 30);
     on_devices([&] {
@@ -303,10 +359,12 @@ TEST_SUITE("runtime") {
       };
       auto f =
           jit([&](const Tensor& k, int64_t p) { return step(cache, k, p); }, {dynamic(0, place)});
+      const void* const memory = cache.data();
       for (int64_t p : {0, 1, 2, 3, 7, 15, 4}) {
         const Tensor k = randn({2, 1, 4}).realize();
         check_close(f(k, p), step(other, k, p), 1e-5);
         check_close(cache, other, 1e-6);
+        if (Runtime::current().device().name() == "cpu") CHECK(cache.data() == memory);
       }
       CHECK(f.count().captures == 1);
     });
