@@ -534,8 +534,8 @@ bool Nest::may_end(const Stage* s, int axis, bool by_size) const {
   const auto bound = bounds_of(*s, by_size).find(axis);
   if (bound == bounds_of(*s, by_size).end()) return false;
   if (bound->second->lo >= 1) return true;
-  const auto first = std::find_if(s->loops.begin(), s->loops.end(),
-                                  [&](const Loop& l) { return l.axis == axis; });
+  const auto first =
+      std::find_if(s->loops.begin(), s->loops.end(), [&](const Loop& l) { return l.axis == axis; });
   return std::none_of(s->values.begin(), s->values.end(), [&](const Value& v) {
     return v.reduces() && !s->keeps(v, axis) &&
            first - s->loops.begin() < static_cast<ptrdiff_t>(accumulation_position(s, v));

@@ -444,14 +444,17 @@ void JitState::find_donors(Entry& e) const {
   }
 }
 
-// An array that ends earlier than at the upper bounds will do where nothing beyond it is touched.
+// An array that ends earlier than at the upper bounds will do where nothing beyond it is touched;
+// one that a call makes, where only its end is.
 void JitState::find_rooms(const Entry& e, const std::vector<int64_t>& sizes, Sized& sized) const {
   const Plan& plan = e.code.executable->plan();
   const std::vector<int64_t> reach = e.code.executable->reach(sizes);
   std::vector<bool> in_room(plan.slots.size());
   const auto check = [&](size_t slot, const SymbolicAxes& axes) {
-    const bool fits = sizes == e.symbolic->upper_sizes() || !follows(axes) ||
-                      (ends_with_size(axes) && reach[slot] <= numel(shape_at(axes, sizes)));
+    const bool makes = plan.slots[slot].role == PlanSlot::Role::Output;
+    const bool fits =
+        sizes == e.symbolic->upper_sizes() || !follows(axes) ||
+        (ends_with_size(axes) && (makes || reach[slot] <= numel(shape_at(axes, sizes))));
     in_room[slot] = in_room[slot] || !fits;
   };
   for (const Entry::Input& in : e.inputs) {
@@ -467,7 +470,9 @@ void JitState::find_rooms(const Entry& e, const std::vector<int64_t>& sizes, Siz
   for (size_t r = 0; r < e.code_root.size(); r++) {
     const size_t c = e.code_root[r];
     if (!follows(e.symbolic->root_axes(r))) continue;
-    sized.bytes[c] = bytes_of(sized.shapes[r], e.slot_of_code(c).dtype);
+    const DType dtype = e.slot_of_code(c).dtype;
+    sized.bytes[c] =
+        std::pair(bytes_of(sized.shapes[r], dtype), bytes_of(Shape{reach[slot_of(c)]}, dtype));
     sized.out_room[c] = in_room[slot_of(c)];
   }
 }

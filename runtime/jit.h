@@ -309,9 +309,10 @@ class Jit {
 /// Kernels are made for classes of sizes, four times as large each as the one before (core/dim.h),
 /// and end their loops at the true size; the first call compiles them all. An array whose first
 /// axis follows a dimension is used where it lies; one whose inner axis does is copied at each call
-/// to where there is room for the class's bound, as is what a tile goes beyond. Temporary memory is
-/// that of the class, of which the one that ran last keeps its own. Tensors of fixed shape that f
-/// writes to, such as parameters and caches, are changed where they lie, as without dimensions.
+/// to where there is room for the class's bound, as is one that a tile reads beyond. Temporary
+/// memory is that of the class, of which the one that ran last keeps its own. Tensors of fixed
+/// shape that f writes to, such as parameters and caches, are changed where they lie, as without
+/// dimensions.
 template <typename F>
 Jit<std::decay_t<F>> jit(F&& f, std::vector<Dynamic> dynamic = {}) {
   return Jit<std::decay_t<F>>(std::forward<F>(f), std::move(dynamic));

@@ -46,8 +46,8 @@ struct Sized {
   std::vector<StorageRef> extras;
   Ref<Counted> kept;
   std::vector<Shape> shapes;  // of the roots
-  // Of roots of the code that follow a dimension.
-  std::vector<std::optional<size_t>> bytes;
+  // Of roots of the code that follow a dimension: their bytes, and how many are touched.
+  std::vector<std::optional<std::pair<size_t, size_t>>> bytes;
   // Of inputs, and of roots of the code: between the array of the true size and a room is copied.
   std::vector<bool> in_room, out_room;
 };

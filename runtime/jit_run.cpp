@@ -50,8 +50,8 @@ std::byte* bytes(const StorageRef& s) {
 }
 
 // Memory for what the function gives.
-StorageRef made_by(const Entry& e, Allocator& memory, size_t bytes) {
-  const auto made = make_ref<HostStorage>(memory, bytes);
+StorageRef made_by(const Entry& e, Allocator& memory, size_t bytes, size_t touched = 1) {
+  const auto made = make_ref<HostStorage>(memory, bytes, touched);
   made->origin = e.code.origin;
   return made;
 }
@@ -140,8 +140,9 @@ std::vector<StorageRef> run_plan(Entry& e, const std::vector<Ref<LazyBuffer>>& b
   for (size_t c = 0; sized && c < outputs.size(); c++) {
     const PlanSlot& s = e.slot_of_code(c);
     if (!sized->bytes[c] || s.role != PlanSlot::Role::Output) continue;
-    outputs[c] =
-        sized->out_room[c] ? roomy(e.room_out[c], memory, s) : made_by(e, memory, *sized->bytes[c]);
+    outputs[c] = sized->out_room[c]
+                     ? roomy(e.room_out[c], memory, s)
+                     : made_by(e, memory, sized->bytes[c]->first, sized->bytes[c]->second);
   }
   std::optional<Loans> loans;
   for (bool again = true; std::exchange(again, false);) {
@@ -170,7 +171,7 @@ std::vector<StorageRef> run_plan(Entry& e, const std::vector<Ref<LazyBuffer>>& b
     const size_t c = e.code_root[r];
     values.push_back(made[c]);
     if (!sized || !sized->bytes[c] || !sized->out_room[c]) continue;
-    values[r] = made_by(e, memory, *sized->bytes[c]);
+    values[r] = made_by(e, memory, sized->bytes[c]->first);
     copy_parts(parts_of(e.symbolic->root_axes(r)), sizes, size_of(e.slot_of_code(c).dtype),
                bytes(values[r]), bytes(made[c]), Copy::FromRoom);
   }

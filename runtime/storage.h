@@ -1,6 +1,7 @@
 // Storage over the runtime's allocator, and how values come to nodes.
 #pragma once
 
+#include <algorithm>
 #include <memory>
 #include <shared_mutex>
 #include <span>
@@ -12,11 +13,11 @@ namespace lazuli {
 
 struct Origin;
 
-/// Host memory of one array.
+/// Host memory of one array, and of `room` bytes if those are more.
 class HostStorage final : public Storage {
  public:
-  HostStorage(Allocator& allocator, size_t bytes)
-      : block_(allocator.allocate(bytes ? bytes : 1)), bytes_(bytes) {}
+  HostStorage(Allocator& allocator, size_t bytes, size_t room = 1)
+      : block_(allocator.allocate(std::max(bytes, room))), bytes_(bytes) {}
   void* data() override { return block_.data(); }
   size_t bytes() const override { return bytes_; }
 
