@@ -21,8 +21,9 @@
 //    loop now opening, and the inner emission only fills it.
 // L10 Triangular domains, and sizes that are known when a kernel runs. The serial loops over a
 // bounded axis get run-time ends, and what may be empty, or is a last shorter step, stands under an
-// If. A stage that stores along the axis must cover its readers: the largest bound of its whole
-// region, rounded up to the step of each stage that comes after it.
+// If. Where a step is several vectors side by side, what is left below a size is done by the
+// vector. A stage that stores along the axis must cover its readers: the largest bound of its whole
+// region, rounded up to the step of each stage that reads it along that axis.
 #pragma once
 
 #include <memory>

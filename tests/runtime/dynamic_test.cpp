@@ -254,6 +254,19 @@ TEST_SUITE("runtime") {
         {70, 5, 16, 17, 18, 48, 69, 1}, 1e-4);
   }
 
+  TEST_CASE("dynamic: an axis that a sum takes in parts, some of which are empty") {
+    const Dim n = dim("n", 1, 18);
+    check_sizes(
+        [](const Tensors& t) {
+          return Tensors{sum(softmax(t[0], 1)), sum(mean(t[0], {0}, true) + t[0])};
+        },
+        {dynamic(0, 1, n)},
+        [](int64_t s) {
+          return Tensors{randn({4, s, 3})};
+        },
+        {18, 5, 1, 6, 7, 17}, 1e-4);
+  }
+
   TEST_CASE("dynamic: attention and its gradients in classes of sizes") {
     const Dim n = dim("length", 1, 150);
     check_sizes(
