@@ -17,11 +17,6 @@ constexpr int64_t kAlignment = 64;
 // Large arrays whose sizes are powers of two would all start at the same sets of the caches.
 constexpr int64_t kStaggerFrom = 256 << 10, kStagger = 9 * kAlignment;
 
-int64_t rounded(int64_t bytes) {
-  const int64_t r = (std::max<int64_t>(bytes, 1) + kAlignment - 1) / kAlignment * kAlignment;
-  return bytes >= kStaggerFrom ? r + kStagger : r;
-}
-
 // ---- packing
 
 // Finds places for arrays one after the other, each as low as it can lie.
@@ -169,6 +164,11 @@ int64_t least_arena(std::span<const Lifetime> arrays, std::span<const Room> room
 }
 
 }  // namespace
+
+int64_t arena_bytes(int64_t bytes) {
+  const int64_t r = (std::max<int64_t>(bytes, 1) + kAlignment - 1) / kAlignment * kAlignment;
+  return bytes >= kStaggerFrom ? r + kStagger : r;
+}
 
 Packing pack(std::span<const Lifetime> arrays, std::span<const Room> rooms) {
   constexpr size_t kMostForSearch = 4096;
@@ -367,7 +367,7 @@ class Planner {
         rooms.push_back({bytes, life(first).first});
         room_of.push_back(s);
       } else if (life(s).last >= 0) {
-        arrays.push_back({rounded(life(s).bytes), life(first).first, life(s).last});
+        arrays.push_back({arena_bytes(life(s).bytes), life(first).first, life(s).last});
         array_of.push_back(s);
         alive(arrays.back().first, arrays.back().last, arrays.back().bytes);
       }
@@ -457,6 +457,14 @@ std::string print_memory(const Plan& plan, const MemoryPlan& memory) {
   if (memory.in_place > 0) {
     out += fmt::format("; {} result{} of steps in the memory of an operand", memory.in_place,
                        memory.in_place == 1 ? "" : "s");
+  }
+  if (memory.saved > 0) {
+    out += fmt::format("; {} less than in the first order of the steps",
+                       bytes_text(static_cast<uint64_t>(memory.saved)));
+  }
+  if (memory.repeated > 0) {
+    out += fmt::format("; {} step{} run again, {:.0f} % of the time as predicted", memory.repeated,
+                       memory.repeated == 1 ? " is" : "s are", 100 * memory.repeated_share);
   }
   out += "\n";
   if (memory.arena == 0 || plan.steps.size() < 2) return out;

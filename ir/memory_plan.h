@@ -54,7 +54,15 @@ struct MemoryPlan {
   int64_t least = 0;                // of arena and outputs, what is alive at some step
   int64_t outputs = 0;              // bytes of those without a donor
   int in_place = 0;                 // results that are written over an operand
+  // Where memory is short (ir/rematerialize.h): how many steps are run again, by which share all
+  // take longer for that, and the bytes of arena and outputs that this and their order save.
+  int repeated = 0;
+  double repeated_share = 0;
+  int64_t saved = 0;
 };
+
+/// Bytes that an array takes of an arena.
+int64_t arena_bytes(int64_t bytes);
 
 /// `in_place` holds, for each step, the arguments that may be one array.
 MemoryPlan plan_memory(const Plan& plan, std::span<const std::vector<InPlace>> in_place);

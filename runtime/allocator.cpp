@@ -39,9 +39,12 @@ size_t round_up(size_t value, size_t multiple) {
 }
 
 // Eight classes to each doubling, so that at most an eighth of a block is unused.
+size_t class_step(size_t bytes) {
+  return std::max(kAlignment, std::bit_floor(bytes) / 8);
+}
+
 size_t size_class(size_t bytes) {
-  const size_t step = std::max(kAlignment, std::bit_floor(std::max(bytes, size_t{1})) / 8);
-  return round_up(std::max(bytes, size_t{1}), step);
+  return round_up(std::max(bytes, size_t{1}), class_step(bytes));
 }
 
 uint64_t control_group_limit() {
@@ -163,6 +166,14 @@ struct Allocator::State : Counted {
 
 Allocator::Allocator(uint64_t limit)
     : state_(make_ref<State>(std::min(limit != 0 ? limit : usable_memory(), kMostBytes))) {}
+
+uint64_t Allocator::block_bytes(uint64_t bytes) {
+  return bytes > kMostBytes ? bytes : size_class(bytes);
+}
+
+uint64_t Allocator::largest_block(uint64_t bytes) {
+  return bytes / class_step(bytes) * class_step(bytes);
+}
 
 Block Allocator::allocate(size_t bytes) {
   State& state = *state_;

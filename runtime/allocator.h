@@ -76,6 +76,11 @@ class Allocator {
   /// Thread-safe, as everything here.
   Block allocate(size_t bytes);
 
+  /// What a block of so many bytes counts as, rounded up to its size class; and the largest block
+  /// that counts as no more than so many.
+  static uint64_t block_bytes(uint64_t bytes);
+  static uint64_t largest_block(uint64_t bytes);
+
   /// For tests of what becomes of a failure: the n-th call of allocate() from now on fails; 0:
   /// none.
   void fail_at(uint64_t n);

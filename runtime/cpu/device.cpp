@@ -193,8 +193,8 @@ class CpuDevice final : public Device {
     for (const PlanSlot& s : plan.slots) {
       if (s.role == PlanSlot::Role::Input) c.inputs.push_back(s.node);
     }
-    std::vector<StepNote> notes = step_notes(plan);
     const auto executable = std::make_shared<CpuExecutable>(runtime_, kernels_, std::move(plan));
+    std::vector<StepNote> notes = step_notes(executable->plan());
     executable->forget_graph();
     if (keep_memory) executable->keep_memory(true);
     c.executable = executable;

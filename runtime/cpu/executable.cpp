@@ -8,6 +8,8 @@
 #include <unordered_set>
 
 #include "core/error.h"
+#include "ir/program_cost.h"
+#include "ir/rematerialize.h"
 #include "runtime/library.h"
 #include "runtime/progress.h"
 
@@ -33,6 +35,10 @@ std::string ops_of(const PlanStep& s) {
     text += fmt::format("{}{}", text.empty() ? "" : " ", name(n->op));
   }
   return text;
+}
+
+std::string text(int64_t bytes) {
+  return bytes_text(static_cast<uint64_t>(bytes));
 }
 
 // The same op and shapes over sources that hold no arrays.
@@ -120,33 +126,95 @@ CpuExecutable::CpuExecutable(Runtime& runtime, KernelStore& store, Plan plan)
     if (s.kernel) kernels.push_back(s.kernel);
   }
   compile_all(kernels);
-  size_t arguments = 0;
+  std::vector<Code> codes;
   for (const PlanStep& s : plan_.steps) {
-    Launch l;
-    l.first = arguments;
-    arguments += s.arguments.size();
-    if (s.kernel) l.kernel = store_.get(*s.kernel);
-    l.node = s.node;
-    l.slots = s.arguments;
-    if (runtime_.trace.on()) l.label = runtime_.trace.label("kernel", ops_of(s));
-    if (l.kernel) {
-      scratch_bytes_ = std::max(scratch_bytes_, l.kernel->scratch_bytes);
-      shared_bytes_ = std::max(shared_bytes_, l.kernel->shared_bytes);
+    Code c;
+    if (s.kernel) {
+      c.kernel = store_.get(*s.kernel);
+      scratch_bytes_ = std::max(scratch_bytes_, c.kernel->scratch_bytes);
+      shared_bytes_ = std::max(shared_bytes_, c.kernel->shared_bytes);
     }
-    launches_.push_back(std::move(l));
+    if (runtime_.trace.on()) c.label = runtime_.trace.label("kernel", ops_of(s));
+    codes.push_back(std::move(c));
   }
+  const std::vector<int> code_of = place_arrays(codes);
+  size_t arguments = 0;
+  for (size_t i = 0; i < plan_.steps.size(); i++) {
+    const PlanStep& s = plan_.steps[i];
+    launches_.push_back({codes[static_cast<size_t>(code_of[i])], s.node, s.arguments, arguments});
+    arguments += s.arguments.size();
+  }
+}
+
+std::vector<int> CpuExecutable::place_arrays(const std::vector<Code>& codes) {
   std::vector<std::vector<InPlace>> in_place;
-  for (const Launch& l : launches_) {
-    in_place.push_back(l.kernel ? l.kernel->in_place : in_place_arguments(*l.node));
+  std::vector<double> seconds;
+  for (size_t i = 0; i < codes.size(); i++) {
+    const PlanStep& s = plan_.steps[i];
+    const CompiledKernel* const kernel = codes[i].kernel.get();
+    in_place.push_back(kernel ? kernel->in_place : in_place_arguments(*s.node));
     // One array may be smaller than at the upper bounds where the other is not.
     std::erase_if(in_place.back(), [&](const InPlace& p) {
       const auto sized = [&](int argument) {
-        return plan_.slots[static_cast<size_t>(l.slots[static_cast<size_t>(argument)])].sized;
+        return plan_.slots[static_cast<size_t>(s.arguments[static_cast<size_t>(argument)])].sized;
       };
       return sized(p.input) || sized(p.output);
     });
+    double bytes = 0;
+    for (int a : s.arguments) {
+      const PlanSlot& slot = plan_.slots[static_cast<size_t>(a)];
+      bytes += static_cast<double>(bytes_of(slot.shape, slot.dtype));
+    }
+    const double cycles = kernel ? kernel->cycles : 2 * library_operations(*s.node);
+    seconds.push_back(estimate_seconds(cycles, bytes, store_.target(), 1));
   }
-  memory_ = plan_memory(plan_, in_place);
+  const Allocator& memory = runtime_.memory;
+  const MemoryStats stats = memory.stats();
+  const auto room = static_cast<int64_t>(memory.limit() - std::min(memory.limit(), stats.live));
+  // As the allocator counts.
+  static constexpr int64_t kMost = int64_t{1} << 61;
+  const auto block = [](uint64_t bytes) {
+    return static_cast<int64_t>(std::min(uint64_t{kMost}, Allocator::block_bytes(bytes)));
+  };
+  int64_t workers = 0;
+  if (scratch_bytes_) {
+    workers += block(static_cast<uint64_t>(scratch_stride(scratch_bytes_) * runtime_.pool.size()));
+  }
+  if (shared_bytes_) workers += block(static_cast<uint64_t>(shared_bytes_));
+  std::vector<std::pair<size_t, int64_t>> results;
+  for (size_t s = 0; s < plan_.slots.size(); s++) {
+    const PlanSlot& slot = plan_.slots[s];
+    if (slot.role == PlanSlot::Role::Output) {
+      results.emplace_back(s, block(bytes_of(slot.shape, slot.dtype)));
+    }
+  }
+  const auto beside_arena = [&](const MemoryPlan& m) {
+    int64_t bytes = workers;
+    for (const auto& [slot, own] : results) {
+      if (m.donors[slot] < 0) bytes = std::min(bytes + own, kMost);
+    }
+    return bytes;
+  };
+  // By how much the arena is too large.
+  const auto excess = [&](const MemoryPlan& m) {
+    const int64_t left = room - beside_arena(m);
+    if (left < 0) return m.arena - left;
+    return m.arena - static_cast<int64_t>(Allocator::largest_block(static_cast<uint64_t>(left)));
+  };
+  const size_t steps = plan_.steps.size();
+  Rematerialized fit = rematerialize(std::move(plan_), in_place, seconds, excess);
+  // Where results alone are too large, the allocator refuses the first that is.
+  if (fit.memory.arena > 0 && excess(fit.memory) > 0) {
+    device_error(
+        "memory: a graph needs at least {} beside what it reads, {} of it for values between its "
+        "{} steps, and {} of the limit of {} are left (LAZULI_MEMORY, or what the machine has); "
+        "use smaller shapes or batches, or free other values, which hold {}",
+        text(beside_arena(fit.memory) + fit.memory.arena), text(fit.memory.arena), steps,
+        text(room), bytes_text(memory.limit()), bytes_text(stats.live));
+  }
+  plan_ = std::move(fit.plan);
+  memory_ = std::move(fit.memory);
+  return std::move(fit.step_of);
 }
 
 void CpuExecutable::compile_all(const std::vector<std::shared_ptr<Kernel>>& kernels) {
@@ -172,11 +240,12 @@ void CpuExecutable::compile_all(const std::vector<std::shared_ptr<Kernel>>& kern
 
 void CpuExecutable::launch(const Launch& l, Memory& memory) {
   const std::span<void*> arguments = memory.arguments(l);
-  if (l.kernel) {
+  if (l.code.kernel) {
     Trace* const trace = runtime_.trace.on() ? &runtime_.trace : nullptr;
-    return run_kernel(*l.kernel, arguments.data(), memory.work(), runtime_.pool, trace, l.label);
+    return run_kernel(*l.code.kernel, arguments.data(), memory.work(), runtime_.pool, trace,
+                      l.code.label);
   }
-  const Span span(runtime_.trace, l.label);
+  const Span span(runtime_.trace, l.code.label);
   run_library_step(*l.node, arguments, runtime_.pool);
 }
 
@@ -231,12 +300,12 @@ std::vector<int64_t> CpuExecutable::reach(std::span<const int64_t> sizes) const 
       for (size_t d = 0; d < plan_.size_slots.size(); d++) {
         if (plan_.size_slots[d] == l.slots[i]) arguments[i] = &sizes[d];
       }
-      if (l.kernel && l.kernel->has_sizes) continue;
+      if (l.code.kernel && l.code.kernel->has_sizes) continue;
       const auto s = static_cast<size_t>(l.slots[i]);
       out[s] = all[s];
     }
-    if (!l.kernel) continue;
-    for (const Reach& r : l.kernel->reaches) {
+    if (!l.code.kernel) continue;
+    for (const Reach& r : l.code.kernel->reaches) {
       const auto s = static_cast<size_t>(l.slots[static_cast<size_t>(r.argument)]);
       out[s] = std::max(out[s], r.at(arguments.data()));
     }
@@ -248,7 +317,9 @@ std::vector<StepReport> CpuExecutable::report() const {
   std::vector<StepReport> out;
   for (const Launch& l : launches_) {
     StepReport r;
-    if (l.kernel) r = {l.kernel->schedule, l.kernel->reasons, l.kernel->choices, l.kernel->cycles};
+    if (const CompiledKernel* const k = l.code.kernel.get()) {
+      r = {k->schedule, k->reasons, k->choices, k->cycles};
+    }
     out.push_back(std::move(r));
   }
   return out;

@@ -31,16 +31,23 @@ class CpuExecutable final : public Executable {
   void keep_memory(bool keep) override;
 
  private:
-  struct Launch {
+  struct Code {
     std::shared_ptr<const CompiledKernel> kernel;  // null: a library step
-    NodeRef node;
+    int label = 0;                                 // in a trace
+  };
+  struct Launch {
+    Code code;
+    NodeRef node;  // of a library step
     std::vector<int> slots;
     size_t first = 0;  // of its arguments among those of all launches
-    int label = 0;     // in a trace
   };
   class Memory;
 
   void compile_all(const std::vector<std::shared_ptr<Kernel>>& kernels);
+  // Gives each array its place; where that takes more than the runtime has left now, runs steps
+  // again. Returns which of the steps, and of their codes, each is that is run. DeviceError if the
+  // memory does not do.
+  std::vector<int> place_arrays(const std::vector<Code>& codes);
   void launch(const Launch& l, Memory& memory);
   // Calls `body` with memory that these arrays are bound to.
   template <typename F>

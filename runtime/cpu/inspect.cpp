@@ -289,8 +289,8 @@ Prepared prepare(std::span<const Tensor> roots) {
       if (s.role == PlanSlot::Role::Input) p.inputs.push_back(s.node->storage());
     }
   }
-  p.notes = step_notes(plan);
   p.executable = device.prepare(std::move(plan));
+  p.notes = step_notes(p.executable->plan());
   return p;
 }
 

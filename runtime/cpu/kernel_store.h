@@ -77,6 +77,8 @@ class KernelStore {
   /// Where the runtime is to measure schedules, searches for a better one, unless a search has been
   /// made or is not worth it; get() then gives that.
   void tune(const Kernel& kernel);
+  /// What kernels are made for.
+  const Target& target() const { return target_; }
   int64_t compiles() const { return compiles_; }
   int64_t loads() const { return loads_; }  // from the disk
 

@@ -9,6 +9,8 @@
 #include "core/gradient.h"
 #include "core/gradient_graph.h"
 #include "core/graph.h"
+#include "core/node_map.h"
+#include "core/ops.h"
 #include "runtime/device.h"
 #include "runtime/runtime.h"
 #include "tests/ir/random_graph.h"
@@ -61,6 +63,21 @@ std::vector<NodeRef> with_gradients(std::vector<NodeRef> roots) {
   return roots;
 }
 
+// The same graph in more kernels: every other value is stored before it is read.
+std::vector<NodeRef> held_apart(const std::vector<NodeRef>& roots) {
+  NodeMap<NodeRef> made;
+  size_t count = 0;
+  for (const NodeRef& n : topological(roots)) {
+    Sources src;
+    for (const NodeRef& s : n->src) src.push_back(made.at(s));
+    const NodeRef copy = n->src.empty() || n->realised() ? n : with_src(n, std::move(src));
+    made[n] = copy == n || ++count % 2 == 0 ? copy : contiguous(Tensor(copy)).node();
+  }
+  std::vector<NodeRef> out;
+  for (const NodeRef& r : roots) out.push_back(made.at(r));
+  return out;
+}
+
 std::vector<test::Elements> values(Device& device, const std::vector<NodeRef>& roots) {
   device.realize(roots);
   std::vector<test::Elements> out;
@@ -91,6 +108,39 @@ std::string compare(uint64_t seed, int size, bool gradients) {
 }  // namespace
 
 TEST_SUITE("fuzz") {
+  TEST_CASE("random graphs have the same bits in little memory, or do not fit" *
+            doctest::skip(!LAZULI_LLVM)) {
+    const uint64_t first = setting("FUZZ_SEED", 1);
+    const double end = now() + static_cast<double>(setting("FUZZ_SECONDS", 5)) / 2;
+    uint64_t seed = first;
+    int fits = 0, all = 0;
+    for (; now() < end; seed++) {
+      std::vector<NodeRef> roots = test::random_graph(seed, 16 + static_cast<int>(seed % 48));
+      roots = held_apart(seed % 2 == 0 ? with_gradients(std::move(roots))
+                                       : std::vector<NodeRef>{roots.back()});
+      Config config;
+      Runtime roomy(config);
+      const auto want = values(roomy.device("cpu"), roots);
+      const uint64_t peak = roomy.memory.stats().peak;
+      for (const uint64_t less : {64, 128, 256, 512}) {  // bytes; arrays are as small
+        if (peak <= less) break;
+        config.memory = peak - less;
+        Runtime tight(config);
+        INFO("FUZZ_SEED=", seed, " bytes ", config.memory);
+        all++;
+        try {
+          const auto got = values(tight.device("cpu"), roots);
+          CHECK(got == want);
+          fits++;
+        } catch (const DeviceError& e) {
+          CHECK(std::string(e.what()).starts_with("memory: a "));
+        }
+        CHECK(tight.memory.stats().live == 0);
+      }
+    }
+    MESSAGE(fmt::format("{} of {} fit, of {} graphs", fits, all, seed - first));
+  }
+
   TEST_CASE("random graphs have the same values on the cpu as on the reference device" *
             doctest::skip(!LAZULI_LLVM)) {  // there is no cpu then
     const uint64_t first = setting("FUZZ_SEED", 1);
