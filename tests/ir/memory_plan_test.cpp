@@ -13,6 +13,7 @@
 #include "core/ops.h"
 #include "ir/choose.h"
 #include "ir/lower.h"
+#include "nn/resnet.h"
 #include "runtime/library.h"
 
 namespace lazuli {
@@ -230,43 +231,18 @@ std::vector<Tensor> gpt2_gradients(int layers) {
   return roots;
 }
 
-// ResNet-50 (He et al., "Deep Residual Learning for Image Recognition", 2015), its norms folded
-// into scale and shift.
-struct ResNet {
-  std::vector<Tensor> parameters;
-
-  Tensor conv(const Tensor& x, int64_t out, int64_t kernel, int64_t stride) {
-    const Tensor w = array({out, x.size(1), kernel, kernel}), scale = array({out, 1, 1}),
-                 shift = array({out, 1, 1});
-    parameters.insert(parameters.end(), {w, scale, shift});
-    return conv2d(x, w, {}, stride, kernel / 2) * scale + shift;
-  }
-  Tensor bottleneck(const Tensor& x, int64_t width, int64_t stride) {
-    Tensor h = relu(conv(x, width, 1, 1));
-    h = relu(conv(h, width, 3, stride));
-    h = conv(h, 4 * width, 1, 1);
-    const Tensor skip = stride > 1 || x.size(1) != 4 * width ? conv(x, 4 * width, 1, stride) : x;
-    return relu(h + skip);
-  }
-  std::vector<Tensor> gradients() {
-    Tensor x = max_pool2d(relu(conv(array({1, 3, 224, 224}), 64, 7, 2)), 3, 2, 1);
-    constexpr int64_t kBlocks[] = {3, 4, 6, 3};
-    for (size_t s = 0; s < 4; s++) {
-      for (int64_t b = 0; b < kBlocks[s]; b++)
-        x = bottleneck(x, int64_t{64} << s, b == 0 && s > 0 ? 2 : 1);
-    }
-    const Tensor w = array({2048, 1000});
-    parameters.push_back(w);
-    const Tensor loss = cross_entropy(matmul(mean(x, {2, 3}), w), array({1}, DType::I64));
-    std::vector<Tensor> roots = grad(loss, parameters);
-    roots.push_back(loss);
-    return roots;
-  }
-};
+std::vector<Tensor> resnet_gradients() {
+  nn::ResNet50 model([](const Shape& shape) { return array(shape); });
+  const Tensor loss =
+      cross_entropy(model.logits(array({1, 3, 224, 224})), array({1}, DType::I64));
+  std::vector<Tensor> roots = grad(loss, model.parameters());
+  roots.push_back(loss);
+  return roots;
+}
 
 TEST_CASE("memory: GPT-2 and ResNet-50 take at most 15 % more than what is alive at one step") {
   for (const bool resnet : {false, true}) {
-    const MemoryPlan m = plan_of(resnet ? ResNet().gradients() : gpt2_gradients(12));
+    const MemoryPlan m = plan_of(resnet ? resnet_gradients() : gpt2_gradients(12));
     const double ratio = static_cast<double>(m.arena + m.outputs) / static_cast<double>(m.least);
     CAPTURE(resnet);
     CAPTURE(m.arena);

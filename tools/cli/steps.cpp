@@ -7,6 +7,7 @@
 
 #include "ir/plan.h"
 #include "nn/lazuli.h"
+#include "nn/resnet.h"
 #include "runtime/device.h"
 #include "tools/cli/symbolic_steps.h"
 
@@ -104,6 +105,25 @@ Run cnn_adam() {
     h = max_pool2d(relu(conv2d(h, p[2], p[3])), 2);
     return cross_entropy(dense(flatten(h, 1), p[4], p[5]), y);
   });
+}
+
+// The loss of one image and its gradients by all parameters.
+Run resnet50_step() {
+  const auto model = std::make_shared<nn::ResNet50>([](const Shape& shape) {
+    // As He et al., "Delving Deep into Rectifiers" (2015); the branches sum to a half.
+    const int64_t fan_in = shape.size() == 4 ? shape[1] * shape[2] * shape[3] : shape[0];
+    Tensor p = shape.size() == 3 ? full(shape, 0.5)
+                                 : random(shape, std::sqrt(2.0 / static_cast<double>(fan_in)));
+    return p.realize();
+  });
+  const Tensor x = randn({1, 3, 224, 224}).realize(), y = randint(0, 1000, {1}).realize();
+  model->logits(x);  // makes the parameters
+  return [step = jit([=] {
+            const Tensor loss = cross_entropy(model->logits(x), y);
+            std::vector<Tensor> out = grad(loss, model->parameters());
+            out.insert(out.begin(), loss);
+            return out;
+          })]() mutable { return step().front(); };
 }
 
 // ---- GPT-2 (Radford et al., "Language Models are Unsupervised Multitask Learners", 2019)
@@ -290,6 +310,8 @@ const Step kSteps[] = {
     {"mlp_adam", "the same, Adam", 2.095e8, 1.2e7, [] { return mlp_step<nn::Adam>(1e-4); }},
     {"cnn_adam", "two 3x3 convolutions with pooling, dense 10, 64 images of 28x28, Adam", 6.6e7,
      8e6, cnn_adam},
+    {"resnet50_step", "ResNet-50, loss and gradients of one image of 224x224", 2.45e10, 2e8,
+     resnet50_step},
     {"gpt_nano_adamw", "GPT of 3 layers, 3 heads, 48 wide, 32 rows of 64 tokens, AdamW", 1.3e9, 0,
      gpt_nano_adamw},
     {"gpt2_block_fwd", "one block of GPT-2, 512 tokens", 7.65e9, 3.2e7, gpt2_block_fwd},
