@@ -128,6 +128,16 @@ bool schedule_few_rows_of_columns(ScheduleWriter& w, Stage* s, Stage* root, cons
   return true;
 }
 
+// Whether what follows a tile element by element walks its rows in a loop, and finds the sums in
+// scratch. Written out for all registers of the tile, a long function is most of the kernel's code:
+// as fast, and twice as long to compile.
+bool epilogue_loops(ScheduleWriter& w, const Stage& root, const Tile& tile) {
+  constexpr int64_t kMostOperations = 192;
+  if (tile.mr == 1) return false;
+  const int64_t operations = expression_cost(root) * tile.mr * tile.ny * tile.nv;
+  return w.choose_whether("loop over rows of " + root.name, operations > kMostOperations);
+}
+
 }  // namespace
 
 Stage* panel_stage(ScheduleWriter& w, const StageGroup& g) {
@@ -239,7 +249,8 @@ bool schedule_contraction(ScheduleWriter& w, StageGroup& g) {
     if (root != s) split_block(root);
     for (const TiledSum& t : sums) split_block(t.stage);
   }
-  const TileLoops t = split_tile(w, root, c, tile);
+  const bool finishes_rows = root != s && epilogue_loops(w, *root, tile);
+  const TileLoops t = split_tile(w, root, c, tile, !finishes_rows);
   // The loop outside keeps its panel in L1.
   const std::string images = t.y.empty() ? "" : " " + t.y;
   const bool inner_columns = rows_first || blocks;
@@ -258,7 +269,7 @@ bool schedule_contraction(ScheduleWriter& w, StageGroup& g) {
       w.step("at {} {} {}", m.name, root->name, innermost);
       const bool seen = m.values[0].slot >= 0 || m.values[0].scope == Scope::Shared;
       // The registers are those of one sum.
-      if (!seen && &m == s) w.step("scope {} reg", m.values[0].name);
+      if (!seen && &m == s && !finishes_rows) w.step("scope {} reg", m.values[0].name);
     }
   }
   for (size_t i = 0; i < packers.size(); i++) {
@@ -281,6 +292,7 @@ bool schedule_contraction(ScheduleWriter& w, StageGroup& g) {
                                      : "b is read where it lies",
                          packed_a[i] ? "; a is packed" : ""));
   }
+  if (finishes_rows) w.reason(root->name + ": a loop over the rows of a tile, for less code");
   return true;
 }
 

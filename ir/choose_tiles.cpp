@@ -29,14 +29,15 @@ Tile tile_of(ScheduleWriter& w, const Stage& s, const Contraction& c, int64_t ro
   return other == others.end() ? model : *other;
 }
 
-TileLoops split_tile(ScheduleWriter& w, Stage* s, const Contraction& c, const Tile& tile) {
+TileLoops split_tile(ScheduleWriter& w, Stage* s, const Contraction& c, const Tile& tile,
+                     bool rows_unrolled) {
   TileLoops t;
   const std::string v = w.loop(*s, c.v), r = w.loop(*s, c.r);
   const ScheduleWriter::Split sp = w.split_vectors(*s, c.v, tile.nv);
   w.step("split {0} {1} {1}.o {1}.i {2}", s->name, r, tile.mr);
   t.v = sp.blocks;
   t.r = r + ".o";
-  std::string unrolled = r + ".i " + sp.unrolled;
+  std::string unrolled = (rows_unrolled ? r + ".i " : "") + sp.unrolled;
   t.inner = " " + r + ".i";
   if (c.y) {
     const std::string y = w.loop(*s, c.y);

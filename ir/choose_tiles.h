@@ -23,8 +23,9 @@ struct TileLoops {
 };
 
 /// Splits the axes of the tile in stage `s`, which may be the contraction or the stage that its
-/// epilogue runs in.
-TileLoops split_tile(ScheduleWriter& w, Stage* s, const Contraction& c, const Tile& tile);
+/// epilogue runs in; there its rows may be a loop.
+TileLoops split_tile(ScheduleWriter& w, Stage* s, const Contraction& c, const Tile& tile,
+                     bool rows_unrolled = true);
 
 /// The loops over the summed axes, once operands are packed: those that both operands walk as one
 /// become one. The innermost is unrolled where it is short, or long enough for its operands to come

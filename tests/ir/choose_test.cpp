@@ -131,6 +131,21 @@ TEST_SUITE("ir") {
     CHECK(tiled(reasons({g[0], g[1], g[2]})));
   }
 
+  TEST_CASE("a long function after a product is written out once, not for every register") {
+    const Target target = named_target("x86-64-v3");
+    const Tensor x = contiguous(randn({50, 70})), w = contiguous(randn({70, 90}));
+    const auto writes_out = [](const std::string& schedule) {
+      return std::regex_search(schedule, std::regex("unroll [a-z]+ i\\.i j\\.u")) &&
+             holds(schedule, "scope sum reg");
+    };
+    CHECK(writes_out(checked_schedule(relu(matmul(x, w)) + 1.0, target)));
+    const std::string gelus = checked_schedule(gelu(matmul(x, w)), target);
+    CHECK(!holds(gelus, "scope sum reg"));
+    CHECK(std::regex_search(gelus, std::regex("unroll [a-z]+ j\\.u")));
+    CHECK(std::regex_search(gelus, std::regex("unroll sum i\\.i j\\.u")));
+    CHECK(holds(reasons({gelu(matmul(x, w))}), "a loop over the rows of a tile, for less code"));
+  }
+
   TEST_CASE("loops end at a mask whether steps divide its axis or not") {
     // Keys up to the query's own, or fewer the later it is.
     const auto work = [](int64_t length, bool rises) {

@@ -32,7 +32,7 @@ double uniform(uint64_t bits, DType dtype) {
                      : dtype == DType::F16 ? 11
                      : dtype == DType::F32 ? 24
                                            : 53;
-  return std::ldexp(static_cast<double>(bits >> (64 - digits)), -digits);
+  return static_cast<double>(bits >> (64 - digits)) / static_cast<double>(uint64_t{1} << digits);
 }
 
 /// Box and Muller (1958) on the pair of elements that `index` is in.
