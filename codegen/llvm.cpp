@@ -271,8 +271,14 @@ class Emitter {
     if (row) text = is_float(e.in) ? row->flt : is_signed(e.in) ? row->sint : row->uint;
     if (text.empty()) return special(e);
     if (text.front() == '@') return intrinsic(e, text);
-    if (e.args.size() == 1) line("{} = {} {} {}", e.dst, text, type, e.args[0]);
-    else line("{} = {} {} {}, {}", e.dst, text, type, e.args[0], e.args[1]);
+    if (e.args.size() == 1) return line("{} = {} {} {}", e.dst, text, type, e.args[0]);
+    // LLVM 19 takes a quotient for zero in lanes where it knows both operands to be zero; it is NaN
+    // there. It does not look through a fence.
+    const bool fence =
+        e.lanes > 1 && is_float(e.in) && (e.op == OpKind::Div || e.op == OpKind::Rem);
+    const std::string dst = fence ? temporary() : e.dst;
+    line("{} = {} {} {}, {}", dst, text, type, e.args[0], e.args[1]);
+    if (fence) intrinsic({e.dst, e.op, e.in, e.out, e.lanes, {dst}}, "@llvm.arithmetic.fence");
   }
 
   // ---- conversions

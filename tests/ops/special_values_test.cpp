@@ -126,6 +126,15 @@ TEST_CASE("kernels over rows keep denormals, infinities and NaN as the reference
   }
 }
 
+TEST_CASE("a quotient with nothing beside it stands beside zeros") {
+  const Tensor a = Tensor::from<float>({7}, {1}), b = Tensor::from<float>({4}, {1});
+  const auto total = [&](const char* text) {
+    return notation::evaluate(notation::parse(text), {{"a", a}, {"b", b}})[0].item();
+  };
+  CHECK(total("sum(pad(a:f32[1] / b:f32[1], [0, 2]))") == 1.75);
+  CHECK(total("sum(pad(fmod(a:f32[1], b:f32[1]), [0, 2]))") == 3);
+}
+
 TEST_SUITE_END();
 
 #endif
