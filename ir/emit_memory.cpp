@@ -90,6 +90,12 @@ Operand Emitter::load(const Access& a) {
   touch(a.memory, a.index);
   const NodeRef lane = lane_of(a.index);
   if (!lane && !(a.valid && lane_of(a.valid))) return load_scalar(a);
+  if (!lane && a.index->lo >= 0 && a.index->hi < a.size) {  // one element that exists
+    Access whole = a;
+    whole.valid = {};
+    const Operand x = widen(load_scalar(whole), lanes_);
+    return op(Op::Where, a.dtype, {emit(a.valid), x, constant(a.dtype, 0)});
+  }
   if (!lane) return gather(a, lane_of(a.valid));
   LinearForm form = linear_form(a.index);
   const int64_t step = form.coefficient(lane);
@@ -190,12 +196,29 @@ Operand Emitter::load_vector(const Access& a, const NodeRef& lane, const LinearF
   return push(std::move(i), level, a.dtype, lanes_);
 }
 
-// One scalar load for each live lane.
+// One scalar load for each live lane. Of what its place and validity read from registers, each has
+// the element of its lane.
 Operand Emitter::gather(const Access& a, const NodeRef& lane) {
+  std::vector<std::pair<NodeRef, Operand>> held;
+  for (const NodeRef& n : {a.index, a.valid}) {
+    if (!n) continue;
+    visit(n, [&](const NodeRef& x) {
+      if (x->op != Op::Read || !lane_of(x)) return;
+      const auto id = static_cast<int>(x->integer());
+      if (kernel_.find_value(id).second->scope == Scope::Register) held.push_back({x, emit(x)});
+    });
+  }
   Operand r = constant(a.dtype, 0);
   r.lanes = lanes_;
   for (int64_t q = 0; q < live_lanes(lane); q++) {
     const Substitution at{{lane, index_const(q)}};
+    for (const auto& [read, wide] : held) {
+      const NodeRef one = substitute(read, at);
+      const Operand x = wide.lanes == 1 ? wide
+                                        : push({.code = Code::Extract, .args = {wide}, .imm = q},
+                                               wide.level, wide.dtype, 1);
+      forward(static_cast<int>(read->integer()), {one->src.begin(), one->src.end()}, x);
+    }
     Access one = a;
     one.index = substitute(a.index, at);
     if (a.valid) {

@@ -222,6 +222,29 @@ TEST_SUITE("ir") {
     CHECK(test::difference(k, Target()) == "");
   }
 
+  TEST_CASE("where each lane looks may come from a register, and be one element for all") {
+    for (int64_t size : {5, 1}) {
+      Kernel k;
+      k.name = "gather";
+      const int table = k.add_argument("table", DType::F32, size, false),
+                index = k.add_argument("index", DType::I64, 11, false);
+      const int out = k.add_argument("out", DType::F32, 11, true);
+      const NodeRef i = axis("i", 11);
+      Stage* const s = k.add_stage("place", {i});
+      const NodeRef given = load(index, DType::I64, i);
+      const int place =
+          k.add_value(s, "place", scalar_op(Op::Mul, DType::I64, {given, given}), {i});
+      const NodeRef at = read(place, DType::I64, {i});
+      const NodeRef valid =
+          logical_and(index_less(index_const(-1), at), index_less(at, index_const(5)));
+      const NodeRef found = load(table, DType::F32, size == 1 ? index_const(0) : at, valid);
+      k.add_value(s, "out", found, {i}, Op::Count_, out);
+      apply_schedule(k, "split place i io iv 8; vector place iv; scope place reg");
+      INFO("size ", size);
+      CHECK(test::difference(k, Target()) == "");
+    }
+  }
+
   TEST_CASE(
       "division by zero, shifts beyond the width and logic on bools are as core/graph.h says") {
     for (DType t : {DType::I8, DType::I16, DType::I32, DType::I64, DType::U8, DType::U16,
