@@ -108,7 +108,7 @@ class Mixer {
           if constexpr (std::is_same_v<A, int64_t>) {
             add(static_cast<uint64_t>(a), in_form);
           } else if constexpr (std::is_same_v<A, ScalarBits>) {
-            add(a.bits, in_form);
+            add(a.bits, false);
           } else if constexpr (std::is_same_v<A, Ints>) {
             for (int64_t v : a) add(static_cast<uint64_t>(v), in_form);
           } else if constexpr (std::is_same_v<A, VarArg>) {

@@ -64,9 +64,9 @@ struct Node final : Counted {
   const Arg& arg;
   const Sources src;
   const Hash128 hash;     // structural: op, dtype, shape, arg, sources
-  /// As `hash`, but nodes that a plan takes for equal agree: sources that had a value when this
-  /// node was made count by dtype and shape, serial numbers do not count, nor what a shrink cuts
-  /// out of such a source. See runtime/graph_form.h.
+  /// As `hash`, but nodes that one plan may run agree: sources that had a value when this node was
+  /// made count by dtype and shape, serial numbers do not count, nor values of constants, nor what
+  /// a shrink cuts out of such a source. See runtime/graph_form.h.
   const uint64_t form;
   const int64_t lo, hi;   // interval of an integer value in a kernel, from its construction
   // Order of construction; of a node that is being freed, the next of those.

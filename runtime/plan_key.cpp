@@ -31,7 +31,6 @@ void add_argument(Hasher& h, const Node& n) {
   h.add(static_cast<int64_t>(n.arg.index()));
   if (has_identity(n.op)) return;
   if (const auto* v = std::get_if<int64_t>(&n.arg)) h.add(*v);
-  if (const auto* v = std::get_if<ScalarBits>(&n.arg)) h.add(static_cast<int64_t>(v->bits));
   if (const auto* v = std::get_if<Ints>(&n.arg)) h.add(*v);
 }
 
@@ -86,8 +85,18 @@ PlanKey plan_key(std::span<const NodeRef> roots) {
   Hasher h;
   const Topology graph(roots, true);
   std::vector<size_t> ranges;
+  std::vector<int64_t> places(graph.size());
+  int64_t place = 0;
+  const auto add_source = [&](int s) {
+    const Node& n = *graph.nodes[static_cast<size_t>(s)];
+    if (!is_literal(n)) return h.add(places[static_cast<size_t>(s)]);
+    h.add(-1 - static_cast<int64_t>(n.dtype));
+    h.add(n.shape);
+  };
   for (size_t i = 0; i < graph.size(); i++) {
     const NodeRef& n = graph.nodes[i];
+    if (is_literal(*n)) continue;
+    places[i] = place++;
     const bool leaf = n->realised();
     if (n->op == Op::Buffer && !leaf) refuse_example();
     h.add(static_cast<int64_t>(leaf ? Op::Buffer : n->op) << 16 | static_cast<int64_t>(n->dtype) << 8 | leaf);
@@ -99,9 +108,9 @@ PlanKey plan_key(std::span<const NodeRef> roots) {
     if (n->op == Op::Shrink && is_range(*n)) ranges.push_back(i);
     add_argument(h, *n);
     h.add(static_cast<int64_t>(n->src.size()));
-    for (int s : graph.sources(i)) h.add(s);
+    for (int s : graph.sources(i)) add_source(s);
   }
-  for (const NodeRef& r : roots) h.add(graph.find(r));
+  for (const NodeRef& r : roots) add_source(graph.find(r));
   key.hash = h.digest();
   key.ranges = sole_readers(graph, roots, ranges);
   key.form = std::make_shared<GraphForm>(graph, roots);

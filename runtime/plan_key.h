@@ -10,7 +10,8 @@
 namespace lazuli {
 
 struct PlanKey {
-  Hash128 hash;                 // of the structure; leaves count by first visit, shape and dtype, not by identity
+  Hash128 hash;  // of the structure; leaves count by first visit, shape and dtype, not by identity,
+                 // literals by shape and dtype
   std::vector<NodeRef> leaves;  // realised nodes, in order of first visit
   std::vector<NodeRef> ranges;  // nodes that are ranges of arrays which nothing else reads
   std::shared_ptr<const GraphForm> form;

@@ -5,13 +5,17 @@
 
 #include <atomic>
 #include <cstdio>
+#include <cstring>
 #include <list>
+#include <map>
+#include <optional>
 #include <unordered_map>
 
 #include "core/error.h"
 #include "core/graph.h"
 #include "core/lazy_buffer.h"
 #include "core/node_map.h"
+#include "core/promotion.h"
 #include "core/topology.h"
 #include "ir/bounds.h"
 #include "runtime/cpu/compiler.h"
@@ -27,51 +31,69 @@ namespace {
 
 // A compiled structure and how a graph of that structure is bound to it.
 struct CachedPlan {
-  Captured code;
-  struct Input {
-    size_t leaf = 0;        // number of one of the key's, or
-    Ref<Storage> constant;  // what follows from no leaf, so that every graph of the structure has it
+  // Literals that are arguments, as an array of each dtype.
+  struct Arguments {
+    DType dtype;
+    std::vector<size_t> literals;
   };
+  struct Input {
+    int leaf = -1;               // number of one of the key's, or
+    int arguments = -1;          // of one of the arrays, or
+    Ref<Storage> constant = {};  // what follows from neither: every graph of the structure has it
+  };
+
+  LiteralUse literals;
+  std::vector<Arguments> arguments;
   std::vector<Input> inputs;  // for each input slot
+  Captured code;
 };
 
 class CpuDevice final : public Device {
  public:
   explicit CpuDevice(Runtime& runtime)
       : runtime_(runtime),
-        cache_(runtime.config.cache_folder.empty() ? nullptr : std::make_unique<KernelCache>(runtime.config.cache_folder)),
+        cache_(runtime.config.cache_folder.empty()
+                   ? nullptr
+                   : std::make_unique<KernelCache>(runtime.config.cache_folder)),
         target_(target_of(runtime.config, cache_.get())),
         kernels_(target_, runtime, cache_.get()) {}
 
   std::string_view name() const override { return "cpu"; }
   std::string description() const override {
-    return fmt::format("{}, vectors of {} f32, {} threads", target_.cpu, target_.lanes, runtime_.pool.size());
+    return fmt::format("{}, vectors of {} f32, {} threads", target_.cpu, target_.lanes,
+                       runtime_.pool.size());
   }
   const Target& target() const override { return target_; }
 
   void realize(std::span<const NodeRef> roots) override {
     PlanKey key;
-    Plan made;
-    std::vector<NodeRef> stand_ins;
-    std::shared_ptr<CachedPlan> plan;
+    std::vector<uint64_t> literals;
+    std::optional<NewPlan> made;
+    std::shared_ptr<const CachedPlan> plan;
     for (;; attach_ranges(key.ranges)) {
       const auto held = hold_values();
       {
         const Span span(runtime_.trace, "graph", "look for a plan");
-        plan = find(roots, key.leaves);
+        plan = find(roots, key.leaves, literals);
         if (plan) break;
         key = plan_key(roots);
       }
       if (!key.ranges.empty()) continue;
-      plan = find(key);
-      if (!plan) made = scheduled(with_stand_ins(roots, key, stand_ins));
+      literals.clear();
+      for (const Literal& l : key.form->literals()) literals.push_back(l.bits);
+      LiteralUse use(key.form->literals());
+      plan = find(key, literals, use);
+      if (!plan) made = new_plan(roots, key, std::move(use));
       break;
     }
     if (!plan) tell(roots);
-    if (!plan) plan = keep(key, bound(compile_plan(std::move(made), false), stand_ins));
+    if (!plan) plan = keep(key, literals, compiled(std::move(*made)));
     std::vector<Ref<Storage>> inputs;
     for (const CachedPlan::Input& in : plan->inputs) {
-      inputs.push_back(in.constant ? in.constant : key.leaves[in.leaf]->storage());
+      inputs.push_back(in.leaf >= 0 ? key.leaves[static_cast<size_t>(in.leaf)]->storage()
+                       : in.arguments >= 0
+                           ? array_of(plan->arguments[static_cast<size_t>(in.arguments)], literals)
+                           : in.constant);
     }
     // Values are attached only now: a failure before leaves every tensor as it was.
     attach_values(roots, run(plan->code, runtime_.memory, inputs));
@@ -93,7 +115,9 @@ class CpuDevice final : public Device {
     return compile_plan(std::move(plan), true);
   }
 
-  CompileCount compiled() const override { return {plans_made_, kernels_.compiles(), kernels_.loads()}; }
+  CompileCount compiled() const override {
+    return {plans_made_, kernels_.compiles(), kernels_.loads()};
+  }
 
  private:
   static Target target_of(const Config& config, KernelCache* cache) {
@@ -121,19 +145,28 @@ class CpuDevice final : public Device {
     std::fputs(all.c_str(), stderr);
   }
 
-  // Plans kept for structures met lately. Each holds code and a list of steps, and no arrays but what
-  // someone has realised of constants alone.
-  static constexpr size_t kMaxPlans = 256;
+  // Plans of structures met lately: one for the literals that it was first met with, and one that
+  // has as arguments what has changed since. Each holds code and a list of steps, and no arrays but
+  // what someone has realised of constants alone.
+  static constexpr size_t kMaxStructures = 256;
 
   struct Kept {
-    std::shared_ptr<CachedPlan> plan;
+    std::shared_ptr<const CachedPlan> first, widened;
     std::shared_ptr<const GraphForm>
         form;  // of the graph that it last ran, but for those known by it
     std::list<Hash128>::iterator recent;
+
+    std::shared_ptr<const CachedPlan> plan_for(std::span<const uint64_t> literals) const {
+      if (first->literals.fits(literals)) return first;
+      return widened && widened->literals.fits(literals) ? widened : nullptr;
+    }
   };
 
-  // By the form of the graph, which most that have a plan are known by; then their values.
-  std::shared_ptr<CachedPlan> find(std::span<const NodeRef> roots, std::vector<NodeRef>& values) {
+  // By the form of the graph, which most that have a plan are known by; then their values and
+  // literals.
+  std::shared_ptr<const CachedPlan> find(std::span<const NodeRef> roots,
+                                         std::vector<NodeRef>& values,
+                                         std::vector<uint64_t>& literals) {
     Kept kept;
     {
       std::lock_guard lock(mutex_);
@@ -142,27 +175,37 @@ class CpuDevice final : public Device {
       kept = plans_.at(it->second);
       recent_.splice(recent_.begin(), recent_, kept.recent);
     }
-    return kept.form->match(roots, values) ? kept.plan : nullptr;
+    return kept.form->match(roots, values, literals) ? kept.plan_for(literals) : nullptr;
   }
 
-  std::shared_ptr<CachedPlan> find(const PlanKey& key) {
+  // If there is no such plan, `use` is what one has to serve.
+  std::shared_ptr<const CachedPlan> find(const PlanKey& key, std::span<const uint64_t> literals,
+                                         LiteralUse& use) {
     std::lock_guard lock(mutex_);
     const auto it = plans_.find(key.hash);
     if (it == plans_.end()) return nullptr;
-    recent_.splice(recent_.begin(), recent_, it->second.recent);
+    const Kept& kept = it->second;
+    recent_.splice(recent_.begin(), recent_, kept.recent);
     set_form(key);
-    return it->second.plan;
+    std::shared_ptr<const CachedPlan> plan = kept.plan_for(literals);
+    if (!plan) use = (kept.widened ? kept.widened : kept.first)->literals.widened(literals);
+    return plan;
   }
 
-  // Returns what is kept under the key: another thread's plan, if it was first.
-  std::shared_ptr<CachedPlan> keep(const PlanKey& key, std::shared_ptr<CachedPlan> made) {
+  // Returns what is kept for the graph: another thread's plan, if it was first.
+  std::shared_ptr<const CachedPlan> keep(const PlanKey& key, std::span<const uint64_t> literals,
+                                         std::shared_ptr<const CachedPlan> made) {
     std::lock_guard lock(mutex_);
-    if (const auto it = plans_.find(key.hash); it != plans_.end()) return it->second.plan;
+    if (const auto it = plans_.find(key.hash); it != plans_.end()) {
+      if (const auto plan = it->second.plan_for(literals)) return plan;
+      it->second.widened = made;
+      return made;
+    }
     std::list<Hash128> place{key.hash};
-    plans_.emplace(key.hash, Kept{made, nullptr, place.begin()});
+    plans_.emplace(key.hash, Kept{made, nullptr, nullptr, place.begin()});
     recent_.splice(recent_.begin(), place);
     set_form(key);
-    if (recent_.size() > kMaxPlans) {
+    if (recent_.size() > kMaxStructures) {
       drop_form(recent_.back());
       plans_.erase(recent_.back());
       recent_.pop_back();
@@ -202,41 +245,89 @@ class CpuDevice final : public Device {
     return c;
   }
 
-  // The graph over arrays that are nowhere, in the order of the key's leaves. Over the leaves
-  // themselves, simplifying could make a node that has a value already, and the plan would read
-  // what other graphs of its structure do not have.
-  static std::vector<NodeRef> with_stand_ins(std::span<const NodeRef> roots, const PlanKey& key,
-                                             std::vector<NodeRef>& stand_ins) {
-    NodeMap<NodeRef> made;
-    for (const NodeRef& n : key.leaves) {
-      stand_ins.push_back(placeholder(n->dtype, n->shape, n->tracked));
-      made[n] = stand_ins.back();
+  // A plan over arrays that are nowhere, in place of the leaves and of those literals that are
+  // arguments. Over the leaves themselves, simplifying could make a node that has a value already,
+  // and the plan would read what other graphs of its structure do not have.
+  struct NewPlan {
+    LiteralUse literals;
+    std::vector<CachedPlan::Arguments> arguments;
+    NodeRefMap<CachedPlan::Input> inputs;  // what the arrays stand for
+    Plan plan;
+  };
+
+  NewPlan new_plan(std::span<const NodeRef> roots, const PlanKey& key, LiteralUse literals) {
+    NewPlan made{std::move(literals), {}, {}, {}};
+    NodeMap<NodeRef> now;
+    for (size_t i = 0; i < key.leaves.size(); i++) {
+      const NodeRef& n = key.leaves[i];
+      const NodeRef array = placeholder(n->dtype, n->shape, n->tracked);
+      made.inputs[array].leaf = static_cast<int>(i);
+      now[n] = array;
     }
+    const std::vector<NodeRef> arguments = argument_nodes(key.form->literals(), made);
+    size_t literal = 0;
+    const auto source = [&](const NodeRef& n) {
+      if (!is_literal(*n)) return now.at(n);
+      const int argument = made.literals.argument(literal++);
+      return argument < 0 ? n : broadcast_node(arguments[static_cast<size_t>(argument)], n->shape);
+    };
     const Topology graph(roots, true);
     for (const NodeRef& n : graph.nodes) {
-      if (made.count(n)) continue;
+      if (is_literal(*n) || now.count(n)) continue;
       Sources src;
-      for (const NodeRef& s : n->src) src.push_back(made.at(s));
-      made[n] = with_src(n, std::move(src));
+      for (const NodeRef& s : n->src) src.push_back(source(s));
+      now[n] = with_src(n, std::move(src));
     }
     std::vector<NodeRef> out;
-    for (const NodeRef& r : roots) out.push_back(made.at(r));
-    return out;
+    for (const NodeRef& r : roots) out.push_back(source(r));
+    made.plan = scheduled(out);
+    return made;
   }
 
-  static std::shared_ptr<CachedPlan> bound(Captured plan, std::span<const NodeRef> leaves) {
-    auto cached = std::make_shared<CachedPlan>();
-    NodeMap<size_t> leaf_number;
-    for (size_t i = 0; i < leaves.size(); i++) leaf_number[leaves[i]] = i;
-    for (const NodeRef& n : std::exchange(plan.inputs, {})) {
-      const auto it = leaf_number.find(n);
-      const bool is_leaf = it != leaf_number.end();
-      ensure(is_leaf || n->realised(), "plan: an input slot is not a leaf of the graph");
-      cached->inputs.push_back(is_leaf ? CachedPlan::Input{it->second, nullptr}
-                                       : CachedPlan::Input{0, n->storage()});
+  // Those literals that are arguments, as elements of arrays: at the first of equal ones.
+  static std::vector<NodeRef> argument_nodes(std::span<const Literal> literals, NewPlan& made) {
+    std::map<DType, std::vector<size_t>> by_dtype;
+    for (size_t i = 0; i < literals.size(); i++) {
+      if (made.literals.argument(i) == static_cast<int>(i))
+        by_dtype[literals[i].dtype].push_back(i);
     }
-    cached->code = std::move(plan);
-    return cached;
+    std::vector<NodeRef> nodes(literals.size());
+    for (auto& [dtype, numbers] : by_dtype) {
+      const auto size = static_cast<int64_t>(numbers.size());
+      const NodeRef array = placeholder(dtype, {size}, false);
+      for (int64_t k = 0; k < size; k++) {
+        nodes[numbers[static_cast<size_t>(k)]] = reshape(shrink(array, {k, k + 1}), {});
+      }
+      made.inputs[array].arguments = static_cast<int>(made.arguments.size());
+      made.arguments.push_back({dtype, std::move(numbers)});
+    }
+    return nodes;
+  }
+
+  std::shared_ptr<const CachedPlan> compiled(NewPlan made) {
+    auto plan = std::make_shared<CachedPlan>(CachedPlan{std::move(made.literals),
+                                                        std::move(made.arguments),
+                                                        {},
+                                                        compile_plan(std::move(made.plan), false)});
+    for (const NodeRef& n : std::exchange(plan->code.inputs, {})) {
+      const auto it = made.inputs.find(n);
+      const bool is_given = it != made.inputs.end();
+      ensure(is_given || n->realised(), "plan: an input slot is not a leaf of the graph");
+      plan->inputs.push_back(is_given ? it->second : CachedPlan::Input{.constant = n->storage()});
+    }
+    return plan;
+  }
+
+  Ref<Storage> array_of(const CachedPlan::Arguments& arguments,
+                        std::span<const uint64_t> literals) {
+    const auto size = static_cast<size_t>(size_of(arguments.dtype));
+    const auto array = make_ref<HostStorage>(runtime_.memory, size * arguments.literals.size());
+    auto* to = static_cast<std::byte*>(array->data());
+    for (size_t i : arguments.literals) {
+      std::memcpy(to, &literals[i], size);
+      to += size;
+    }
+    return array;
   }
 
   struct KeyHash {

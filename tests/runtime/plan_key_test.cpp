@@ -42,7 +42,8 @@ TEST_CASE("a graph is known by its form, and no other is taken for it") {
   const std::vector<NodeRef> first = roots(f(a, b));
   const GraphForm form(Topology(first, true), first);
   std::vector<NodeRef> values;
-  const auto fits = [&](const Tensor& t) { return form.match(roots(t), values); };
+  std::vector<uint64_t> literals;
+  const auto fits = [&](const Tensor& t) { return form.match(roots(t), values, literals); };
   CHECK(form.key() == form_of(first));
   CHECK(fits(f(a, b)));
   CHECK(values == std::vector<NodeRef>{a.node(), b.node()});
@@ -52,10 +53,13 @@ TEST_CASE("a graph is known by its form, and no other is taken for it") {
   CHECK(plan_key(roots(f(c, a))).hash == plan_key(first).hash);
   CHECK_FALSE(fits(f(a, a)));          // one value where there were two
   CHECK_FALSE(fits((a * 2 + b) * c));  // another
-  CHECK_FALSE(fits((a * 3 + b) * b));  // a number
   CHECK_FALSE(fits((a * 2 - b) * b));  // an op
   CHECK_FALSE(fits(f(ones({5}).realize(), zeros({5}).realize())));
-  CHECK_FALSE(form.match(std::vector<NodeRef>{first[0], first[0]}, values));
+  CHECK_FALSE(form.match(std::vector<NodeRef>{first[0], first[0]}, values, literals));
+  CHECK(fits((a * 3 + b) * b));
+  CHECK(literals == std::vector<uint64_t>{to_bits(3.0, DType::F32)});
+  CHECK(plan_key(roots((a * 3 + b) * b)).hash == plan_key(first).hash);
+  CHECK_FALSE(fits((a * b + b) * b));
   const Tensor half = a * 2, whole = (half + b) * b;
   CHECK(fits(whole));
   half.realize();
@@ -68,9 +72,10 @@ TEST_CASE("forms tell what is shared, and which part of a value is taken") {
     const std::vector<NodeRef> roots{t.node()}, others{other.node()};
     const GraphForm form(Topology(roots, true), roots);
     std::vector<NodeRef> values;
-    CHECK(form.match(roots, values));
+    std::vector<uint64_t> literals;
+    CHECK(form.match(roots, values, literals));
     CHECK(form_of(others) == form.key());
-    return form.match(others, values);
+    return form.match(others, values, literals);
   };
   const Tensor x = arange(12, DType::F32).reshape({3, 4}).realize();
   const Tensor p = clone(x), q = clone(x);
