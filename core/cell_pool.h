@@ -67,7 +67,7 @@ class Cells {
   }
 
  private:
-  static constexpr size_t kSome = 32;
+  static constexpr size_t kSome = 128;
   struct Hand {
     void* cells[2 * kSome];
     size_t count = 0;

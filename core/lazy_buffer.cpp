@@ -5,6 +5,7 @@
 #include <mutex>
 
 #include "core/capture.h"
+#include "core/cell_pool.h"
 #include "core/error.h"
 #include "core/graph.h"
 #include "core/node_map.h"
@@ -53,6 +54,13 @@ Ref<LazyBuffer> gradient_leaf(const NodeRef& node) {
   return {it->second, kCounted};
 }
 
+void* LazyBuffer::operator new(size_t) {
+  return Cells<LazyBuffer>::take();
+}
+void LazyBuffer::operator delete(void* cell) {
+  Cells<LazyBuffer>::give(cell);
+}
+
 LazyBuffer::LazyBuffer(NodeRef node) : node_(std::move(node)) {
   if (Capture* c = Capture::current()) c->made(this);
 }
@@ -86,17 +94,24 @@ NodeRef LazyBuffer::node() const {
   if (Capture* c = Capture::current()) {
     if (const Capture::Slot* slot = c->outside(this)) return slot->now;
   }
+  for (;; wait_for_return()) {
+    const SpinGuard lock(lock_);
+    if (!lent_) [[likely]]
+      return node_;
+  }
+}
+
+// Until nobody has it on loan.
+void LazyBuffer::wait_for_return() const {
   for (;;) {
     const uint32_t seen = returns.load(std::memory_order_acquire);
     {
       const SpinGuard lock(lock_);
-      if (!lent_) return node_;
+      if (!lent_) return;
     }
     returns.wait(seen);
   }
 }
-
-void LazyBuffer::wait_for_return() const { node(); }
 
 void LazyBuffer::rebind(NodeRef node) {
   if (Capture* c = Capture::current()) {

@@ -16,6 +16,9 @@ class LazyBuffer final : public Counted {
   ~LazyBuffer() override;
   LazyBuffer(const LazyBuffer&) = delete;
   LazyBuffer& operator=(const LazyBuffer&) = delete;
+  // From cells (core/cell_pool.h): most live as short as an expression.
+  static void* operator new(size_t bytes);
+  static void operator delete(void* cell);
 
   /// The node that makes the value; a leaf once realised, unless a gradient may still be asked through it.
   NodeRef node() const;
@@ -31,8 +34,6 @@ class LazyBuffer final : public Counted {
   enum class Loan : uint8_t { Given, Shared, Lent };
   Loan lend(Ref<Storage>& storage);
   void give_back();
-  /// Until nobody has it on loan.
-  void wait_for_return() const;
 
   bool requires_grad() const { return requires_grad_; }
   /// Registers the present node, and those it is rebound to, as leaves that backward() finds.
@@ -41,6 +42,8 @@ class LazyBuffer final : public Counted {
   void set_grad(Ref<LazyBuffer> grad);
 
  private:
+  void wait_for_return() const;
+
   NodeRef node_;
   Ref<LazyBuffer> grad_;
   mutable SpinLock lock_;  // of all above

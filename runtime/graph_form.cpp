@@ -72,6 +72,7 @@ bool GraphForm::match(std::span<const NodeRef> roots, std::vector<NodeRef>& valu
     }
   }
   std::vector<const Node*> distinct;
+  distinct.reserve(values_.size());
   for (int place : values_) distinct.push_back(nodes[static_cast<size_t>(place)]);
   values.assign(distinct.begin(), distinct.end());
   std::sort(distinct.begin(), distinct.end());
