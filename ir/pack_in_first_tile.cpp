@@ -248,18 +248,60 @@ class FirstTile {
   bool failed_ = false;
 };
 
-// The loop over tiles behind the pack at `at`; none if something is stored between.
+// The loop over tiles behind the pack at `at`; none if something is stored between. Its end may be
+// a size.
 size_t tiles_behind(const std::vector<Instruction>& block, size_t at) {
   for (size_t i = at + 1; i < block.size(); i++) {
     if (block[i].code == Code::Loop) {
       const auto count = count_of(block[i]);
-      return count && *count > 1 && *count <= kMostTiles ? i : block.size();
+      const bool some =
+          count ? *count > 1 && *count <= kMostTiles
+                : constant_of(block[i].begin) && block[i].end.kind == Operand::Kind::Value;
+      return some ? i : block.size();
     }
     if (block[i].code != Code::Op && block[i].code != Code::Splat &&
         block[i].code != Code::Pointer && block[i].code != Code::Load)
       break;
   }
   return block.size();
+}
+
+void note_values(const std::vector<Instruction>& block, std::set<int>& values) {
+  for (const Instruction& i : block) {
+    if (i.dst.kind == Operand::Kind::Value) values.insert(i.dst.id);
+    for (const Phi& p : i.phis) values.insert(p.dst.id);
+    note_values(i.body, values);
+  }
+}
+
+bool reads_any(const Instruction& i, const std::set<int>& values) {
+  const auto is = [&](const Operand& x) {
+    return x.kind == Operand::Kind::Value && values.count(x.id) > 0;
+  };
+  return std::any_of(i.args.begin(), i.args.end(), is) || is(i.begin) || is(i.end) ||
+         std::any_of(i.phis.begin(), i.phis.end(),
+                     [&](const Phi& p) { return is(p.init) || is(p.next); }) ||
+         std::any_of(i.body.begin(), i.body.end(),
+                     [&](const Instruction& inner) { return reads_any(inner, values); });
+}
+
+// The rest of a loop that may have had no more than one iteration. False if its values are read
+// behind it.
+bool guard_rest(Program& program, std::vector<Instruction>& block, size_t at) {
+  std::set<int> values;
+  note_values({block[at]}, values);
+  for (size_t i = at + 1; i < block.size(); i++) {
+    if (reads_any(block[i], values)) return false;
+  }
+  Instruction more{.code = Code::Op, .op = Op::Lt, .args = {block[at].begin, block[at].end}};
+  more.dst = block[at].dst;
+  more.dst.dtype = DType::Bool;
+  more.dst.id = program.values++;
+  Instruction rest{.code = Code::If, .args = {more.dst}};
+  rest.body.push_back(std::move(block[at]));
+  block[at] = std::move(rest);
+  block.insert(block.begin() + static_cast<std::ptrdiff_t>(at), std::move(more));
+  return true;
 }
 
 void visit_block(Program& program, std::vector<Instruction>& block) {
@@ -272,8 +314,13 @@ void visit_block(Program& program, std::vector<Instruction>& block) {
     std::optional<std::vector<Instruction>> body = first.make();
     if (!body) continue;
     Instruction& tiles = block[t];
+    const Instruction before = tiles;
     for (Phi& p : tiles.phis) p.init = first.renamed(p.next);
     tiles.begin.bits++;
+    if (!count_of(tiles) && !guard_rest(program, block, t)) {
+      tiles = before;
+      continue;
+    }
     block.insert(block.begin() + static_cast<std::ptrdiff_t>(t),
                  std::make_move_iterator(body->begin()), std::make_move_iterator(body->end()));
     block.erase(block.begin() + static_cast<std::ptrdiff_t>(at));
