@@ -51,6 +51,11 @@ Span span_of(const NodeRef& index, const std::set<const Node*>& fresh) {
   return {from_linear(base), length + 1};
 }
 
+bool is_seen(const Stage& s) {
+  return std::any_of(s.values.begin(), s.values.end(),
+                     [](const Value& v) { return v.slot >= 0 || v.scope == Scope::Shared; });
+}
+
 void clip(Span& s, int64_t n) {
   if (s.extent >= n) s = {index_const(0), n};
   if (s.base->op == Op::Const) s.extent = std::min(s.extent, n - s.base->lo);
@@ -139,9 +144,11 @@ Regions footprints(const Reads& reads, const std::vector<Stage*>& attached, cons
     }
     // What others see too, or nobody reads here, is needed whole: it goes along with the host's
     // axes of the same identity.
-    const bool seen = std::any_of(s->values.begin(), s->values.end(), [](const Value& v) {
-      return v.slot >= 0 || v.scope == Scope::Shared;
-    });
+    // So is what others are computed in that are seen.
+    const bool seen =
+        is_seen(*s) || std::any_of(attached.begin(), attached.end(), [&](const Stage* t) {
+          return t != s && is_seen(*t) && is_below(t, s, 0);
+        });
     Region region;
     for (size_t a = 0; a < s->axes.size(); a++) {
       if (seen || !any) {

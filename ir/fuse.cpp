@@ -194,6 +194,7 @@ void Partitioner::gather_updates() {
 // two stored arrays, or of values that are much smaller, is evaluated by its readers.
 void Partitioner::find_stored() {
   PassVector<bool> summed(p_.nodes.size());  // by another kernel, which may read it many times
+  NumberSet dropped;
   for (int n : p_.order) {
     p_[n].stored |= p_[n].array;
     for (int s : p_[n].members) {
@@ -214,11 +215,13 @@ void Partitioner::find_stored() {
     const auto bytes = [&](int s) { return node(s).numel() * size_of(node(s).dtype); };
     int64_t smaller = 0;
     for (int s : x.members) smaller += p_[s].stored ? 0 : bytes(s);
-    const bool small =
-        !summed[static_cast<size_t>(n)] && 2 * smaller <= bytes(n) &&
-        std::none_of(x.members.begin(), x.members.end(), [&](int s) { return p_[s].finish; });
+    const bool small = !summed[static_cast<size_t>(n)] && smaller > 0 && 2 * smaller <= bytes(n) &&
+                       std::none_of(x.members.begin(), x.members.end(), [&](int s) {
+                         return p_[s].finish || dropped.count(s) > 0;
+                       });
     if (!(from_stored && full) && !(small && !full)) continue;
     x.stored = false;
+    dropped.insert(n);
     for (int s : x.members) p_[s].stored = true;
     kern(kern_of(n))
         .reasons.emplace_back(

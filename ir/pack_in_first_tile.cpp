@@ -260,7 +260,7 @@ size_t tiles_behind(const std::vector<Instruction>& block, size_t at) {
       return some ? i : block.size();
     }
     if (block[i].code != Code::Op && block[i].code != Code::Splat &&
-        block[i].code != Code::Pointer && block[i].code != Code::Load)
+        block[i].code != Code::Pointer && (block[i].code != Code::Load || block[i].memory < 0))
       break;
   }
   return block.size();

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "core/error.h"
 #include "core/evaluate.h"
 #include "core/graph.h"
 #include "core/ops_creation.h"
@@ -230,7 +231,9 @@ NodeRef Simplifier::operator()(NodeRef n) {
     return n;
   }
   depth_++;
-  while (!settled(n)) {
+  constexpr int kMostSteps = 10'000;  // of one node
+  for (int steps = 0; !settled(n); steps++) {
+    ensure(steps < kMostSteps, "simplify: rules undo each other");
     const bool refused = std::exchange(refused_, false);
     NodeRef next = step(n);
     if (!next && !refused_) settled_[n] = 1;

@@ -521,19 +521,19 @@ NodeRef pad_last(const NodeRef& n, Simplifier& s) {
   return {};
 }
 
-// Does a permutation of this vanish in what it is made of? All of that is repeated along some axis.
-bool absorbs_permutation(const NodeRef& n, int depth) {
+// Does a permutation of this vanish in what it is made of? All of that is repeated along some axis,
+// and nothing else reads it: else a permutation would be left on the way, and taken out again.
+bool absorbs_permutation(const NodeRef& n, const Simplifier& s, int depth) {
   if (is_constant(n) || is_op(n, Op::Expand)) return true;
-  return depth > 0 && !n->realised() && is_elementwise(n->op) &&
+  return depth > 0 && !n->realised() && is_elementwise(n->op) && s.read_once(n) &&
          std::all_of(n->src.begin(), n->src.end(),
-                     [&](const NodeRef& x) { return absorbs_permutation(x, depth - 1); });
+                     [&](const NodeRef& x) { return absorbs_permutation(x, s, depth - 1); });
 }
 
 NodeRef permute_first(const NodeRef& n, Simplifier& s) {
   if (n->op != Op::Permute) return {};
   const NodeRef& m = n->src[0];
-  if (m->realised() || !is_elementwise(m->op) || !s.read_once(m) || !absorbs_permutation(m, kDepth))
-    return {};
+  if (!is_elementwise(m->op) || !absorbs_permutation(m, s, kDepth)) return {};
   Sources src;
   for (const NodeRef& x : m->src) src.push_back(s(permute(x, n->ints())));
   return make({.op = m->op, .dtype = m->dtype, .shape = n->shape, .src = std::move(src)});

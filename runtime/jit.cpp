@@ -557,9 +557,10 @@ Ref<Counted> JitState::run(JitCall& call, const JitCall::Trace& trace) {
   Entries& all = entries_.front();
   Entry& e = all.of(call.sizes_);
   if (&e != all.latest) {
-    for (Entry* const one : {std::exchange(all.latest, &e), &e}) {
+    for (Entry* const one : {std::exchange(all.latest, nullptr), &e}) {
       if (one && one->code.executable) one->code.executable->keep_memory(one == &e);
     }
+    all.latest = &e;
   }
   const Sized* const sized = e.symbolic ? &at_size(e, call, trace) : nullptr;
   replay(e, call, sized);

@@ -489,6 +489,24 @@ TEST_SUITE("ir") {
     }
   }
 
+  TEST_CASE("what a result is computed in is computed whole, however little of it is read") {
+    const auto array = [](Shape shape) { return contiguous(randn(shape)); };
+    const Tensor x = array({3, 5, 11, 2}), w = array({6, 5, 1, 1});
+    const Tensor y = conv2d(x, w, {}, 2, 1), u = array({6, 5, 1, 1}), v = array({3, 5, 11, 2});
+    const Tensor loss = sum(square(y));
+    const Tensor dw = grad(loss, w), dx = grad(loss, x);
+    const Tensor second = sum((w - 0.1 * dw) * u) + sum(dx * v);
+    const NodeRef roots[] = {grad(second, x).node(), grad(second, w).node()};
+    for (const char* name : {"x86-64-v3", "x86-64-v4"}) {
+      const Target target = named_target(name);
+      const Plan plan = make_plan(roots, target);
+      for (const PlanStep& step : plan.steps) {
+        choose_schedule(*step.kernel, target);
+        CHECK(test::difference(*step.kernel, target) == "");
+      }
+    }
+  }
+
   TEST_CASE("each family is scheduled by its rule") {
     for (const Case& c : cases()) {
       INFO(c.name);

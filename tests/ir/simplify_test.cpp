@@ -230,6 +230,16 @@ Elements evaluate_graph(const NodeRef& root) {
 
 TEST_SUITE_BEGIN("ir");
 
+TEST_CASE("a permutation of what others read too comes to rest") {
+  const NodeRef column = expand(special({4, 1}), {4, 3}), other = expand(special({4, 1}, 5), {4, 3});
+  const NodeRef m = ew(Op::Add, {column, expand(special({1, 3}, 2), {4, 3})});
+  const NodeRef roots[] = {permute(ew(Op::Mul, {m, other}), {1, 0}), m};
+  const std::vector<NodeRef> simple = simplify(roots);
+  for (size_t i = 0; i < 2; i++) {
+    CHECK(test::difference(DType::F32, evaluate_graph(simple[i]), evaluate_graph(roots[i])) == 0);
+  }
+}
+
 TEST_CASE("every rule applies to its example, and the value keeps its bits") {
   std::set<std::string> seen;
   for (const Case& c : cases()) {
