@@ -13,6 +13,7 @@
 #include "nn/lazuli.h"
 #include "runtime/device.h"
 #include "runtime/jit.h"
+#include "tests/on_devices.h"
 
 namespace lazuli {
 namespace {
@@ -112,12 +113,8 @@ TEST_SUITE("fuzz") {
     const uint64_t first = setting("FUZZ_SEED", 1), rounds = setting("FUZZ_ROUNDS", 40);
     uint64_t checked = 0;
     for (uint64_t seed = first; seed < first + rounds; seed++) {
-      for (const char* device : {"reference", "cpu"}) {
-        if (!LAZULI_LLVM && std::string(device) == "cpu") continue;
-        Config config;
-        config.device = device;
-        Runtime runtime(config);
-        const Runtime::Use use(runtime);
+      on_devices([&] {
+        const std::string device(Runtime::current().device().name());
         const RandomFunction f(seed);
         constexpr int64_t kMost[] = {37, 70, 40, 75};  // of one class of sizes, or of two
         const int64_t most = kMost[seed / 3 % 4];
@@ -152,7 +149,7 @@ TEST_SUITE("fuzz") {
           checked++;
         }
         CHECK(jitted.count().captures <= 1);
-      }
+      });
     }
     CHECK((rounds < 40 || checked > 2 * rounds));
   }
