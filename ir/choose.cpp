@@ -314,6 +314,7 @@ std::vector<Chosen> schedule_by_rules(Kernel& kernel, const Target& target, cons
   ScheduleWriter w(kernel, target, vector_lanes(kernel, target), settled);
   std::vector<Chosen> chosen;
   limit_masked(w);
+  merge_axes(w);
   order_dims(w);
   std::vector<StageGroup> groups = group_stages(kernel);
   std::set<const Stage*> panels;
@@ -339,19 +340,23 @@ std::vector<Chosen> schedule_by_rules(Kernel& kernel, const Target& target, cons
   return chosen;
 }
 
+struct Scheduled {
+  Kernel kernel;
+  Program program;
+};
+
 // `refused` and `chosen` are what came of it.
-Kernel scheduled(const Kernel& kernel, const Target& target, const Settled& settled,
-                 Refused& refused, std::vector<Chosen>& chosen) {
+Scheduled scheduled(const Kernel& kernel, const Target& target, const Settled& settled,
+                    Refused& refused, std::vector<Chosen>& chosen) {
   std::string why;
   for (int attempt = 0; attempt < 8; attempt++) {
     Kernel tried = clone(kernel);
     Chosen current;
     try {
       chosen = schedule_by_rules(tried, target, settled, refused, current);
-      verify_schedule(tried);
-      if (tried.stages.size() > 1) lower(tried, target);
+      Program program = lower(tried, target);
       if (!why.empty()) tried.reasons.push_back("a rule was given up: " + why);
-      return tried;
+      return {std::move(tried), std::move(program)};
     } catch (const UserError& e) {
       if (!why.empty()) why += "; then ";
       why += fmt::format("{}: {}", current.rule.empty() ? "the whole" : current.rule, e.what());
@@ -373,39 +378,41 @@ Kernel scheduled(const Kernel& kernel, const Target& target, const Settled& sett
   schedule_plainly(plain);
   plain.reasons.push_back(
       "every stage is a phase of its own, for the rules found no legal schedule: " + why);
-  return plain;
+  Program program = lower(plain, target);
+  return {std::move(plain), std::move(program)};
 }
 
 }  // namespace
 
-void choose_schedule(Kernel& kernel, const Target& target, const Settled& settled) {
+Program choose_schedule(Kernel& kernel, const Target& target, const Settled& settled) {
   Refused refused;
   std::vector<Chosen> rules;
-  Kernel chosen = scheduled(kernel, target, settled, refused, rules);
+  Scheduled chosen = scheduled(kernel, target, settled, refused, rules);
   for (const auto& [what, taken] : settled) {
     bool is_so = false;
-    for (const Choice& c : chosen.choices) is_so |= c.what == what && c.taken == taken;
+    for (const Choice& c : chosen.kernel.choices) is_so |= c.what == what && c.taken == taken;
     require(is_so, "schedule: {} cannot be {} here; leave it out", what, taken);
   }
-  kernel = std::move(chosen);
+  kernel = std::move(chosen.kernel);
+  return std::move(chosen.program);
 }
 
 std::vector<Choice> other_rules(const Kernel& kernel, const Target& target) {
   Refused refused;
   std::vector<Chosen> rules;
-  const Kernel model = scheduled(kernel, target, {}, refused, rules);
-  const double cycles = estimate_cycles(lower(model, target));
+  const double cycles =
+      estimate_cycles(scheduled(kernel, target, {}, refused, rules).program);
   std::vector<Choice> list;
   for (const Chosen& rule : rules) {
     Choice c{"rule of " + rule.root, rule.rule, {}};
     Refused without = refused;
     without.insert(rule);
     std::vector<Chosen> next;
-    const Kernel other = scheduled(kernel, target, {}, without, next);
+    const Program other = scheduled(kernel, target, {}, without, next).program;
     const auto it = std::find_if(next.begin(), next.end(),
                                  [&](const Chosen& n) { return n.group == rule.group; });
     const std::string name = it == next.end() ? "none" : it->rule;
-    c.others.push_back({name, estimate_cycles(lower(other, target)) / cycles});
+    c.others.push_back({name, estimate_cycles(other) / cycles});
     list.push_back(std::move(c));
   }
   return list;

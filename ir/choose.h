@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "ir/kernel.h"
+#include "ir/program.h"
 #include "ir/target.h"
 
 namespace lazuli {
@@ -17,8 +18,9 @@ using Settled = std::map<std::string, std::string>;
 /// Writes a schedule for any legal algorithm: applies steps to `kernel`, whose text is
 /// kernel.schedule, and notes in kernel.reasons which rule chose them and why, and in
 /// kernel.choices what else it could have taken. A function of the algorithm, the target and what
-/// is settled beforehand. UserError, and `kernel` stays as it is, if it cannot be as settled.
-void choose_schedule(Kernel& kernel, const Target& target, const Settled& settled = {});
+/// is settled beforehand. Returns what it lowers to (ir/lower.h). UserError, and `kernel` stays as it
+/// is, if it cannot be as settled.
+Program choose_schedule(Kernel& kernel, const Target& target, const Settled& settled = {});
 
 /// For each phase of the kernel which rule scheduled it, and what the next one that applies would
 /// cost, by the cycles of the instructions alone (ir/program_cost.h).

@@ -368,7 +368,8 @@ void each_tile(const Target& target, int lanes, int64_t rows, int64_t images, in
                int64_t depth, Op op, F visit) {
   // A k step of a tile: two FMAs a cycle, two loads a cycle, and a little over four cycles of
   // latency; some loads wait. Between two tiles the pipeline drains, for a loop has ended.
-  constexpr double kBetweenTiles = 50, kWait = 0.03;
+  // Each kind of ragged tile is a body of its own, to be compiled and fetched.
+  constexpr double kBetweenTiles = 50, kWait = 0.03, kBody = 0.002;
   const auto cycles = [&](int64_t m, int64_t y, int64_t x) {
     if (m * y * x == 0) return 0.0;
     const auto tiles = static_cast<double>(m * y * x), loads = static_cast<double>(m + y * x);
@@ -387,14 +388,16 @@ void each_tile(const Target& target, int lanes, int64_t rows, int64_t images, in
         const int64_t usable = registers > 16 ? registers - 2 : registers;
         if (accumulators > registers - 4 || accumulators + ny * nv + others > usable) continue;
         double total = 0;
+        int bodies = 0;
         for (int ragged = 0; ragged < 8; ragged++) {
           const int64_t m = ragged & 1 ? rows % mr : mr, y = ragged & 2 ? images % ny : ny;
           const int64_t x = ragged & 4 ? vectors % nv : nv;
           const int64_t times = (ragged & 1 ? 1 : rows / mr) * (ragged & 2 ? 1 : images / ny) *
                                 (ragged & 4 ? 1 : vectors / nv);
           total += cycles(m, y, x) * static_cast<double>(times);
+          bodies += m * y * x * times > 0;
         }
-        visit(Tile{mr, ny, nv, total});
+        visit(Tile{mr, ny, nv, total * (1 + kBody * bodies)});
       }
     }
   }

@@ -7,33 +7,6 @@
 namespace lazuli {
 namespace {
 
-// Whether a and b, in this order, act as one axis in every access of `expr`: coefficients in the
-// ratio of b's extent, or neighbouring coordinates of a read.
-bool act_as_one(const NodeRef& expr, const NodeRef& a, const NodeRef& b) {
-  bool one = true;
-  std::vector<const Node*> fine{a.get(), b.get()};
-  visit(expr, [&](const NodeRef& n) {
-    const auto touches = [&](const NodeRef& x) { return uses(x, a) || uses(x, b); };
-    if (n->op == Op::Lin) {
-      const LinearForm f = linear_form(n);
-      one &= f.coefficient(a) == f.coefficient(b) * extent(b);
-    } else if (n->op == Op::Read) {
-      for (size_t d = 0; d < n->src.size(); d++) {
-        if (!touches(n->src[d]) || n->src[d]->op == Op::Lin) continue;  // a Lin is seen by itself
-        const bool outer =
-            n->src[d].get() == a.get() && d + 1 < n->src.size() && n->src[d + 1].get() == b.get();
-        const bool inner = n->src[d].get() == b.get() && d > 0 && n->src[d - 1].get() == a.get();
-        one &= outer || inner;
-      }
-    } else if (n->op == Op::Load) {
-      for (const NodeRef& s : n->src) one &= s.get() != a.get() && s.get() != b.get();
-    } else {
-      for (const NodeRef& s : n->src) one &= s.get() != a.get() && s.get() != b.get();
-    }
-  });
-  return one;
-}
-
 // Outputs too large for the last cache that nobody reads back bypass it.
 std::vector<std::string> streamed_values(const ScheduleWriter& w, const Stage& s) {
   std::vector<std::string> names;
@@ -52,25 +25,6 @@ void stream_outputs(ScheduleWriter& w, Stage* s) {
 }
 
 }  // namespace
-
-void flatten_axes(ScheduleWriter& w, Stage* s, const std::vector<NodeRef>& apart, int64_t most) {
-  if (!s->limit.empty()) return;
-  for (size_t i = s->axes.size(); i-- > 1;) {
-    if (i >= s->axes.size()) continue;
-    const NodeRef a = s->axes[i - 1], b = s->axes[i];
-    bool one = extent(b) <= most && !contains(apart, a) && !contains(apart, b);
-    for (const Value& v : s->values) {
-      one = one && act_as_one(v.expr, a, b);
-      bool together = false;
-      for (size_t d = 0; d + 1 < v.dims.size(); d++) {
-        together |= v.dims[d].get() == a.get() && v.dims[d + 1].get() == b.get();
-      }
-      one &= together;
-    }
-    if (one)
-      w.step("flatten {} {} {} {}", s->name, w.loop(*s, a), w.loop(*s, b), w.loop(*s, b) + "f");
-  }
-}
 
 void fuse_siblings(ScheduleWriter& w, StageGroup& g) {
   Reads reads(w.kernel());

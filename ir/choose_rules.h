@@ -100,6 +100,10 @@ void place_squares(ScheduleWriter& w, const Squares& q, const Stage& s, const st
 /// Values that a contraction reads along an axis which is not their last get another storage order.
 void order_dims(ScheduleWriter& w);
 
+/// Neighbouring axes that all stages of the kernel walk as one become one: longer rows, fewer ragged
+/// tiles.
+void merge_axes(ScheduleWriter& w);
+
 /// A rule: schedules the whole group if it applies.
 struct ScheduleRule {
   const char* name;

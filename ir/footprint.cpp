@@ -41,7 +41,7 @@ Span span_of(const NodeRef& index, const std::set<const Node*>& fresh) {
   int64_t length = 0;
   for (const auto& [atom, c] : form.terms) {
     if (!depends(atom, fresh)) {
-      base.terms.emplace_back(atom, c);
+      base.terms.push_back({atom, c});
       continue;
     }
     if (atom->lo == INT64_MIN || atom->hi == INT64_MAX) return {index_const(0), kWhole};

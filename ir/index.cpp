@@ -130,9 +130,7 @@ bool join_division(LinearForm& form) {
       if (within) x = NodeRef(y);
       form.terms.erase(form.terms.begin() + static_cast<ptrdiff_t>(std::max(m, q)));
       form.terms.erase(form.terms.begin() + static_cast<ptrdiff_t>(std::min(m, q)));
-      const LinearForm inner = linear_form(x);
-      form.constant += c * inner.constant;
-      for (const auto& [atom, k] : inner.terms) form.terms.emplace_back(atom, c * k);
+      form.add(x, c);
       return true;
     }
   }
@@ -213,11 +211,7 @@ NodeRef rebuild(const NodeRef& n, Sources src) {
       const Ints& c = n->ints();
       LinearForm form;
       form.constant = c[0];
-      for (size_t i = 0; i < src.size(); i++) {
-        const LinearForm part = linear_form(src[i]);
-        form.constant += c[i + 1] * part.constant;
-        for (const auto& [atom, k] : part.terms) form.terms.emplace_back(atom, c[i + 1] * k);
-      }
+      for (size_t i = 0; i < src.size(); i++) form.add(src[i], c[i + 1]);
       return from_linear(std::move(form));
     }
     case Op::FDiv:
@@ -240,14 +234,19 @@ NodeRef rebuild(const NodeRef& n, Sources src) {
 }  // namespace
 
 NodeRef index_const(int64_t v) {
+  constexpr int64_t kLeast = -8, kMost = 64;
+  static const auto* few = [] {  // outlives every static Tensor
+    auto* list = new std::vector<NodeRef>;
+    for (int64_t i = kLeast; i <= kMost; i++) list->push_back(scalar_const(Scalar(i), DType::I64));
+    return list;
+  }();
+  if (v >= kLeast && v <= kMost) return (*few)[static_cast<size_t>(v - kLeast)];
   return scalar_const(Scalar(v), DType::I64);
 }
 
 NodeRef index_add(const NodeRef& a, const NodeRef& b, int64_t factor) {
   LinearForm x = linear_form(a);
-  const LinearForm y = linear_form(b);
-  x.constant += factor * y.constant;
-  for (const auto& [atom, c] : y.terms) x.terms.emplace_back(atom, factor * c);
+  x.add(b, factor);
   return from_linear(std::move(x));
 }
 
@@ -267,9 +266,9 @@ std::pair<LinearForm, LinearForm> divide_terms(const LinearForm& x, int64_t d) {
   rest.constant = floor_mod(x.constant, d);
   for (const auto& [atom, c] : x.terms) {
     if (c % d == 0) {
-      multiples.terms.emplace_back(atom, c / d);
+      multiples.terms.push_back({atom, c / d});
     } else {
-      rest.terms.emplace_back(atom, c);
+      rest.terms.push_back({atom, c});
     }
   }
   return {multiples, rest};
@@ -334,17 +333,21 @@ int64_t LinearForm::coefficient(const Node* atom) const {
   return 0;
 }
 
-LinearForm linear_form(const NodeRef& n) {
-  LinearForm form;
+void LinearForm::add(const NodeRef& n, int64_t factor) {
   if (is_const(n)) {
-    form.constant = const_value(n);
+    constant += factor * const_value(n);
   } else if (n->op == Op::Lin) {
     const Ints& c = n->ints();
-    form.constant = c[0];
-    for (size_t i = 0; i < n->src.size(); i++) form.terms.emplace_back(n->src[i], c[i + 1]);
+    constant += factor * c[0];
+    for (size_t i = 0; i < n->src.size(); i++) terms.push_back({n->src[i], factor * c[i + 1]});
   } else {
-    form.terms.emplace_back(n, 1);
+    terms.push_back({n, factor});
   }
+}
+
+LinearForm linear_form(const NodeRef& n) {
+  LinearForm form;
+  form.add(n, 1);
   return form;
 }
 
@@ -375,7 +378,10 @@ NodeRef substitute(const NodeRef& n, const Substitution& map) {
 }
 
 NodeRef substitute(const NodeRef& root, const Substitution& map, Substitution& memo) {
+  uint64_t oldest = UINT64_MAX;  // what is older holds nothing of the map
+  for (const auto& [from, to] : map) oldest = std::min(oldest, from->serial);
   const auto known = [&](const NodeRef& n) -> NodeRef {
+    if (n->serial < oldest) return n;
     if (const auto it = map.find(n); it != map.end()) return it->second;
     if (n->src.empty()) return n;
     const auto it = memo.find(n);
@@ -478,10 +484,21 @@ void visit(const NodeRef& root, const std::function<void(const NodeRef&)>& f) {
   }
 }
 
-bool uses(const NodeRef& n, const Node* what) {
-  bool found = false;
-  visit(n, [&](const NodeRef& x) { found |= x.get() == what; });
-  return found;
+bool uses(const NodeRef& root, const Node* what) {
+  // What is older than `what` cannot use it.
+  SmallVector<const Node*, 32> stack;
+  constexpr int kMany = 64;  // before that, to go somewhere twice costs less than a table
+  NodeSet seen;
+  const Node* n = root.get();
+  for (int count = 0; n != what; count++) {
+    if (n->serial > what->serial && (count < kMany || seen.insert(n).second)) {
+      for (const NodeRef& s : n->src) stack.push_back(s.get());
+    }
+    if (stack.empty()) return false;
+    n = stack.back();
+    stack.pop_back();
+  }
+  return true;
 }
 
 }  // namespace lazuli

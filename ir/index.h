@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "core/node_map.h"
+#include "core/small_vector.h"
 
 namespace lazuli {
 
@@ -26,8 +27,11 @@ NodeRef logical_and(const NodeRef& a, const NodeRef& b);
 /// c0 + sum of coefficient * atom, atoms in a fixed order.
 struct LinearForm {
   int64_t constant = 0;
-  std::vector<std::pair<NodeRef, int64_t>> terms;
+  SmallVector<std::pair<NodeRef, int64_t>, 6> terms;
   int64_t coefficient(const Node* atom) const;
+  /// Adds factor * n; a sum of several has its order and equal terms brought together by
+  /// from_linear() alone.
+  void add(const NodeRef& n, int64_t factor);
 };
 LinearForm linear_form(const NodeRef& n);
 NodeRef from_linear(LinearForm form);

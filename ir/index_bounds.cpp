@@ -40,13 +40,13 @@ class UpperBounds {
     out.constant = form.constant + 1;
     for (const auto& [atom, c] : form.terms) {
       if (sizes_.count(atom) || only_sizes(atom, sizes_)) {
-        out.terms.emplace_back(atom, c);
+        out.terms.push_back({atom, c});
         continue;
       }
       if (const NodeRef b = c > 0 ? upper(atom) : nullptr) {
         const LinearForm more = linear_form(b);
         out.constant += c * (more.constant - 1);
-        for (const auto& [a, k] : more.terms) out.terms.emplace_back(a, c * k);
+        for (const auto& [a, k] : more.terms) out.terms.push_back({a, c * k});
         bounded = true;
         continue;
       }

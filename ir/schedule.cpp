@@ -375,73 +375,125 @@ void lift(Kernel& k, const Step& step) {
   for (Value& v : s->values) v.expr = substitute(v.expr, map);
 }
 
-// Axes a (outer) and b (inner) of stage S become f = extent(b)*a + b, in its values' dimensions and
-// in all reads of them.
-void flatten(Kernel& k, const Step& step) {
-  Stage* s = k.find_stage(step.args[0]);
-  const Loop outer = s->loops[find_loop(step, *s, step.args[1])];
-  const Loop inner = s->loops[find_loop(step, *s, step.args[2])];
-  check(step, s->limit.empty(), "{} has a bounded axis", s->name);
-  const auto whole = [](const Loop& l, const NodeRef& a) {
-    return l.stride == 1 && l.extent == a->hi + 1;
-  };
-  const NodeRef a = s->axes[static_cast<size_t>(outer.axis)],
-                b = s->axes[static_cast<size_t>(inner.axis)];
-  check(step, whole(outer, a) && whole(inner, b) && a.get() != b.get(),
-        "flatten takes two whole axes, before they are split");
-  for (const Value& v : s->values) {
+// Two whole axes of a stage, one after the other in the memory of its values, and the axis f that
+// takes their place: extent(b)*a + b.
+struct AxisPair {
+  NodeRef a, b, f;
+
+  int64_t inner() const { return b->hi + 1; }
+  Substitution map() const {
+    const auto [q, r] = index_divmod(f, inner());
+    return {{a, q}, {b, r}};
+  }
+};
+
+int place_of(const Stage& s, const NodeRef& axis) {
+  const auto it = std::find_if(s.axes.begin(), s.axes.end(),
+                               [&](const NodeRef& x) { return x.get() == axis.get(); });
+  return it == s.axes.end() ? -1 : static_cast<int>(it - s.axes.begin());
+}
+
+void check_pair(const Step& step, const Stage& s, const AxisPair& pair) {
+  check(step, s.limit.empty(), "{} has a bounded axis", s.name);
+  const int a = place_of(s, pair.a), b = place_of(s, pair.b);
+  check(step, a >= 0 && b >= 0, "{} has one of the axes {} and {} but not the other", s.name,
+        step.args[1], step.args[2]);
+  for (const Loop& l : s.loops) {
+    if (l.axis != a && l.axis != b) continue;
+    const NodeRef& axis = s.axes[static_cast<size_t>(l.axis)];
+    check(step, l.stride == 1 && l.extent == axis->hi + 1 && a != b,
+          "{} takes two whole axes, before they are split", step.op);
+  }
+  for (const Value& v : s.values) {
     bool together = false;
     for (size_t d = 0; d + 1 < v.dims.size(); d++) {
-      together |= v.dims[d].get() == a.get() && v.dims[d + 1].get() == b.get();
+      together |= v.dims[d].get() == pair.a.get() && v.dims[d + 1].get() == pair.b.get();
     }
-    const bool neither = !s->keeps(v, outer.axis) && !s->keeps(v, inner.axis);
+    const bool neither = !s.keeps(v, a) && !s.keeps(v, b);
     check(step, together || neither, "{} and {} are not neighbours in {}", step.args[1],
           step.args[2], v.name);
   }
-  const int64_t n = b->hi + 1;
-  const NodeRef f = axis(step.args[3], (a->hi + 1) * n);
-  const auto [q, r] = index_divmod(f, n);
-  const Substitution map{{a, q}, {b, r}};
-  std::map<int, size_t> merged;  // value -> place of the first of the two coordinates
+}
+
+// Stage s iterates over pair.f. What its values lose, a coordinate, goes to `merged`: the place of
+// the first of the two.
+void join_axes(Stage* s, const AxisPair& pair, const std::string& name,
+               std::map<int, size_t>& merged) {
+  const Substitution map = pair.map();
   for (Value& v : s->values) {
     v.expr = substitute(v.expr, map);
     for (size_t d = 0; d < v.dims.size(); d++) {
-      if (v.dims[d].get() != a.get()) continue;
+      if (v.dims[d].get() != pair.a.get()) continue;
       merged[v.id] = d;
-      v.dims[d] = f;
+      v.dims[d] = pair.f;
       v.dims.erase(v.dims.begin() + static_cast<ptrdiff_t>(d) + 1);
     }
   }
-  // Reads of these values, now with one coordinate fewer.
+  const int outer = place_of(*s, pair.a), inner = place_of(*s, pair.b);
+  // Rows of the outer axis that nobody needs are a part of the new one; other bounds shift.
+  std::map<int, NodeRef> bounds;
+  for (const auto& [axis, bound] : s->bound) {
+    if (uses(bound, pair.a) || uses(bound, pair.b) || axis == inner) continue;
+    const bool rows = axis == outer;
+    const int place = rows ? inner : axis;
+    bounds[place - (place > outer)] = rows ? index_mul(bound, pair.inner()) : bound;
+  }
+  s->bound = std::move(bounds);
+  // The new axis takes the place of the inner one.
+  s->axes[static_cast<size_t>(inner)] = pair.f;
+  s->axes.erase(s->axes.begin() + outer);
+  for (Loop& l : s->loops) {
+    if (l.axis != inner) continue;
+    l.name = name;
+    l.extent = pair.f->hi + 1;
+  }
+  std::erase_if(s->loops, [&](const Loop& l) { return l.axis == outer; });
+  for (Loop& l : s->loops) l.axis -= l.axis > outer;
+}
+
+// Reads of the values in `merged`, now with one coordinate fewer.
+void join_coordinates(Kernel& k, const AxisPair& pair, const std::map<int, size_t>& merged) {
   replace_reads(k, [&](const NodeRef& x) -> NodeRef {
     const auto it = merged.find(static_cast<int>(x->integer()));
     if (it == merged.end()) return {};
     const size_t at = it->second;
     std::vector<NodeRef> index(x->src.begin(), x->src.end());
-    index[at] = index_add(index[at + 1], index[at], n);
+    index[at] = index_add(index[at + 1], index[at], pair.inner());
     index.erase(index.begin() + static_cast<ptrdiff_t>(at) + 1);
     return read(it->first, x->dtype, std::move(index));
   });
-  // Rows of the outer axis that nobody needs are a part of the new one; other bounds shift.
-  std::map<int, NodeRef> bounds;
-  for (const auto& [axis, bound] : s->bound) {
-    if (uses(bound, a) || uses(bound, b) || axis == inner.axis) continue;
-    const bool rows = axis == outer.axis;
-    const int place = rows ? inner.axis : axis;
-    bounds[place - (place > outer.axis)] = rows ? index_mul(bound, n) : bound;
+}
+
+AxisPair pair_of(const Step& step, const Stage& s) {
+  const Loop& outer = s.loops[find_loop(step, s, step.args[1])];
+  const Loop& inner = s.loops[find_loop(step, s, step.args[2])];
+  const NodeRef a = s.axes[static_cast<size_t>(outer.axis)],
+                b = s.axes[static_cast<size_t>(inner.axis)];
+  return {a, b, axis(step.args[3], (a->hi + 1) * (b->hi + 1))};
+}
+
+// Axes a and b of stage S become one, in its values' dimensions and in all reads of them.
+void flatten(Kernel& k, const Step& step) {
+  Stage* s = k.find_stage(step.args[0]);
+  const AxisPair pair = pair_of(step, *s);
+  check_pair(step, *s, pair);
+  std::map<int, size_t> merged;
+  join_axes(s, pair, step.args[3], merged);
+  join_coordinates(k, pair, merged);
+}
+
+// The same in all stages that have these axes, which stay equal.
+void merge(Kernel& k, const Step& step) {
+  const AxisPair pair = pair_of(step, *k.find_stage(step.args[0]));
+  std::vector<Stage*> stages;
+  for (const auto& s : k.stages) {
+    if (place_of(*s, pair.a) < 0 && place_of(*s, pair.b) < 0) continue;
+    check_pair(step, *s, pair);
+    stages.push_back(s.get());
   }
-  s->bound = std::move(bounds);
-  // The new axis takes the place of the inner one.
-  s->axes[static_cast<size_t>(inner.axis)] = f;
-  s->axes.erase(s->axes.begin() + outer.axis);
-  for (Loop& l : s->loops) {
-    if (l.name == inner.name) {
-      l.name = step.args[3];
-      l.extent = f->hi + 1;
-    }
-  }
-  s->loops.erase(s->loops.begin() + static_cast<ptrdiff_t>(find_loop(step, *s, outer.name)));
-  for (Loop& l : s->loops) l.axis -= l.axis > outer.axis;
+  std::map<int, size_t> merged;
+  for (Stage* s : stages) join_axes(s, pair, step.args[3], merged);
+  join_coordinates(k, pair, merged);
 }
 
 void limit(Kernel& k, const Step& step) {
@@ -502,6 +554,7 @@ constexpr StepKind kSteps[] = {
     {"limit", 1, 1, limit, "limit V"},
     {"lift", 3, 3, lift, "lift S n P"},
     {"flatten", 4, 4, flatten, "flatten S a b f"},
+    {"merge", 4, 4, merge, "merge S a b f"},
 };
 
 const StepKind& kind_of(const Step& step) {

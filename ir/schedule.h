@@ -15,7 +15,9 @@
 //   dims V n...                  V's dimensions in another order (their present places): another row-major storage
 //   lift S n P                   the n-th load of S (as printed, from 0) becomes stage P
 //   limit V                      loops end at the mask of V = where(k < bound, x, -inf or 0)
-//   (ir/limits.h) flatten S a b f              neighbouring axes a, b of S become one axis f
+//   (ir/limits.h)
+//   flatten S a b f              neighbouring axes a, b of S become one axis f
+//   merge S a b f                the same in all stages that have these axes
 // Steps only change loop lists, scopes and attachment; what is computed never changes. Every step
 // is checked as it is applied; what only the whole schedule can tell is checked by verify_schedule,
 // and by the lowering (tiles).

@@ -8,14 +8,19 @@
 namespace lazuli {
 
 NodeRef Place::flat(const std::vector<NodeRef>& index) const {
-  NodeRef r = index_const(offset);
+  LinearForm r{offset, {}};
   for (const Component& c : components) {
+    if (c.divisor <= 1 && c.modulus <= 0) {
+      r.add(index[c.dim], c.stride);
+      r.add(base[c.dim], -c.stride);
+      continue;
+    }
     NodeRef x = index_add(index[c.dim], base[c.dim], -1);
     if (c.divisor > 1) x = index_divmod(x, c.divisor).first;
     if (c.modulus > 0) x = index_divmod(x, c.modulus).second;
-    r = index_add(r, x, c.stride);
+    r.add(x, c.stride);
   }
-  return r;
+  return from_linear(std::move(r));
 }
 
 std::vector<NodeRef> Place::local(const std::vector<NodeRef>& index) const {

@@ -72,10 +72,9 @@ KernelText kernel_text(const PlanStep& step, size_t i, const Target& target, boo
   t.operations = operation_names(step);
   t.algorithm = print_algorithm(*step.kernel);
   Kernel k = clone(*step.kernel);
-  choose_schedule(k, target);
+  const Program program = choose_schedule(k, target);
   t.schedule = k.schedule;
   t.reasons = k.reasons;
-  const Program program = lower(k, target);
   verify_program(program);
   t.program = print_program(program);
   t.llvm = emit_llvm(program, target, t.name);

@@ -204,15 +204,18 @@ std::string told(const Winner& w) {
                      choices, w.seconds * 1e6, 100 * (1 - w.seconds / w.model_seconds), w.tried);
 }
 
-// Schedules `k` as was found; false if the rules, which may have changed, do not have it so.
-bool schedule_as(const Winner& w, const Kernel& kernel, const Target& target, Kernel& k) {
+// Schedules `k` as was found, and gives its program; false if the rules, which may have changed, do
+// not have it so.
+bool schedule_as(const Winner& w, const Kernel& kernel, const Target& target, Kernel& k,
+                 Program& program) {
   Kernel found = clone(kernel);
   try {
-    choose_schedule(found, target, w.settled);
+    Program other = choose_schedule(found, target, w.settled);
+    if (!same_order(k, found)) return false;
+    program = std::move(other);
   } catch (const UserError&) {
     return false;
   }
-  if (!same_order(k, found)) return false;
   k = std::move(found);
   k.reasons.push_back(told(w));
   return true;
@@ -230,14 +233,14 @@ KernelStore::KernelStore(Target target, Runtime& runtime, KernelCache* cache)
 std::shared_ptr<const CompiledKernel> KernelStore::build(const Kernel& kernel) const {
   const Span span(runtime_.trace, "compile", "compile " + kernel.name);
   Kernel k = clone(kernel);
-  choose_schedule(k, target_);
+  Program program = choose_schedule(k, target_);
   bool searched = false;
   if (winners_) {
     const auto winner = winners_->find(tuning_key(k, target_, runtime_.pool.size()));
-    searched = winner && schedule_as(*winner, kernel, target_, k);
+    searched = winner && schedule_as(*winner, kernel, target_, k, program);
   }
   std::shared_ptr<CompiledKernel> out =
-      compile_kernel(k, target_, predict_seconds(kernel, target_));
+      compile_kernel(k, program, target_, predict_seconds(kernel, target_));
   out->searched = searched;
   return out;
 }
@@ -260,9 +263,8 @@ void KernelStore::tune(const Kernel& kernel) {
   kernels_[structural_hash(kernel)] = std::move(found);
 }
 
-std::shared_ptr<CompiledKernel> compile_kernel(const Kernel& kernel, const Target& target,
-                                               double predicted_seconds) {
-  const Program program = lower(kernel, target);
+std::shared_ptr<CompiledKernel> compile_kernel(const Kernel& kernel, const Program& program,
+                                               const Target& target, double predicted_seconds) {
   verify_program(program);
   auto out = std::make_shared<CompiledKernel>();
   CompileOptions options = options_for(target, program);

@@ -41,9 +41,9 @@ struct CompiledKernel {
   bool searched = false;  // its schedule is what a search found
 };
 
-/// Code of a kernel that has a schedule. UserError where the lowering finds that it is not legal.
-std::shared_ptr<CompiledKernel> compile_kernel(const Kernel& kernel, const Target& target,
-                                               double predicted_seconds);
+/// Code of a kernel that has a schedule, by which it lowers to `program`.
+std::shared_ptr<CompiledKernel> compile_kernel(const Kernel& kernel, const Program& program,
+                                               const Target& target, double predicted_seconds);
 
 /// Bytes from one worker's scratch memory to the next one's.
 int64_t scratch_stride(int64_t scratch_bytes);

@@ -29,6 +29,7 @@ double part(std::vector<double> v, double share) {
 struct Candidate {
   Settled settled;
   Kernel kernel;  // scheduled so
+  Program program;
   std::shared_ptr<const CompiledKernel> code;
   double best = 1e300;  // seconds
 };
@@ -125,7 +126,7 @@ class Search {
         n.settled[c.what] = o.text;
         n.kernel = clone(kernel_);
         try {
-          choose_schedule(n.kernel, target_, n.settled);
+          n.program = choose_schedule(n.kernel, target_, n.settled);
         } catch (const UserError&) {
           continue;  // the rules cannot have it so
         }
@@ -137,13 +138,9 @@ class Search {
         0, static_cast<int64_t>(list.size()), 1, [&](int64_t from_, int64_t to, int) {
           for (int64_t i = from_; i < to; i++) {
             Candidate& n = list[static_cast<size_t>(i)];
-            try {
-              n.code = compile_kernel(n.kernel, target_, model_.code->predicted_seconds);
-            } catch (const UserError&) {  // found by the lowering
-            }
+            n.code = compile_kernel(n.kernel, n.program, target_, model_.code->predicted_seconds);
           }
         });
-    std::erase_if(list, [](const Candidate& n) { return !n.code; });
     return list;
   }
 

@@ -254,6 +254,25 @@ TEST_SUITE("ir") {
     CHECK(block(80, 1 << 20) == 512);
   }
 
+  TEST_CASE("axes that a contraction and all around it walk as one are one") {
+    const auto array = [](Shape shape) {
+      const Tensor t = randn(std::move(shape));
+      realize_reference(std::vector{t.node()});
+      return t;
+    };
+    const Target target = named_target("x86-64-v3");
+    const auto merged = [&](const Tensor& root, const char* step) {
+      return holds(checked_schedule(root, target), step);
+    };
+    const Tensor x = array({1, 8, 7, 9}), w = array({12, 8, 1, 1}), r = array({1, 12, 7, 9});
+    CHECK(merged(relu(conv2d(x, w) + r), "merge sum j k kf\n"));
+    // A window moves along each of them by itself.
+    CHECK(!merged(conv2d(x, array({12, 8, 3, 3}), std::nullopt, 1, 1), "merge"));
+    CHECK(!merged(conv2d(x, w, std::nullopt, 2), "merge"));
+    // Other sums keep the order of their terms.
+    CHECK(!merged(sum(array({2, 9, 1100}), {1, 2}), "merge"));
+  }
+
   TEST_CASE("rows of a page or more, and short ones in L2, are summed a few at a time") {
     const auto array = [](Shape shape) {
       const Tensor t = randn(std::move(shape));
@@ -266,7 +285,7 @@ TEST_SUITE("ir") {
       return holds(checked_schedule(root, target), step);
     };
     CHECK(together(sum(array({21, 1024}), 1)));
-    CHECK(together(sum(array({2, 9, 1100}), 2), "unroll sum j\n"));
+    CHECK(together(sum(array({2, 9, 1100}), 2), "unroll sum jf\n"));
     CHECK(together(sum(array({30, 256}), 1)));
     CHECK(!together(sum(array({33, 256}), 1)));
     CHECK(!together(sum(array({7, 1024}), 1)));

@@ -48,7 +48,7 @@ TEST_SUITE("ir") {
     CHECK(error_of(clone(k), "twist out i") ==
           "schedule: there is no step 'twist'; steps are split, order, unroll, ilp, vector, "
           "parallel, group, item, at, "
-          "scope, store, inplace, stream, fuse, pack, dot, dims, limit, lift, flatten");
+          "scope, store, inplace, stream, fuse, pack, dot, dims, limit, lift, flatten, merge");
     CHECK(error_of(clone(k), "split out j a b") ==
           "schedule: `split out j a b`: the form is `split S l outer inner N`");
     CHECK(error_of(clone(k), "split out q a b 4") ==
@@ -154,6 +154,32 @@ TEST_SUITE("ir") {
     Kernel flat = test::chain(6, 10);
     apply_schedule(flat, "flatten out i j f; split out f f v 8; vector out v; parallel out f");
     CHECK(test::difference(flat, Target()) == "");
+  }
+
+  TEST_CASE("merged axes are one in all stages that have them") {
+    Kernel k;
+    const int x = k.add_argument("x", DType::F32, 60, false),
+              out = k.add_argument("out", DType::F32, 60, true);
+    const NodeRef i = axis("i", 6), j = axis("j", 10), l = axis("l", 10);
+    const NodeRef flat = index_add(j, i, 10);
+    const int t = k.add_value(k.add_stage("t", {i, j}), "t", load(x, DType::F32, flat), {i, j});
+    k.add_value(k.add_stage("out", {i, j}), "out",
+                scalar_op(Op::Exp, DType::F32, {read(t, DType::F32, {i, j})}), {i, j}, Op::Count_,
+                out);
+    Kernel merged = clone(k);
+    apply_schedule(merged,
+                   "merge t i j f; split out f f v 8; vector out v; split t f f v 8; vector t v; "
+                   "at t out f; scope t reg; parallel out f");
+    CHECK(test::difference(merged, Target()) == "");
+    CHECK(error_of(clone(k), "scope t shared; flatten out i j f; merge t i j f") == "");
+    CHECK(error_of(clone(k), "split out j a b 2; merge t i j f") ==
+          "schedule: `merge t i j f`: merge takes two whole axes, before they are split");
+    CHECK(error_of(clone(k), "merge t j i f") ==
+          "schedule: `merge t j i f`: j and i are not neighbours in t");
+    k.add_value(k.add_stage("sum", {i, l}), "sum", load(x, DType::F32, index_add(l, i, 10)), {i},
+                Op::ReduceAdd);
+    CHECK(error_of(clone(k), "merge t i j f") ==
+          "schedule: `merge t i j f`: sum has one of the axes i and j but not the other");
   }
 }
 

@@ -16,6 +16,7 @@
 #include <string>
 #include <vector>
 
+#include "ir/lower.h"
 #include "ir/plan.h"
 #include "ir/schedule.h"
 #include "nn/lazuli.h"
@@ -72,7 +73,7 @@ std::vector<Bytes> random_arguments(const Kernel& kernel) {
 }
 
 std::vector<Bytes> results(const Kernel& scheduled, const Target& target, ThreadPool& pool) {
-  const auto code = compile_kernel(scheduled, target, 1);
+  const auto code = compile_kernel(scheduled, lower(scheduled, target), target, 1);
   std::vector<Bytes> bytes = random_arguments(scheduled);
   std::vector<void*> arguments;
   for (Bytes& b : bytes) arguments.push_back(b.data());

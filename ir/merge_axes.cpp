@@ -1,0 +1,109 @@
+// Neighbouring axes that are walked as one.
+#include <algorithm>
+
+#include "ir/choose_rules.h"
+#include "ir/index.h"
+
+namespace lazuli {
+namespace {
+
+// Whether a and b, in this order, act as one axis in every access of `expr`: coefficients in the
+// ratio of b's extent, or neighbouring coordinates of a read.
+bool act_as_one(const NodeRef& expr, const NodeRef& a, const NodeRef& b) {
+  bool one = true;
+  std::vector<const Node*> fine{a.get(), b.get()};
+  visit(expr, [&](const NodeRef& n) {
+    const auto touches = [&](const NodeRef& x) { return uses(x, a) || uses(x, b); };
+    if (n->op == Op::Lin) {
+      const LinearForm f = linear_form(n);
+      one &= f.coefficient(a) == f.coefficient(b) * extent(b);
+    } else if (n->op == Op::Read) {
+      for (size_t d = 0; d < n->src.size(); d++) {
+        if (!touches(n->src[d]) || n->src[d]->op == Op::Lin) continue;  // a Lin is seen by itself
+        const bool outer =
+            n->src[d].get() == a.get() && d + 1 < n->src.size() && n->src[d + 1].get() == b.get();
+        const bool inner = n->src[d].get() == b.get() && d > 0 && n->src[d - 1].get() == a.get();
+        one &= outer || inner;
+      }
+    } else if (n->op == Op::Load) {
+      for (const NodeRef& s : n->src) one &= s.get() != a.get() && s.get() != b.get();
+    } else {
+      for (const NodeRef& s : n->src) one &= s.get() != a.get() && s.get() != b.get();
+    }
+  });
+  return one;
+}
+
+// Whether a and b are neighbours among the dimensions of v.
+bool are_neighbours(const Value& v, const NodeRef& a, const NodeRef& b) {
+  for (size_t d = 0; d + 1 < v.dims.size(); d++) {
+    if (v.dims[d].get() == a.get() && v.dims[d + 1].get() == b.get()) return true;
+  }
+  return false;
+}
+
+// Whether every coordinate that is read of a value with dimensions a and b, or that holds one of
+// them, is a where the dimension is a, and b where it is b.
+bool coordinates_agree(const Kernel& kernel, const NodeRef& a, const NodeRef& b) {
+  bool agree = true;
+  for (const auto& s : kernel.stages) {
+    for (const Value& v : s->values) {
+      visit(v.expr, [&](const NodeRef& n) {
+        if (n->op != Op::Read) return;
+        const Value& source = *kernel.find_value(static_cast<int>(n->integer())).second;
+        for (size_t d = 0; d < n->src.size(); d++) {
+          const NodeRef& dim = source.dims[d];
+          const bool one = dim.get() == a.get() || dim.get() == b.get();
+          agree &= one ? n->src[d].get() == dim.get() : !uses(n->src[d], a) && !uses(n->src[d], b);
+        }
+      });
+    }
+  }
+  return agree;
+}
+
+// Sums other than contractions, which look for such axes themselves, keep the order of their terms.
+bool merges(const Kernel& kernel, const NodeRef& a, const NodeRef& b) {
+  for (const auto& s : kernel.stages) {
+    const bool has_a = contains(s->axes, a), has_b = contains(s->axes, b);
+    if (!has_a && !has_b) continue;
+    if (!has_a || !has_b || !s->limit.empty() || !s->bound.empty()) return false;
+    for (const Value& v : s->values) {
+      const bool summed = !contains(v.dims, a) && !contains(v.dims, b);
+      if (summed ? !contraction_of(*s, {}).is : !are_neighbours(v, a, b)) return false;
+      if (!act_as_one(v.expr, a, b)) return false;
+    }
+  }
+  return coordinates_agree(kernel, a, b);
+}
+
+}  // namespace
+
+void flatten_axes(ScheduleWriter& w, Stage* s, const std::vector<NodeRef>& apart, int64_t most) {
+  if (!s->limit.empty()) return;
+  for (size_t i = s->axes.size(); i-- > 1;) {
+    if (i >= s->axes.size()) continue;
+    const NodeRef a = s->axes[i - 1], b = s->axes[i];
+    bool one = extent(b) <= most && !contains(apart, a) && !contains(apart, b);
+    for (const Value& v : s->values) {
+      one = one && act_as_one(v.expr, a, b) && are_neighbours(v, a, b);
+    }
+    if (one)
+      w.step("flatten {} {} {} {}", s->name, w.loop(*s, a), w.loop(*s, b), w.loop(*s, b) + "f");
+  }
+}
+
+void merge_axes(ScheduleWriter& w) {
+  const Kernel& kernel = w.kernel();
+  for (size_t k = 0; k < kernel.stages.size(); k++) {
+    const Stage& s = *kernel.stages[k];
+    for (size_t i = s.axes.size(); i-- > 1;) {
+      if (i >= s.axes.size()) continue;
+      const NodeRef a = s.axes[i - 1], b = s.axes[i];
+      if (!merges(kernel, a, b)) continue;
+      w.step("merge {} {} {} {}", s.name, w.loop(s, a), w.loop(s, b), w.loop(s, b) + "f");
+    }
+  }
+}
+
+}  // namespace lazuli
