@@ -192,6 +192,11 @@ class Emitter {
     line("{} = call {} {}({})", e.dst, type, fn, args);
   }
 
+  // A copy of x through which LLVM does not look.
+  void put_fence(const std::string& dst, DType t, int lanes, const std::string& x) {
+    intrinsic({dst, OpKind::Add, t, t, lanes, {x}}, "@llvm.arithmetic.fence");
+  }
+
   // NaN if either is NaN, from one compare-select that becomes max.ps or min.ps, and one test for NaN.
   void float_extreme(const Elementwise& e) {
     const std::string type = type_of(e.in, e.lanes), bool_type = type_of(DType::Bool, e.lanes);
@@ -278,7 +283,7 @@ class Emitter {
         e.lanes > 1 && is_float(e.in) && (e.op == OpKind::Div || e.op == OpKind::Rem);
     const std::string dst = fence ? temporary() : e.dst;
     line("{} = {} {} {}, {}", dst, text, type, e.args[0], e.args[1]);
-    if (fence) intrinsic({e.dst, e.op, e.in, e.out, e.lanes, {dst}}, "@llvm.arithmetic.fence");
+    if (fence) put_fence(e.dst, e.in, e.lanes, dst);
   }
 
   // ---- conversions
@@ -610,7 +615,15 @@ class Emitter {
       const int from = i.flag ? (high ? n + q : q + block) : (high ? n + q - block : q);
       mask += fmt::format("{}i32 {}", q ? ", " : "", from);
     }
-    line("{} = shufflevector {}, {}, <{} x i32> <{}>", ref(i.dst), typed(i.args[0]), typed(i.args[1]), n, mask);
+    // Rounds follow each other with blocks of half the size. LLVM looks for one shuffle in place of
+    // all those above each other, in a time that doubles with every round; it finds none, and does
+    // not look through a fence.
+    constexpr int kRounds = 8;  // 2 to the number of rounds between fences
+    const bool fence = block > 1 && block * kRounds == n && is_float(i.dst.dtype) &&
+                       size_of(i.dst.dtype) >= 4;
+    const std::string dst = fence ? temporary() : ref(i.dst);
+    line("{} = shufflevector {}, {}, <{} x i32> <{}>", dst, typed(i.args[0]), typed(i.args[1]), n, mask);
+    if (fence) put_fence(ref(i.dst), i.dst.dtype, n, dst);
   }
 
   void lane_reduce(const Instruction& i) {
