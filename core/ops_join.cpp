@@ -150,8 +150,10 @@ Tensor cat(const std::vector<Tensor>& tensors, int64_t dim) {
   for (const Tensor& t : parts) {
     bool fits = t.dim() == parts[0].dim();
     for (int64_t i = 0; fits && i < t.dim(); i++) fits = i == axis || t.size(i) == parts[0].size(i);
-    require(fits, "cat: shapes {} and {} differ outside dimension {}", to_string(parts[0].shape()),
-            to_string(t.shape()), axis);
+    if (!fits) {
+      user_error("cat: shapes {} and {} differ outside dimension {}", to_string(parts[0].shape()),
+                 to_string(t.shape()), axis);
+    }
     if (__builtin_add_overflow(total, t.size(axis), &total)) {
       user_error("cat: dimension {} would have more than 2^63 elements", axis);
     }
@@ -185,8 +187,10 @@ Tensor stack(const std::vector<Tensor>& tensors, int64_t dim) {
   require(!tensors.empty(), "stack: no tensors are given");
   std::vector<Tensor> parts;
   for (const Tensor& t : tensors) {
-    require(t.shape() == tensors[0].shape(), "stack: shapes {} and {} differ",
-            to_string(tensors[0].shape()), to_string(t.shape()));
+    if (t.shape() != tensors[0].shape()) {
+      user_error("stack: shapes {} and {} differ", to_string(tensors[0].shape()),
+                 to_string(t.shape()));
+    }
     parts.push_back(unsqueeze(t, check_new_axis("stack", dim, t.dim())));
   }
   return cat(parts, check_axis("stack", dim, parts[0].dim()));

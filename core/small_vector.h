@@ -19,6 +19,7 @@ inline constexpr bool kRelocatable = std::is_trivially_copyable_v<T>;
 template <typename T, uint32_t N>
 class SmallVector {
   static_assert(std::is_nothrow_move_constructible_v<T>);
+  static_assert(alignof(T) <= __STDCPP_DEFAULT_NEW_ALIGNMENT__);  // as malloc aligns
 
  public:
   using value_type = T;
@@ -80,7 +81,7 @@ class SmallVector {
   void reserve(size_t n) {
     if (n <= capacity_) return;
     const auto capacity = static_cast<uint32_t>(std::max<size_t>(n, 2 * size_t{capacity_}));
-    T* grown = static_cast<T*>(::operator new(capacity * sizeof(T), std::align_val_t{alignof(T)}));
+    T* grown = static_cast<T*>(::operator new(capacity * sizeof(T)));
     relocate(data(), grown);
     free_heap();
     heap_ = grown;
@@ -139,7 +140,7 @@ class SmallVector {
   T* inline_data() { return std::launder(reinterpret_cast<T*>(inline_)); }
   const T* inline_data() const { return std::launder(reinterpret_cast<const T*>(inline_)); }
   void free_heap() {
-    if (on_heap()) ::operator delete(heap_, std::align_val_t{alignof(T)});
+    if (on_heap()) ::operator delete(heap_);
   }
   void release() {
     clear();

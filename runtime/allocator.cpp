@@ -24,6 +24,7 @@ namespace {
 constexpr size_t kAlignment = 64;
 constexpr size_t kMapFrom = size_t{128} << 10;  // smaller blocks come from malloc
 constexpr size_t kHugePage = size_t{2} << 20;
+constexpr size_t kChunk = 8 * kHugePage;  // of which blocks that fill no huge page are cut
 constexpr size_t kAskFrom = size_t{64}
                             << 20;  // new blocks of this size must be available, not just promised
 
@@ -36,6 +37,22 @@ constexpr size_t kStaggers = 64;
 
 size_t round_up(size_t value, size_t multiple) {
   return (value + multiple - 1) / multiple * multiple;
+}
+
+// Memory that lies in huge pages if the system has them, a multiple of their size; null if there is
+// none.
+std::byte* map_huge(size_t bytes) {
+  // The system aligns to small pages: map more, and give back the ends.
+  void* base =
+      mmap(nullptr, bytes + kHugePage, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (base == MAP_FAILED) return nullptr;
+  auto* start = static_cast<std::byte*>(base);
+  const size_t before = -reinterpret_cast<uintptr_t>(start) % kHugePage;
+  if (before > 0) munmap(start, before);
+  start += before;
+  munmap(start + bytes, kHugePage - before);
+  madvise(start, bytes, MADV_HUGEPAGE);  // where it is refused, small pages do
+  return start;
 }
 
 // Eight classes to each doubling, so that at most an eighth of a block is unused.
@@ -95,6 +112,25 @@ struct Allocator::State : Counted {
     }
     free.clear();
     stats.cached = 0;
+    drop_chunk();
+  }
+
+  void drop_chunk() {
+    if (chunk_left > 0) munmap(chunk, chunk_left);
+    chunk_left = 0;
+  }
+
+  // Pages of a chunk: a huge page is touched once for all the blocks that lie in it, which costs a
+  // tenth of touching their small pages.
+  std::byte* cut(size_t bytes) {
+    if (chunk_left < bytes) {
+      drop_chunk();
+      chunk = map_huge(kChunk);
+      if (chunk == nullptr) return nullptr;
+      chunk_left = kChunk;
+    }
+    chunk_left -= bytes;
+    return std::exchange(chunk, chunk + bytes);
   }
 
   // A cached region of the class, or one without data.
@@ -132,19 +168,8 @@ struct Allocator::State : Counted {
     const bool is_huge = class_bytes >= kHugePage;
     const size_t page = is_huge ? kHugePage : static_cast<size_t>(sysconf(_SC_PAGESIZE));
     const size_t wanted = round_up(class_bytes + stagger, page);
-    // The system aligns to small pages: for huge ones map more, and give back the ends.
-    const size_t mapped = is_huge ? wanted + kHugePage : wanted;
-    void* base = mmap(nullptr, mapped, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    if (base == MAP_FAILED) return {};
-    auto* start = static_cast<std::byte*>(base);
-    if (is_huge) {
-      const size_t before = -reinterpret_cast<uintptr_t>(start) % kHugePage;
-      const size_t after = kHugePage - before;
-      if (before > 0) munmap(start, before);
-      start += before;
-      munmap(start + wanted, after);
-      madvise(start, wanted, MADV_HUGEPAGE);  // where it is refused, small pages do
-    }
+    std::byte* const start = is_huge ? map_huge(wanted) : cut(wanted);
+    if (start == nullptr) return {};
     return {start, wanted, start + stagger, class_bytes};
   }
 
@@ -160,6 +185,8 @@ struct Allocator::State : Counted {
   std::mutex mutex;
   std::unordered_map<size_t, std::vector<Region>> free;  // by size class
   size_t next_stagger = 0;
+  std::byte* chunk = nullptr;  // what is left of one
+  size_t chunk_left = 0;
   uint64_t fails_at = 0;  // counts down
   MemoryStats stats;
 };

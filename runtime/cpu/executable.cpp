@@ -121,16 +121,13 @@ class CpuExecutable::Memory {
 
 CpuExecutable::CpuExecutable(Runtime& runtime, KernelStore& store, Plan plan)
     : runtime_(runtime), store_(store), plan_(std::move(plan)) {
-  std::vector<std::shared_ptr<Kernel>> kernels;
-  for (const PlanStep& s : plan_.steps) {
-    if (s.kernel) kernels.push_back(s.kernel);
-  }
-  compile_all(kernels);
+  const std::vector<Hash128> keys = compile_all();
   std::vector<Code> codes;
-  for (const PlanStep& s : plan_.steps) {
+  for (size_t i = 0; i < plan_.steps.size(); i++) {
+    const PlanStep& s = plan_.steps[i];
     Code c;
     if (s.kernel) {
-      c.kernel = store_.get(*s.kernel);
+      c.kernel = store_.get(*s.kernel, keys[i]);
       scratch_bytes_ = std::max(scratch_bytes_, c.kernel->scratch_bytes);
       shared_bytes_ = std::max(shared_bytes_, c.kernel->shared_bytes);
     }
@@ -217,25 +214,31 @@ std::vector<int> CpuExecutable::place_arrays(const std::vector<Code>& codes) {
   return std::move(fit.step_of);
 }
 
-void CpuExecutable::compile_all(const std::vector<std::shared_ptr<Kernel>>& kernels) {
-  std::vector<const Kernel*> distinct;
+std::vector<Hash128> CpuExecutable::compile_all() {
+  std::vector<Hash128> keys(plan_.steps.size());
+  std::vector<size_t> distinct;  // steps
   std::unordered_set<uint64_t> seen;
-  for (const auto& k : kernels) {
-    if (seen.insert(structural_hash(*k).low).second) distinct.push_back(k.get());
+  for (size_t i = 0; i < plan_.steps.size(); i++) {
+    if (!plan_.steps[i].kernel) continue;
+    keys[i] = structural_hash(*plan_.steps[i].kernel);
+    if (seen.insert(keys[i].low).second) distinct.push_back(i);
   }
+  const auto kernel = [&](size_t step) -> const Kernel& { return *plan_.steps[step].kernel; };
   // The longest first, so that no thread begins one when the others are done.
-  std::stable_sort(distinct.begin(), distinct.end(), [](const Kernel* a, const Kernel* b) {
-    return a->stages.size() > b->stages.size();
+  std::stable_sort(distinct.begin(), distinct.end(), [&](size_t a, size_t b) {
+    return kernel(a).stages.size() > kernel(b).stages.size();
   });
   const auto count = static_cast<int64_t>(distinct.size());
   Progress progress(runtime_.config.progress.value_or(false), "compiling: kernels", count);
   runtime_.pool.parallel_for(0, count, 1, [&](int64_t from, int64_t to, int) {
     for (int64_t i = from; i < to; i++) {
-      store_.get(*distinct[static_cast<size_t>(i)]);
+      const size_t step = distinct[static_cast<size_t>(i)];
+      store_.get(kernel(step), keys[step]);
       progress.step();
     }
   });
-  for (const Kernel* k : distinct) store_.tune(*k);
+  for (const size_t step : distinct) store_.tune(kernel(step));
+  return keys;
 }
 
 void CpuExecutable::launch(const Launch& l, Memory& memory) {

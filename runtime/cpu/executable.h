@@ -43,7 +43,8 @@ class CpuExecutable final : public Executable {
   };
   class Memory;
 
-  void compile_all(const std::vector<std::shared_ptr<Kernel>>& kernels);
+  // Returns the key of each step's kernel.
+  std::vector<Hash128> compile_all();
   // Gives each array its place; where that takes more than the runtime has left now, runs steps
   // again. Returns which of the steps, and of their codes, each is that is run. DeviceError if the
   // memory does not do.

@@ -159,8 +159,7 @@ double predict_seconds(const Kernel& kernel, const Target& target) {
   return std::max(work / (2 * target.fma_per_second), count_bytes(kernel) / target.bandwidth);
 }
 
-std::shared_ptr<const CompiledKernel> KernelStore::get(const Kernel& kernel) {
-  const Hash128 key = structural_hash(kernel);
+std::shared_ptr<const CompiledKernel> KernelStore::get(const Kernel& kernel, const Hash128& key) {
   {
     std::lock_guard lock(mutex_);
     if (const auto it = kernels_.find(key); it != kernels_.end()) return it->second;
@@ -248,7 +247,8 @@ std::shared_ptr<const CompiledKernel> KernelStore::build(const Kernel& kernel) c
 void KernelStore::tune(const Kernel& kernel) {
   if (!winners_ || predict_seconds(kernel, target_) < kTuneSeconds) return;
   std::lock_guard one(tuning_);  // others would disturb the clock
-  const std::shared_ptr<const CompiledKernel> model = get(kernel);
+  const Hash128 key = structural_hash(kernel);
+  const std::shared_ptr<const CompiledKernel> model = get(kernel, key);
   if (model->searched) return;
   Kernel k = clone(kernel);
   choose_schedule(k, target_);
@@ -260,7 +260,7 @@ void KernelStore::tune(const Kernel& kernel) {
   }
   std::shared_ptr<const CompiledKernel> found = build(kernel);
   std::lock_guard lock(mutex_);
-  kernels_[structural_hash(kernel)] = std::move(found);
+  kernels_[key] = std::move(found);
 }
 
 std::shared_ptr<CompiledKernel> compile_kernel(const Kernel& kernel, const Program& program,

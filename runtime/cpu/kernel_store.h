@@ -72,8 +72,9 @@ class KernelStore {
   /// `cache`, which may be null, outlives it.
   KernelStore(Target target, Runtime& runtime, KernelCache* cache);
 
-  /// The compiled form, from the disk if it is there; compiles it else. Thread-safe.
-  std::shared_ptr<const CompiledKernel> get(const Kernel& kernel);
+  /// The compiled form, from the disk if it is there; compiles it else. `key` is the kernel's
+  /// structural_hash(). Thread-safe.
+  std::shared_ptr<const CompiledKernel> get(const Kernel& kernel, const Hash128& key);
   /// Where the runtime is to measure schedules, searches for a better one, unless a search has been
   /// made or is not worth it; get() then gives that.
   void tune(const Kernel& kernel);

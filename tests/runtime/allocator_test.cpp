@@ -67,6 +67,28 @@ TEST_SUITE("runtime") {
     CHECK(places.size() == 32);
   }
 
+  TEST_CASE("blocks that share huge pages are apart, and stay when others go back to the system") {
+    Allocator allocator;
+    std::vector<std::optional<Block>> blocks;
+    const auto size = [](size_t i) { return (128 << 10) + i * 37 % 50 * (36 << 10); };
+    const auto fill = [&](size_t i) {
+      if (!blocks[i]) blocks[i] = allocator.allocate(size(i));
+      std::memset(blocks[i]->data(), static_cast<int>(i), blocks[i]->size());
+    };
+    blocks.resize(60);
+    for (size_t i = 0; i < blocks.size(); i++) fill(i);
+    for (size_t i = 0; i < blocks.size(); i += 3) blocks[i].reset();
+    allocator.trim();
+    CHECK(allocator.stats().cached == 0);
+    for (size_t i = 0; i < blocks.size(); i += 3) fill(i);
+    for (size_t i = 0; i < blocks.size(); i++) {
+      const std::byte* const data = blocks[i]->data();
+      bool own = true;
+      for (size_t b = 0; b < size(i); b++) own &= data[b] == static_cast<std::byte>(i);
+      CHECK(own);
+    }
+  }
+
   TEST_CASE("a freed block is used again without page faults") {
     Allocator allocator;
     const std::byte* first = nullptr;
