@@ -24,7 +24,8 @@ const Node* array_of(const Partition& p, const Node* n) {
 
 class Planner {
  public:
-  explicit Planner(Partition& p) : p_(p), last_step_(p.nodes.size(), -1) {}
+  Planner(Partition& p, const std::function<void(const std::shared_ptr<Kernel>&)>& made)
+      : p_(p), made_(made), last_step_(p.nodes.size(), -1) {}
 
   Plan run() {
     std::vector<int> step_of(p_.groups.size(), -1);
@@ -120,6 +121,7 @@ class Planner {
       BuiltKernel built = build_kernel(p_, group);
       built.kernel->name = "kernel";
       verify_algorithm(*built.kernel);
+      if (made_) made_(built.kernel);
       s.kernel = std::move(built.kernel);
       for (int n : built.arguments) s.arguments.push_back(slot(p_.node_ref(n)));
     }
@@ -157,6 +159,7 @@ class Planner {
   }
 
   Partition& p_;
+  const std::function<void(const std::shared_ptr<Kernel>&)>& made_;
   Plan plan_;
   NodeMap<int> slots_;
   PassVector<int> last_step_;  // that evaluates a node
@@ -235,7 +238,8 @@ std::vector<NodeRef> with_updates(std::span<const NodeRef> roots, std::span<cons
 }  // namespace
 
 Plan make_plan(std::span<const NodeRef> all_roots, const Target& target,
-               std::span<const NodeRef> donors) {
+               std::span<const NodeRef> donors,
+               const std::function<void(const std::shared_ptr<Kernel>&)>& made) {
   const std::vector<NodeRef> roots = with_updates(all_roots, donors);
   ConvolutionGraph graph = choose_convolutions(simplify(split_softmax(simplify(roots))), target);
   if (graph.changed) {
@@ -253,7 +257,7 @@ Plan make_plan(std::span<const NodeRef> all_roots, const Target& target,
     const int n = p.graph.find(sum);
     if (n >= 0 && p[n].group >= 0) p.decisions.push_back({n, p[n].group, note.text, sum->op});
   }
-  Plan plan = Planner(p).run();
+  Plan plan = Planner(p, made).run();
   plan.exact = graph.exact;
   if (!donors.empty()) {
     NodeMap<int> slot_of;

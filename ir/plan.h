@@ -1,6 +1,7 @@
 // What the graph-level scheduler hands to the runtime: kernels and library steps in order, over slots of memory.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -54,7 +55,9 @@ struct Plan {
 /// Simplifies, partitions into kernels and builds their algorithms. `roots` are tensor-level nodes; realised nodes below
 /// them are leaves. `donors` holds for each root (or for none at all) the leaf that nobody needs once the root is there, or
 /// null: a root that changes a box of its donor, or scatters into it, is a step that may do so in the donor's memory.
-Plan make_plan(std::span<const NodeRef> roots, const Target& target, std::span<const NodeRef> donors = {});
+/// `made`, if it is given, is called with each kernel as soon as its algorithm is written.
+Plan make_plan(std::span<const NodeRef> roots, const Target& target, std::span<const NodeRef> donors = {},
+               const std::function<void(const std::shared_ptr<Kernel>&)>& made = {});
 
 /// The partition as text: every kernel, its nodes, and the reasons.
 std::string print_plan(const Plan& plan);

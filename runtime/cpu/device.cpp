@@ -18,6 +18,7 @@
 #include "core/promotion.h"
 #include "core/topology.h"
 #include "ir/bounds.h"
+#include "runtime/cpu/compile_ahead.h"
 #include "runtime/cpu/compiler.h"
 #include "runtime/cpu/executable.h"
 #include "runtime/cpu/target.h"
@@ -109,8 +110,13 @@ class CpuDevice final : public Device {
     Plan plan;
     {
       const auto held = hold_values();
-      plan = scheduled(roots, donors);
-      if (sizes) bound_stages(plan, *sizes);
+      if (sizes) {
+        const Span span(runtime_.trace, "graph", "make a plan");
+        plan = make_plan(roots, target_, donors);
+        bound_stages(plan, *sizes);
+      } else {
+        plan = scheduled(roots, donors);
+      }
     }
     return compile_plan(std::move(plan), true);
   }
@@ -226,8 +232,7 @@ class CpuDevice final : public Device {
   }
 
   Plan scheduled(std::span<const NodeRef> roots, std::span<const NodeRef> donors = {}) {
-    const Span span(runtime_.trace, "graph", "make a plan");
-    return make_plan(roots, target_, donors);
+    return CompileAhead(runtime_, kernels_).run(roots, donors);
   }
 
   Captured compile_plan(Plan plan, bool keep_memory) {

@@ -32,8 +32,10 @@ llvm::TargetMachine* unwrap(LLVMTargetMachineRef machine) {
 // vectors with pointer phis, so loop strength reduction and CodeGenPrepare (a third of the standard
 // pipeline's time) have nothing to find.
 constexpr const char* kBeforeSelection[] = {
-    "expand-large-div-rem", "expand-large-fp-convert",     "atomic-expand",
-    "expand-reductions",    "scalarize-masked-mem-intrin", "unreachableblockelim",
+    "atomic-expand",
+    "expand-reductions",
+    "scalarize-masked-mem-intrin",
+    "unreachableblockelim",
 };
 
 // From selected instructions to allocation. The machine scheduler stays: without it layer norm
