@@ -400,8 +400,7 @@ Program choose_schedule(Kernel& kernel, const Target& target, const Settled& set
 std::vector<Choice> other_rules(const Kernel& kernel, const Target& target) {
   Refused refused;
   std::vector<Chosen> rules;
-  const double cycles =
-      estimate_cycles(scheduled(kernel, target, {}, refused, rules).program);
+  const double cycles = estimate_cycles(scheduled(kernel, target, {}, refused, rules).program);
   std::vector<Choice> list;
   for (const Chosen& rule : rules) {
     Choice c{"rule of " + rule.root, rule.rule, {}};

@@ -1,9 +1,8 @@
 // How addresses move on from one iteration of a loop to the next.
 #pragma once
 
-#include <tsl/robin_map.h>
-
 #include <optional>
+#include <unordered_map>
 #include <vector>
 
 #include "ir/program.h"
@@ -70,7 +69,7 @@ class LoopSteps {
     return *a == 0 && *b == 0 ? std::optional<int64_t>(0) : std::nullopt;
   }
 
-  tsl::robin_map<int, std::optional<int64_t>> steps_;
+  std::unordered_map<int, std::optional<int64_t>> steps_;
 };
 
 }  // namespace lazuli
