@@ -148,19 +148,28 @@ bool has_winograd_form(const Convolution& c) {
 }
 
 // As measured on Zen 3 and Zen 5: products run at 90 % of the peak but for what is between two
-// sums; the transforms take as long for each element that they store as so many multiply-adds of a
-// lane; and there are four more kernels to start. What does not fit the last cache is written to
-// memory, for which a line is read first, and read again.
+// sums; a transform takes as long for each element that it stores as so many multiply-adds of a
+// lane, a part of which goes in vectors along the tiles of a row, with lanes wasted where those are
+// few, and longer where the tiles leave L2; and there are four more kernels to start. What does not
+// fit the last cache is written to memory, for which a line is read first, and read again.
 double winograd_seconds(const Convolution& c, const Target& target) {
-  constexpr double kProducts = 0.9, kBetweenSums = 8.3, kTransform = 15, kStarts = 20e-6;
+  constexpr double kProducts = 0.9, kBetweenSums = 8.3, kStarts = 20e-6;
+  constexpr double kKernels = 10, kTiles = 11, kAlongRows = 4.2, kLeaving = 12;
+  constexpr int64_t kMostNear = 4;  // so many times L2
   const auto in = static_cast<double>(c.in), out = static_cast<double>(c.out),
              points = static_cast<double>(kPoints),
              tiles = static_cast<double>(c.batch * tiles_of_image(c));
-  const double elements = points * (in * tiles + out * tiles + in * out);
+  const int64_t across = tiles_along(c.columns), lanes = c.lanes(target);
+  const double vectors =
+      static_cast<double>((across + lanes - 1) / lanes * lanes) / static_cast<double>(across);
+  const double of_kernels = points * in * out, of_tiles = points * (in + out) * tiles;
+  const bool leaves = sizeof(float) * of_tiles > static_cast<double>(kMostNear * target.l2);
+  const double transforms =
+      kKernels * of_kernels + (kTiles + kAlongRows * vectors + (leaves ? kLeaving : 0)) * of_tiles;
   const double terms = c.axes.by_kernel ? tiles : in;
   const double products = points * out * tiles * in * (1 + kBetweenSums / terms) / kProducts;
-  const double bytes = sizeof(float) * elements;
-  double seconds = kStarts + (products + kTransform * elements) / target.fma_per_second;
+  const double bytes = sizeof(float) * (of_kernels + of_tiles);
+  double seconds = kStarts + (products + transforms) / target.fma_per_second;
   if (bytes > static_cast<double>(target.l3) / 2) seconds += 3 * bytes / target.bandwidth;
   return seconds;
 }

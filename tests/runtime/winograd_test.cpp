@@ -264,6 +264,19 @@ TEST_CASE("the plan says which form a convolution takes, and why") {
   }));
 }
 
+TEST_CASE("images of few tiles to a row are summed directly, where as many in wide ones are not") {
+  const Target target = named_target("x86-64-v4");
+  const auto multiplies = [&](int64_t batch, int64_t size) {
+    const NodeRef y = conv(1)(random_inputs({{batch, 32, size, size}, {64, 32, 3, 3}})).node();
+    return !make_plan({&y, 1}, target).exact;
+  };
+  for (int64_t batch : {1, 2, 4}) {
+    CAPTURE(batch);
+    CHECK(multiplies(batch, 56));
+    CHECK_FALSE(multiplies(16 * batch, 14));
+  }
+}
+
 TEST_SUITE_END();
 
 }  // namespace
