@@ -240,18 +240,25 @@ NodeRef sorted(const NodeRef& x, bool descending) {
                .same_shape = &x->shape});
 }
 
-NodeRef update(const NodeRef& base, const NodeRef& value, Ints begin) {
+NodeRef update(const NodeRef& base, const NodeRef& value, Ints begin,
+               std::span<const NodeRef> places) {
   check(base->dtype == value->dtype && base->rank() == value->rank() &&
             begin.size() == base->shape.size(),
         "update: sources");
+  const auto count = static_cast<int64_t>(places.size());
   for (size_t i = 0; i < begin.size(); i++) {
-    check(begin[i] >= 0 && begin[i] + value->shape[i] <= base->shape[i], "update: range");
+    check(begin[i] >= -count && begin[i] + value->shape[i] <= base->shape[i], "update: range");
+  }
+  Sources src{base, value};
+  for (const NodeRef& place : places) {
+    check(place->dtype == DType::I64 && place->rank() == 0, "update: place");
+    src.push_back(place);
   }
   return make({.op = Op::Update,
                .dtype = base->dtype,
                .shape = base->shape,
                .arg = std::move(begin),
-               .src = {base, value}});
+               .src = std::move(src)});
 }
 
 NodeRef fresh(const NodeRef& x) {

@@ -69,8 +69,9 @@ NodeRef scan(const NodeRef& x, ScanOp op, int64_t axis, bool reverse = false);
 NodeRef argsort(const NodeRef& x, bool descending);
 /// The last axis of `x` in that order: what gathering by argsort(x, descending) gives. No gradient.
 NodeRef sorted(const NodeRef& x, bool descending);
-/// base with `value` in place of the box of the same shape that starts at `begin`. No gradient.
-NodeRef update(const NodeRef& base, const NodeRef& value, Ints begin);
+/// base with `value` in place of the box of the same shape that starts at `begin`. Along an axis where that is -1 - i it
+/// starts at the element of places[i], an I64 without axes, which must leave room for the box. No gradient.
+NodeRef update(const NodeRef& base, const NodeRef& value, Ints begin, std::span<const NodeRef> places = {});
 
 // ---- identities
 NodeRef fresh(const NodeRef& x);       // a new identity: never merged with an equal node; stripped before scheduling

@@ -32,7 +32,8 @@ enum class Op : uint8_t {
   Scan,     // running reduction along one axis; arg ScanArg
   ArgSort,  // stable sorting permutation along the last axis; arg: 1 = descending
   Sort,     // the last axis in that order; made by the simplifier
-  Update,   // (base, value): base with value in place of its box that begins at arg Ints; made by the planner
+  Update,   // (base, value, places...): base with value in place of its box that begins at arg Ints, where -1 - i is
+            // the number that places[i] holds; made by the planner and for sizes that change
   // identities that mean something to the graph
   Fresh,       // a value with an identity of its own; arg: serial number
   Detach,      // no gradient passes
@@ -170,7 +171,7 @@ inline constexpr std::array<OpInfo, kOpCount> kOps{{
     {Op::Scan, "scan", 1, kIndexed, DTypeRule::First},
     {Op::ArgSort, "argsort", 1, kIndexed, DTypeRule::Index},
     {Op::Sort, "sort", 1, kIndexed, DTypeRule::First},
-    {Op::Update, "update", 2, kIndexed, DTypeRule::First},
+    {Op::Update, "update", -1, kIndexed, DTypeRule::First},
     {Op::Fresh, "fresh", 1, kIdentity | kGraphOnly, DTypeRule::First},
     {Op::Detach, "detach", 1, kIdentity | kGraphOnly, DTypeRule::First},
     {Op::Contiguous, "contiguous", 1, kIdentity, DTypeRule::First},

@@ -329,25 +329,19 @@ bool SymbolicGraph::places(Pair& p) {
       !same_places(inside.other, box.other)) {
     return false;
   }
-  const Shape& shape = value.upper->shape;
-  NodeRef index;
-  for (size_t a = shape.size(), stride = 1; a-- > 0;) {
-    NodeRef i = iota(shape[a]);
-    const auto shift = box.shifts.find(a);
-    const NodeRef begin =
-        shift == box.shifts.end()
-            ? constant(Scalar(argument(box.upper, Op::Pad, 2 * a, a)), DType::I64, i->shape)
-            : broadcast(extras_[static_cast<size_t>(shift->second)].leaf, i->shape);
-    i = lazuli::elementwise(Op::Add, {i, begin});
-    i = lazuli::elementwise(
-        Op::Mul, {i, constant(Scalar(static_cast<int64_t>(stride)), DType::I64, i->shape)});
-    i = along_axis(i, shape, a);
-    index = index ? lazuli::elementwise(Op::Add, {index, i}) : i;
-    stride *= static_cast<size_t>(base.upper->shape[a]);
+  Ints begin;
+  std::vector<NodeRef> changing;
+  for (size_t a = 0; a < base.axes.size(); a++) {
+    if (const auto shift = box.shifts.find(a); shift != box.shifts.end()) {
+      changing.push_back(extras_[static_cast<size_t>(shift->second)].leaf);
+      begin.push_back(-static_cast<int64_t>(changing.size()));
+    } else {
+      begin.push_back(argument(box.upper, Op::Pad, 2 * a, a));
+    }
   }
   p.axes = base.axes;
   p.places = true;
-  p.made = lazuli::scatter(base.made, index, value.made, Combine::Set);
+  p.made = update(base.made, value.made, std::move(begin), changing);
   return true;
 }
 

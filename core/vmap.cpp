@@ -140,6 +140,7 @@ class Batcher {
       case Op::ArgSort: return argsort(of(n->src[0]), n->integer() != 0);
       case Op::Sort: return sorted(of(n->src[0]), n->integer() != 0);
       case Op::Update: {
+        ensure(n->src.size() == 2, "vmap: an update at places that change");
         Ints begin{0};
         begin.append(n->ints().begin(), n->ints().end());
         return update(of(n->src[0]), of(n->src[1]), std::move(begin));

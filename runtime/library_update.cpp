@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "core/error.h"
 #include "runtime/library.h"
 
 namespace lazuli {
@@ -23,7 +24,7 @@ void copy(std::byte* to, const std::byte* from, int64_t bytes, ThreadPool& pool)
 void run_update(const Node& n, std::span<void* const> arrays, ThreadPool& pool) {
   const auto* base = static_cast<const std::byte*>(arrays[0]);
   const auto* value = static_cast<const std::byte*>(arrays[1]);
-  auto* out = static_cast<std::byte*>(arrays[2]);
+  auto* out = static_cast<std::byte*>(arrays[n.src.size()]);
   const int64_t size = size_of(n.dtype);
   if (out != base) copy(out, base, n.numel() * size, pool);
   const Shape& box = n.src[1]->shape;
@@ -35,7 +36,10 @@ void run_update(const Node& n, std::span<void* const> arrays, ThreadPool& pool) 
   int64_t run = size, below = size, start = 0;
   bool whole = true;
   for (size_t k = box.size(); k-- > 0;) {
-    start += n.ints()[k] * below;
+    int64_t begin = n.ints()[k];
+    if (begin < 0) begin = *static_cast<const int64_t*>(arrays[static_cast<size_t>(1 - begin)]);
+    ensure(begin >= 0 && begin + box[k] <= n.shape[k], "update: range");
+    start += begin * below;
     if (whole) {
       run *= box[k];
       outer = k;

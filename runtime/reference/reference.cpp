@@ -365,10 +365,14 @@ Array eval_update(const Node& n, const Arrays& src) {
   Array out(n.dtype, n.shape);
   for (int64_t i = 0; i < out.count(); i++) out.set(i, src[0].get(i));
   const Shape& box = src[1].shape();
+  Ints begin = n.ints();
+  for (int64_t& b : begin) {
+    if (b < 0) b = static_cast<int64_t>(src[static_cast<size_t>(1 - b)].get(0));
+  }
   for (int64_t i = 0; i < src[1].count(); i++) {
     int64_t rest = i, at = 0, stride = 1;
     for (size_t k = box.size(); k-- > 0;) {
-      at += (n.ints()[k] + rest % box[k]) * stride;
+      at += (begin[k] + rest % box[k]) * stride;
       rest /= box[k];
       stride *= n.shape[k];
     }

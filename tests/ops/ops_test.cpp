@@ -229,6 +229,10 @@ std::vector<Row> structural_rows() {
   r.push_back(row(Op::Update, [](const NodeRef& x) {
     return update(x, shrink(x, {1, 3, 0, 3}), {0, 1});
   }, kAll, false));
+  r.push_back(row(Op::Update, [](const NodeRef& x) {
+    const NodeRef places[] = {reshape(iota(1), {}), constant(Scalar(1), DType::I64)};
+    return update(x, shrink(x, {1, 3, 0, 3}), {-1, -2}, places);
+  }, kAll, false));
   r.push_back(row(Op::Fresh, [](const NodeRef& x) { return fresh(x); }));
   r.push_back(row(Op::Detach, [](const NodeRef& x) { return detach(x); }, kAll, false));
   r.push_back(row(Op::Contiguous, [](const NodeRef& x) { return contiguous(permute(x, {1, 0})); }));
