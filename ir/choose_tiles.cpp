@@ -145,8 +145,11 @@ Packer::Packer(ScheduleWriter& w, Stage* s, const Contraction& c, const Tile& ti
   depth_ = depth_of(c);
 }
 
+// Where the columns end at a size, the last tile is of parts.
 int64_t Packer::column_tiles() const {
-  return extent(c_.v) / (tile_.nv * w_.lanes()) * (c_.y ? extent(c_.y) / tile_.ny : 1);
+  const int64_t whole = extent(c_.v) / (tile_.nv * w_.lanes());
+  const bool ends_in_parts = tile_.nv > 1 && s_->bound.count(axis_index(*s_, c_.v.get())) > 0;
+  return (whole + (ends_in_parts ? 1 : 0)) * (c_.y ? extent(c_.y) / tile_.ny : 1);
 }
 
 // A factor of words has its stage already.

@@ -487,29 +487,35 @@ void Nest::serial_loop(const Stage* s, size_t position, Environment& e) {
 }
 
 // Ends at a bound that is a size: whole steps, and the last one in the vectors that it is made of,
-// as many as there are.
+// as many as there are; in halves of it first where its vectors share what other loops inside do.
 void Nest::loop_to_vectors(const Stage* s, size_t position, Environment& e) {
   const Loop& l = s->loops[position];
   const int64_t n = e.remaining[static_cast<size_t>(l.axis)];
   const int64_t step = last_step(*s, l), all = n / step;
-  const NodeRef raw = trimmed_end(s, position, e), end = at_most(raw, n);
-  const NodeRef vectors = steps_to(end, step), blocks = index_divmod(end, l.stride).first;
-  const NodeRef after = index_mul(blocks, l.stride / step);
-  const auto loop = [&](const NodeRef& from, const NodeRef& to, const NodeRef& to_at_most,
-                        int64_t most, int64_t stride) {
+  const bool shares = std::any_of(s->loops.begin() + static_cast<ptrdiff_t>(position) + 1,
+                                  s->loops.end(), [&](const Loop& o) { return o.axis != l.axis; });
+  const NodeRef end = trimmed_end(s, position, e), vectors = steps_to(end, step);
+  NodeRef from = index_const(0);
+  for (int64_t stride = l.stride;;) {
+    // The loop may end where all of the axis does, whatever the size says.
+    const NodeRef to = index_divmod(vectors, stride / step).first,
+                  to_at_most = at_most(to, n / stride);
     const bool may_be_empty = from->hi >= to_at_most->lo;
     if (may_be_empty) {
       emitter_.open_if(emitter_.emit(scalar_op(Op::Lt, DType::Bool, {from, to_at_most})));
     }
-    const NodeRef v = axis(l.name, most);
+    const NodeRef v = axis(l.name, n / stride);
     emitter_.loop_ends_at(v, to);
     emitter_.open_loop(v, emitter_.emit(from), emitter_.emit(to_at_most), innermost(s, position));
     body(s, position, e, v, stride, stride);
     emitter_.close_loop();
     if (may_be_empty) emitter_.close_if();
-  };
-  loop(index_const(0), index_divmod(raw, l.stride).first, blocks, n / l.stride, l.stride);
-  loop(after, steps_to(raw, step), at_most(vectors, all), all, step);
+    if (stride == step) break;
+    const bool halves = shares && stride % (2 * step) == 0;
+    const int64_t next = halves ? stride / 2 : step;
+    from = index_mul(to_at_most, stride / next);
+    stride = next;
+  }
   if (n % step == 0) return;
   emitter_.open_if(emitter_.emit(scalar_op(Op::Lt, DType::Bool, {index_const(all), vectors})));
   body(s, position, e, index_const(all), step, n % step);
