@@ -5,6 +5,7 @@
 #include <set>
 
 #include "core/evaluate.h"
+#include "core/graph.h"
 #include "ir/index.h"
 #include "ir/index_bounds.h"
 
@@ -60,6 +61,12 @@ class Bounder {
         kernel(step);
       } else {
         for (int s : step.arguments) full_[static_cast<size_t>(s)] = true;
+      }
+    }
+    for (size_t i = 0, count = plan_.slots.size(); i < count; i++) {
+      const int given = graph_.slot_of(plan_.slots[i].node);
+      if (given >= 0 && plan_.slots[i].role == PlanSlot::Role::Input) {
+        add_pitch(static_cast<int>(i), graph_.slot_axes(static_cast<size_t>(given)));
       }
     }
   }
@@ -374,6 +381,74 @@ class Bounder {
     full_.push_back(false);
     least_.push_back(INT64_MAX);
     return plan_.size_slots[d] = static_cast<int>(plan_.slots.size()) - 1;
+  }
+
+  // ---- pitches
+
+  // An array with rows inside that follow a dimension is read where it lies, if every load of it
+  // tells the rows from what is outside of them.
+  void add_pitch(int slot, const SymbolicAxes& axes) {
+    const std::vector<AxisPart> parts = parts_of(axes);
+    const auto follows = [](const AxisPart& p) { return p.dim >= 0; };
+    const auto at = std::find_if(parts.begin(), parts.end(), follows);
+    if (at == parts.begin() || std::count_if(parts.begin(), parts.end(), follows) != 1) return;
+    int64_t outside = 1, row = 1;
+    for (auto p = parts.begin(); p != at; ++p) outside *= p->most;
+    for (auto p = at + 1; p != parts.end(); ++p) row *= p->most;
+    if (outside == 1) return;
+    const int64_t least = graph_.dims()[static_cast<size_t>(at->dim)].least + at->add;
+    const NodeRef var = axis("pitch", at->most - least + 1),
+                  pitch = index_add(var, index_const(least));
+    const int64_t block = at->most * row;
+    std::vector<std::pair<PlanStep*, Substitution>> changes;
+    for (PlanStep& step : plan_.steps) {
+      const auto found = std::find(step.arguments.begin(), step.arguments.end(), slot);
+      if (found == step.arguments.end()) continue;
+      const int64_t argument = found - step.arguments.begin();
+      bool can = step.kernel && std::count(found, step.arguments.end(), slot) == 1;
+      if (!can) return;
+      Substitution& change = changes.emplace_back(&step, Substitution()).second;
+      const auto is_load = [&](const NodeRef& n) {
+        return n->op == Op::Load && n->integer() == argument;
+      };
+      for (const auto& s : step.kernel->stages) {
+        for (const Value& v : s->values) {
+          can = can && v.slot != argument;
+          visit(v.expr, [&](const NodeRef& n) {
+            if (!is_load(n)) return;
+            const auto [times, rest] = index_divmod(n->src[0], block);
+            can =
+                can && times->lo == 0 && times->hi == outside - 1 && is_sum(times) && is_sum(rest);
+            Sources src = n->src;
+            src[0] = index_add(rest, scalar_op(Op::Mul, DType::I64, {times, pitch}), row);
+            change[n] = with_src(n, std::move(src));
+            if (n->src.size() > 1) visit(n->src[1], [&](const NodeRef& m) { can &= !is_load(m); });
+          });
+        }
+      }
+      if (!can) return;
+    }
+    if (changes.empty()) return;
+    plan_.pitches.push_back({slot, static_cast<int>(plan_.slots.size()), *at});
+    plan_.slots.push_back({PlanSlot::Role::Input, DType::I64, {}, placeholder(DType::I64, {})});
+    for (auto& [step, change] : changes) {
+      Kernel& k = *step->kernel;
+      const auto found = std::find(step->arguments.begin(), step->arguments.end(), slot);
+      KernelArgument& array = k.arguments[static_cast<size_t>(found - step->arguments.begin())];
+      array.least = outside * least * row;
+      const std::string name = "pitch_" + array.name;
+      k.sizes.push_back({var, k.add_argument(name, DType::I64, 1, false), least});
+      step->arguments.push_back(plan_.pitches.back().slot);
+      for (const auto& s : k.stages) {
+        for (Value& v : s->values) v.expr = substitute(v.expr, change);
+      }
+    }
+  }
+
+  static bool is_sum(const NodeRef& n) {
+    const LinearForm form = linear_form(n);
+    return std::all_of(form.terms.begin(), form.terms.end(),
+                       [](const auto& term) { return term.first->op == Op::Var; });
   }
 
   Plan& plan_;

@@ -19,6 +19,10 @@ class UpperBounds {
       const NodeRef b = upper(n->src[0]);
       return b ? divided_up(b, n->integer()) : b;
     }
+    if (n->op == Op::Mul && n->src[0]->lo >= 0 && only_sizes(n->src[1], sizes_)) {
+      const NodeRef& times = n->src[0];
+      return upper(times) ? nullptr : index_add(index_mul(n->src[1], times->hi), index_const(1));
+    }
     return n->op == Op::Lin ? upper_sum(linear_form(n)) : nullptr;
   }
 

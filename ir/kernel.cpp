@@ -47,7 +47,9 @@ void verify_expression(const Kernel& kernel, const Stage& stage, const Value& va
     expect(n->shape.empty(), "the {} in its expression has shape {}; expressions are scalar",
            name(n->op), to_string(n->shape));
     if (n->op == Op::Var) {
-      expect(contains(stage.axes, n),
+      const bool is_size = std::any_of(kernel.sizes.begin(), kernel.sizes.end(),
+                                       [&](const KernelSize& s) { return s.variable == n; });
+      expect(is_size || contains(stage.axes, n),
              "uses axis {}, which stage {} does not have; add it to the stage's axes", name_of(n),
              stage.name);
     } else if (n->op == Op::Load) {

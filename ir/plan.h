@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "core/node.h"
+#include "core/symbolic.h"
 #include "ir/kernel.h"
 #include "ir/target.h"
 
@@ -32,6 +33,14 @@ struct PlanStep {
   std::vector<Op> operations;      // and all ops that it takes, those evaluated inside others too
 };
 
+/// How far rows lie apart, in rows, of an input that has an axis of rows inside which follows a
+/// dimension: the size that `rows` has, or as many as at the upper bounds, where the array was
+/// copied to a room for those.
+struct PlanPitch {
+  int array = -1, slot = -1;  // the input, and the one that says it
+  AxisPart rows;
+};
+
 /// One decision of the scheduler: which node, what was decided, and why, with numbers.
 struct Decision {
   int node = -1;  // number of the node in print_graph of the simplified roots
@@ -49,6 +58,7 @@ struct Plan {
   std::vector<int> donors;     // of each root: the input slot whose memory its value may take, or -1
   std::vector<int> size_slots;  // slots of the sizes that a graph for several sizes is run for; -1:
                                 // it needs none
+  std::vector<PlanPitch> pitches;
   bool exact = true;           // no sum takes the form of ir/winograd.h
 };
 

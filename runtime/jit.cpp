@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <cstring>
 #include <list>
 #include <mutex>
 #include <optional>
@@ -409,13 +410,20 @@ void JitState::compile(Entry& e) const {
       extra_of[e.symbolic->extras()[i].leaf] = static_cast<int>(i);
     }
   }
+  const Plan& plan = e.code.executable->plan();
+  size_t next = 0;
   for (const NodeRef& n : std::exchange(e.code.inputs, {})) {
+    while (plan.slots[next].role != PlanSlot::Role::Input) next++;
     Entry::Input in;
+    in.in_plan = next++;
+    for (size_t p = 0; p < plan.pitches.size(); p++) {
+      if (static_cast<size_t>(plan.pitches[p].slot) == in.in_plan) in.pitch = static_cast<int>(p);
+    }
     if (const auto slot = slot_of.find(n); slot != slot_of.end()) {
       in.slot = slot->second;
     } else if (const auto extra = extra_of.find(n); extra != extra_of.end()) {
       in.extra = extra->second;
-    } else {
+    } else if (in.pitch < 0) {
       if (!n->realised()) refuse_example();
       in.constant = n->storage();
     }
@@ -430,12 +438,7 @@ void JitState::find_donors(Entry& e) const {
   const Executable& executable = *e.code.executable;
   const Plan& plan = executable.plan();
   std::vector<size_t> input_of(plan.slots.size());
-  size_t inputs = 0;
-  for (size_t s = 0; s < plan.slots.size(); s++) {
-    if (plan.slots[s].role != PlanSlot::Role::Input) continue;
-    e.inputs[inputs].in_plan = s;
-    input_of[s] = inputs++;
-  }
+  for (size_t i = 0; i < e.inputs.size(); i++) input_of[e.inputs[i].in_plan] = i;
   for (size_t r = 0; r < plan.outputs.size(); r++) {
     const int donor = executable.memory().donors[static_cast<size_t>(plan.outputs[r])];
     if (donor < 0) continue;
@@ -445,26 +448,35 @@ void JitState::find_donors(Entry& e) const {
 }
 
 // An array that ends earlier than at the upper bounds will do where nothing beyond it is touched;
-// one that a call makes, where only its end is.
+// one that a call makes, where only its end is. So will one whose rows inside are fewer, where
+// kernels are told how far they lie apart.
 void JitState::find_rooms(const Entry& e, const std::vector<int64_t>& sizes, Sized& sized) const {
   const Plan& plan = e.code.executable->plan();
   const std::vector<int64_t> reach = e.code.executable->reach(sizes);
   std::vector<bool> in_room(plan.slots.size());
   const auto check = [&](size_t slot, const SymbolicAxes& axes) {
     const bool makes = plan.slots[slot].role == PlanSlot::Role::Output;
+    const bool told =
+        std::any_of(plan.pitches.begin(), plan.pitches.end(),
+                    [&](const PlanPitch& p) { return static_cast<size_t>(p.array) == slot; });
     const bool fits =
         sizes == e.symbolic->upper_sizes() || !follows(axes) ||
-        (ends_with_size(axes) && (makes || reach[slot] <= numel(shape_at(axes, sizes))));
+        ((ends_with_size(axes) || told) && (makes || reach[slot] <= numel(shape_at(axes, sizes))));
     in_room[slot] = in_room[slot] || !fits;
   };
   for (const Entry::Input& in : e.inputs) {
-    if (!in.constant) check(in.in_plan, e.axes(in));
+    if (in.slot >= 0 || in.extra >= 0) check(in.in_plan, e.axes(in));
   }
   const auto slot_of = [&](size_t c) { return static_cast<size_t>(plan.outputs[c]); };
   for (size_t r = 0; r < e.code_root.size(); r++) {
     check(slot_of(e.code_root[r]), e.symbolic->root_axes(r));
   }
   for (const Entry::Input& in : e.inputs) sized.in_room.push_back(in_room[in.in_plan]);
+  for (const PlanPitch& p : plan.pitches) {
+    const int64_t pitch = in_room[static_cast<size_t>(p.array)] ? p.rows.most : p.rows.at(sizes);
+    sized.pitches.push_back(make_storage(sizeof pitch));
+    std::memcpy(sized.pitches.back()->data(), &pitch, sizeof pitch);
+  }
   sized.bytes.resize(e.spare.size());
   sized.out_room.resize(e.spare.size());
   for (size_t r = 0; r < e.code_root.size(); r++) {

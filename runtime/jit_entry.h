@@ -50,6 +50,7 @@ struct Sized {
   std::vector<std::optional<std::pair<size_t, size_t>>> bytes;
   // Of inputs, and of roots of the code: between the array of the true size and a room is copied.
   std::vector<bool> in_room, out_room;
+  std::vector<StorageRef> pitches;  // of the plan
 };
 
 /// A captured function for arguments of one kind and sizes up to some bounds: what it runs, what
@@ -67,6 +68,7 @@ struct Entry {
   struct Input {
     int slot = -1;        // number of one, or
     int extra = -1;       // of what each size brings, or
+    int pitch = -1;       // of the plan's, or
     StorageRef constant;  // an array that the function made when it was captured
     int root = -1;        // which may take its memory, if nothing else holds that; -1: none
     size_t in_plan = 0;   // its slot there
@@ -87,7 +89,7 @@ struct Entry {
   std::vector<StorageRef> room_in, room_out;
   std::vector<std::vector<int64_t>> room_sizes;
 
-  /// Of what is no constant.
+  /// Of a slot or an extra.
   const SymbolicAxes& axes(const Input& in) const {
     return in.slot >= 0 ? slot_axes[static_cast<size_t>(in.slot)]
                         : symbolic->extras()[static_cast<size_t>(in.extra)].axes;

@@ -132,6 +132,7 @@ std::vector<StorageRef> run_plan(Entry& e, const std::vector<Ref<LazyBuffer>>& b
     if (in.root >= 0) continue;
     inputs[i] = in.slot >= 0    ? value_of(buffer(in))
                 : in.extra >= 0 ? sized->extras[static_cast<size_t>(in.extra)]
+                : in.pitch >= 0 ? sized->pitches[static_cast<size_t>(in.pitch)]
                                 : in.constant;
     if (sized && sized->in_room[i]) inputs[i] = in_room(e, i, memory, sizes, inputs[i]);
   }

@@ -297,11 +297,16 @@ std::vector<double> CpuExecutable::time_steps(std::span<const Ref<Storage>> inpu
 std::vector<int64_t> CpuExecutable::reach(std::span<const int64_t> sizes) const {
   const std::vector<int64_t> all = Executable::reach(sizes);
   std::vector<int64_t> out(all.size(), 0);
+  std::vector<int64_t> pitches;
+  for (const PlanPitch& p : plan_.pitches) pitches.push_back(p.rows.at(sizes));
   for (const Launch& l : launches_) {
     std::vector<const void*> arguments(l.slots.size(), nullptr);
     for (size_t i = 0; i < l.slots.size(); i++) {
       for (size_t d = 0; d < plan_.size_slots.size(); d++) {
         if (plan_.size_slots[d] == l.slots[i]) arguments[i] = &sizes[d];
+      }
+      for (size_t p = 0; p < pitches.size(); p++) {
+        if (plan_.pitches[p].slot == l.slots[i]) arguments[i] = &pitches[p];
       }
       if (l.code.kernel && l.code.kernel->has_sizes) continue;
       const auto s = static_cast<size_t>(l.slots[i]);
