@@ -307,12 +307,12 @@ class Jit {
 /// is not the same, or not built yet for sizes that change.
 ///
 /// Kernels are made for classes of sizes, four times as large each as the one before (core/dim.h),
-/// and end their loops at the true size; the first call compiles them all. An array whose first
-/// axis follows a dimension is used where it lies; one whose inner axis does is copied at each call
-/// to where there is room for the class's bound, as is one that a tile reads beyond. Temporary
-/// memory is that of the class, of which the one that ran last keeps its own. Tensors of fixed
-/// shape that f writes to, such as parameters and caches, are changed where they lie, as without
-/// dimensions.
+/// and end their loops at the true size; the first call compiles them all. An array that is given is
+/// read where it lies if one of its axes follows a dimension; with several such axes, or where a
+/// tile reads beyond it, it is copied at each call to where there is room for the class's bound, as
+/// is a result whose inner axis follows one. Temporary memory is that of the class, of which the
+/// one that ran last keeps its own. Tensors of fixed shape that f writes to, such as parameters and
+/// caches, are changed where they lie, as without dimensions.
 template <typename F>
 Jit<std::decay_t<F>> jit(F&& f, std::vector<Dynamic> dynamic = {}) {
   return Jit<std::decay_t<F>>(std::forward<F>(f), std::move(dynamic));
