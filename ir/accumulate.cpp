@@ -118,7 +118,7 @@ void Nest::leaf(const Stage* s, Environment& e) {
       index.push_back(at.at(d));
       lane_kept |= e.lane && emitter_.lane_of(index.back());
     }
-    const NodeRef x = substitute(v.expr, at, memo);
+    const NodeRef x = emitter_.without_masks(substitute(v.expr, at, memo));
     if (!v.reduces()) {
       const Operand r = emitter_.emit(x);
       emitter_.forward(v.id, index, r);

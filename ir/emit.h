@@ -82,6 +82,8 @@ class Emitter {
 
   /// Until it is closed, the variable of a loop stays below `end`.
   void loop_ends_at(const NodeRef& variable, const NodeRef& end);
+  /// n without the masks that are true wherever those loops come.
+  NodeRef without_masks(const NodeRef& n) const;
   /// How far arguments have been touched, put into the program.
   void finish_reaches();
 

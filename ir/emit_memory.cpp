@@ -65,6 +65,26 @@ void Emitter::loop_ends_at(const NodeRef& variable, const NodeRef& end) {
   }
 }
 
+NodeRef Emitter::without_masks(const NodeRef& n) const {
+  if (loop_ends_.empty()) return n;
+  Substitution known;
+  visit(n, [&](const NodeRef& mask) {
+    if (mask->op != Op::Lt || mask->src[0]->dtype != DType::I64) return;
+    const NodeRef end = upper_bound(mask->src[0], loop_ends_, sizes_);
+    if (!end) return;
+    Substitution sizes;
+    visit(mask->src[1], [&](const NodeRef& x) {
+      for (const KernelSize& s : kernel_.sizes) {
+        if (x->op != Op::Load || x->integer() != s.slot) continue;
+        sizes[x] = index_add(s.variable, index_const(s.least));
+      }
+    });
+    const NodeRef size = substitute(mask->src[1], sizes);
+    if (index_add(size, end, -1)->lo >= 0) known[mask] = scalar_const(Scalar(true), DType::Bool);
+  });
+  return known.empty() ? n : substitute(n, known);
+}
+
 void Emitter::touch(int memory, const NodeRef& index) {
   if (memory < 0 || sizes_.empty()) return;
   NodeRef end = upper_bound(index, loop_ends_, sizes_);
