@@ -576,6 +576,19 @@ std::vector<int64_t> Nest::reader_steps(const Stage* s, int a, bool by_size) con
   reached.insert({s, s->axes[static_cast<size_t>(a)].get()});
   const auto self = std::find_if(kernel_.stages.begin(), kernel_.stages.end(),
                                  [&](const auto& other) { return other.get() == s; });
+  // What is computed inside the loops of s moves with them.
+  for (auto inner = self + 1; inner-- != kernel_.stages.begin();) {
+    for (const Reads::Read& read : reads_.of(inner->get())) {
+      const auto [stage, v] = kernel_.find_value(read.value);
+      if (!is_below(stage, s, 0)) continue;
+      for (size_t d = 0; d < v->dims.size(); d++) {
+        for (const NodeRef& x : (*inner)->axes) {
+          const bool moves = reached.count({inner->get(), x.get()}) && uses(read.index[d], x);
+          if (moves) reached.insert({stage, v->dims[d].get()});
+        }
+      }
+    }
+  }
   for (auto reader = self + 1; reader != kernel_.stages.end(); ++reader) {
     for (const Reads::Read& read : reads_.of(reader->get())) {
       const auto [stage, v] = kernel_.find_value(read.value);
@@ -591,8 +604,9 @@ std::vector<int64_t> Nest::reader_steps(const Stage* s, int a, bool by_size) con
       if (by_size && !reached.count({reader->get(), x.get()})) continue;
       const Loop* const last =
           may_end(reader->get(), ra, by_size) ? last_bounded(**reader, ra, by_size) : nullptr;
-      const int64_t step = last ? by_size ? last_step(**reader, *last) : last->stride : x->hi + 1;
-      steps.push_back(std::min(step, x->hi + 1));
+      // A loop of less than a step does not end.
+      const bool ends = last && last->stride <= x->hi + 1;
+      steps.push_back(ends ? by_size ? last_step(**reader, *last) : last->stride : x->hi + 1);
     }
   }
   return steps;

@@ -267,6 +267,21 @@ TEST_SUITE("runtime") {
         {18, 5, 1, 6, 7, 17}, 1e-4);
   }
 
+  TEST_CASE("dynamic: what is computed inside other loops goes as far as its readers do") {
+    const Dim n = dim("n", 1, 37);
+    check_sizes(
+        [](const Tensors& t) {
+          const Tensor x = transpose(t[0], 0, 2), u = amax(x, {0}, true) - x;
+          const Tensor y = amax(u, {1}, true) - u;
+          return Tensors{y, grad(sum(y * y), {t[0]})[0]};
+        },
+        {dynamic(0, 1, n)},
+        [](int64_t s) {
+          return Tensors{randn({4, s, 3})};
+        },
+        {37, 5, 16, 1, 36}, 1e-4);
+  }
+
   TEST_CASE("dynamic: attention and its gradients in classes of sizes") {
     const Dim n = dim("length", 1, 150);
     check_sizes(
