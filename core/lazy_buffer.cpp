@@ -3,6 +3,7 @@
 #include <atomic>
 #include <cstdlib>
 #include <mutex>
+#include <unordered_map>
 
 #include "core/capture.h"
 #include "core/cell_pool.h"
@@ -35,10 +36,20 @@ class HeapStorage final : public Storage {
 std::atomic<uint32_t> returns{0};
 
 // Which buffer a gradient leaf belongs to. Entries do not keep it; they are taken out when it goes
-// or is rebound.
+// and move when it is rebound, for which they need no memory.
 struct LeafTable {
   std::mutex mutex;
-  NodeMap<LazyBuffer*> leaves;
+  std::unordered_map<const Node*, LazyBuffer*, NodePlaceHash> leaves;
+
+  void add(const NodeRef& node, LazyBuffer* buffer) { leaves[node] = buffer; }
+  void move(const NodeRef& from, const NodeRef& to, LazyBuffer* buffer) {
+    auto entry = leaves.extract(from.get());
+    if (entry.empty()) return add(to, buffer);
+    entry.key() = to;
+    entry.mapped() = buffer;
+    const auto placed = leaves.insert(std::move(entry));
+    placed.position->second = buffer;
+  }
 };
 LeafTable& leaf_table() {
   static auto* table = new LeafTable;  // outlives every static tensor
@@ -77,7 +88,7 @@ void LazyBuffer::set_requires_grad(bool on) {
   const NodeRef n = node();
   const std::lock_guard lock(leaf_table().mutex);
   if (on) {
-    leaf_table().leaves[n] = this;
+    leaf_table().add(n, this);
   } else {
     leaf_table().leaves.erase(n);
   }
@@ -86,8 +97,9 @@ void LazyBuffer::set_requires_grad(bool on) {
 
 void move_gradient_leaf(const NodeRef& from, const NodeRef& to, LazyBuffer* buffer) {
   const std::lock_guard lock(leaf_table().mutex);
-  if (to) leaf_table().leaves[to] = buffer;
-  if (from && from != to) leaf_table().leaves.erase(from);
+  if (from && to) return leaf_table().move(from, to, buffer);
+  if (to) leaf_table().add(to, buffer);
+  if (from) leaf_table().leaves.erase(from);
 }
 
 NodeRef LazyBuffer::node() const {
@@ -124,41 +136,27 @@ void LazyBuffer::rebind(NodeRef node) {
   std::unique_lock leaves_lock(leaf_table().mutex, std::defer_lock);
   if (requires_grad_) {
     leaves_lock.lock();
-    leaf_table().leaves[node] = this;
     NodeRef old;
     {
       const SpinGuard lock(lock_);
       old = node_;
     }
-    if (old != node) leaf_table().leaves.erase(old);
+    leaf_table().move(old, node, this);
   }
   const SpinGuard lock(lock_);
   std::swap(node_, node);
 }  // the old node, and all that it alone held, is freed outside the locks
 
-Ref<Storage> LazyBuffer::set_value(Ref<Storage> storage) {
-  NodeRef old;
-  {
-    const SpinGuard lock(lock_);
-    if (node_->op == Op::Buffer && node_->realised() && node_->count() == 1) {
-      Ref<Storage> before = node_->exchange_storage(std::move(storage));
-      return before->count() == 1 ? before : nullptr;
-    }
-    old = node_;
-  }
-  rebind(buffer(old->dtype, old->shape, std::move(storage), old->tracked));
-  return nullptr;
-}
-
-LazyBuffer::Loan LazyBuffer::lend(Ref<Storage>& storage) {
+LazyBuffer::Loan LazyBuffer::lend(NodeRef& node, Ref<Storage>& storage) {
   const SpinGuard lock(lock_);
   if (lent_) return Loan::Lent;
+  const bool alone = node_->op == Op::Buffer && node_->count() == 1;
+  node = node_;
   storage = node_->storage();
-  constexpr uint32_t kNodeAndThis = 2;
-  if (node_->op != Op::Buffer || node_->count() != 1 || !storage || storage->count() != kNodeAndThis)
-    return Loan::Shared;
+  if (!alone || !storage) return Loan::Shared;
   lent_ = true;
-  return Loan::Given;
+  constexpr uint32_t kNodeAndThis = 2;
+  return storage->count() == kNodeAndThis ? Loan::Given : Loan::Node;
 }
 
 void LazyBuffer::give_back() {

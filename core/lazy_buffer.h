@@ -23,16 +23,17 @@ class LazyBuffer final : public Counted {
   /// The node that makes the value; a leaf once realised, unless a gradient may still be asked through it.
   NodeRef node() const;
   /// Rebinds to another node of the same shape and dtype: in-place operations and realisation.
+  /// Cannot fail outside of a capture.
   void rebind(NodeRef node);
 
-  /// Makes `storage` the value. The storage before is handed over if nothing else holds it: it may
-  /// be written to. Null if something does, or if the tensor had no value.
-  Ref<Storage> set_value(Ref<Storage> storage);
-
-  /// Lends the storage of the value for a change in place, to be ended by give_back(); until then node() waits. Shared: something
-  /// else holds the node or its storage, which must stay as it is (null: there is no value yet). Lent: to someone else.
-  enum class Loan : uint8_t { Given, Shared, Lent };
-  Loan lend(Ref<Storage>& storage);
+  /// Lends node and storage of the value for a change, until give_back(); meanwhile node() waits.
+  enum class Loan : uint8_t {
+    Given,   // both are this tensor's alone: what is written there is its value
+    Node,    // something else holds the storage, which stays as it is; the node may get another
+    Shared,  // something else holds the node, or there is no value: nothing is lent
+    Lent,    // to someone else
+  };
+  Loan lend(NodeRef& node, Ref<Storage>& storage);
   void give_back();
 
   bool requires_grad() const { return requires_grad_; }

@@ -31,9 +31,10 @@ std::vector<Ref<Storage>> run(const Captured& code, Allocator& memory,
     }
     outputs.push_back(of_slot[i]);
   }
-  code.executable->run(inputs, outputs);
   std::vector<Ref<Storage>> values;
+  values.reserve(plan.outputs.size());
   for (int slot : plan.outputs) values.push_back(of_slot[static_cast<size_t>(slot)]);
+  code.executable->run(inputs, outputs);
   return values;
 }
 

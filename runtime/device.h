@@ -59,6 +59,7 @@ struct Captured {
 
 /// Runs it for these values of its input slots. Returns the value of each root: an input, or an
 /// array of `memory`; root r gets spares[r] in its place, where that is not null, and takes it.
+/// Nothing fails any more once a spare that is an input has changed.
 std::vector<Ref<Storage>> run(const Captured& code, Allocator& memory,
                               std::span<const Ref<Storage>> inputs,
                               std::span<Ref<Storage>> spares = {});

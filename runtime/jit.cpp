@@ -22,7 +22,10 @@ namespace lazuli::detail {
 class JitState final : public Counted {
  public:
   explicit JitState(std::vector<Dynamic> dynamic);
-  Ref<Counted> run(JitCall& call, const JitCall::Trace& trace);
+  /// Locks what was captured for the call until finish().
+  Ref<Counted> prepare(JitCall& call, const JitCall::Trace& trace);
+  void run(JitCall& call) const;
+  void finish() { mutex_.unlock(); }
   JitCount total() const { return {captures_, calls_}; }
   /// Which dimension integer `number` follows; -1: none.
   int dim_of_integer(size_t number) const { return dim_of(number, {}); }
@@ -49,7 +52,6 @@ class JitState final : public Counted {
   void find_donors(Entry& e) const;
   void find_rooms(const Entry& e, const std::vector<int64_t>& sizes, Sized& sized) const;
   const Sized& at_size(Entry& e, const JitCall& call, const JitCall::Trace& trace) const;
-  void replay(Entry& e, JitCall& call, const Sized* sized);
 
   std::mutex mutex_;
   std::vector<Dynamic> dynamic_;
@@ -97,8 +99,13 @@ void check_apart(const Entry& e, std::span<const Tensor> arguments) {
     if (slots[a].kind != Slot::Kind::Argument) continue;
     const size_t number = slots[a].number;
     for (size_t c = 0; c < slots.size(); c++) {
-      if (slots[c].kind != Slot::Kind::Captured || !(e.written[a] || e.written[c])) continue;
-      require(slots[c].buffer != arguments[number].buffer(),
+      const Slot& other = slots[c];
+      const bool found = other.kind == Slot::Kind::Captured || other.kind == Slot::Kind::Gradient;
+      if (!found || !(e.written[a] || e.written[c])) continue;
+      const LazyBuffer* const at = other.kind == Slot::Kind::Captured
+                                       ? other.buffer.get()
+                                       : buffer_of(e, c, arguments).get();
+      require(at != arguments[number].buffer().get(),
               "jit: argument {} is a tensor that the function also finds outside, and writes to; "
               "either give it or let it be found",
               number);
@@ -445,6 +452,14 @@ void JitState::find_donors(Entry& e) const {
     Entry::Input& in = e.inputs[input_of[static_cast<size_t>(donor)]];
     if (in.slot >= 0) in.root = static_cast<int>(r);
   }
+  for (const Traced::Effect& f : e.function.effects) {
+    const auto lends = [&](const Entry::Input& in) {
+      return in.root >= 0 && in.slot == static_cast<int>(f.slot);
+    };
+    const auto it = std::find_if(e.inputs.begin(), e.inputs.end(), lends);
+    const bool lent = !f.on_grad && it != e.inputs.end();
+    e.lender.push_back(lent ? static_cast<int>(it - e.inputs.begin()) : -1);
+  }
 }
 
 // An array that ends earlier than at the upper bounds will do where nothing beyond it is touched;
@@ -510,50 +525,8 @@ const Sized& JitState::at_size(Entry& e, const JitCall& call, const JitCall::Tra
 
 // ---- replay
 
-void JitState::replay(Entry& e, JitCall& call, const Sized* sized) {
-  check_apart(e, call.tensors_);
-  // The present value of each slot.
-  std::vector<Ref<LazyBuffer>> buffers;
-  std::vector<Tensor> waiting;
-  KeyDraws keys;
-  for (size_t i = 0; i < e.function.slots.size(); i++) {
-    const bool key = e.function.slots[i].kind == Slot::Kind::Key;
-    buffers.push_back(key ? keys.next().buffer() : buffer_of(e, i, call.tensors_));
-    if (!buffers[i]->node()->realised()) waiting.emplace_back(buffers[i]);
-  }
-  if (!waiting.empty()) realize(waiting);
-  std::vector<StorageRef> values;
-  if (e.code.executable) {
-    values = run_plan(e, buffers, call.sizes_, sized);
-  }
-
-  // Only now does anything change.
-  const auto leaf = [&](size_t root) {
-    const auto& [dtype, shape] = e.types[root];
-    return buffer(dtype, sized ? sized->shapes[root] : shape, values[root]);
-  };
-  for (size_t r = 0; r < e.function.results; r++) call.results_.emplace_back(leaf(r));
-  for (const Traced::Effect& f : e.function.effects) {
-    LazyBuffer& target = *buffers[f.slot];
-    if (f.on_grad) {
-      target.set_grad(f.root < 0 ? nullptr : Tensor(leaf(static_cast<size_t>(f.root))).buffer());
-      continue;
-    }
-    const auto root = static_cast<size_t>(f.root);
-    StorageRef before = target.set_value(values[root]);
-    if (!before || !e.is_output(root)) continue;
-    if (e.symbolic && follows(e.symbolic->root_axes(root))) continue;
-    // Of the runtime's own memory: what is written to next time.
-    HostStorage* const own = own_memory(before);
-    if (!own) continue;
-    own->origin = e.code.origin;
-    e.spare[e.code_root[root]] = std::move(before);
-  }
-  keys.keep();
-}
-
-Ref<Counted> JitState::run(JitCall& call, const JitCall::Trace& trace) {
-  const std::lock_guard lock(mutex_);
+Ref<Counted> JitState::prepare(JitCall& call, const JitCall::Trace& trace) {
+  std::unique_lock lock(mutex_);
   calls_++;
   call.sizes_ = sizes_of(call);
   auto it = std::find_if(entries_.begin(), entries_.end(), [&](Entries& e) {
@@ -575,12 +548,38 @@ Ref<Counted> JitState::run(JitCall& call, const JitCall::Trace& trace) {
     all.latest = &e;
   }
   const Sized* const sized = e.symbolic ? &at_size(e, call, trace) : nullptr;
-  replay(e, call, sized);
+  call.results_.reserve(e.function.results);
+  for (size_t r = 0; r < e.function.results; r++)
+    call.results_.push_back(e.value_to_come(r, sized));
+  call.entry_ = &e;
+  call.sized_ = sized;
+  lock.release();
   return sized ? sized->kept : e.function.kept;
+}
+
+void JitState::run(JitCall& call) const {
+  Entry& e = *call.entry_;
+  check_apart(e, call.tensors_);
+  // The present value of each slot.
+  std::vector<Ref<LazyBuffer>> buffers;
+  std::vector<Tensor> waiting;
+  KeyDraws keys;
+  for (size_t i = 0; i < e.function.slots.size(); i++) {
+    const bool key = e.function.slots[i].kind == Slot::Kind::Key;
+    buffers.push_back(key ? keys.next().buffer() : buffer_of(e, i, call.tensors_));
+    if (!buffers[i]->node()->realised()) waiting.emplace_back(buffers[i]);
+  }
+  if (!waiting.empty()) realize(waiting);
+  run_captured(e, buffers, call.results_, call.sizes_, call.sized_);
+  keys.keep();
 }
 
 JitCall::JitCall(Ref<JitState> state, const void* signature)
     : state_(std::move(state)), signature_(signature) {}
+
+JitCall::~JitCall() {
+  if (entry_) state_->finish();
+}
 
 void JitCall::add_plain(std::string_view bytes) {
   const size_t size = bytes.size();
@@ -595,8 +594,12 @@ void JitCall::add_integer(int64_t value) {
   add_plain({reinterpret_cast<const char*>(&value), sizeof value});
 }
 
-Ref<Counted> JitCall::run(const Trace& trace) {
-  return state_->run(*this, trace);
+Ref<Counted> JitCall::prepare(const Trace& trace) {
+  return state_->prepare(*this, trace);
+}
+
+void JitCall::run() {
+  state_->run(*this);
 }
 
 Ref<JitState> make_jit_state(std::vector<Dynamic> dynamic) {

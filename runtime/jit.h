@@ -118,11 +118,16 @@ inline char signature = 0;  // its address
 
 /// What one jitted function has captured so far.
 class JitState;
+struct Entry;
+struct Sized;
 
 /// One call: the arguments, and the capture or replay that answers it.
 class JitCall {
  public:
   JitCall(Ref<JitState> state, const void* signature);
+  ~JitCall();
+  JitCall(const JitCall&) = delete;
+  JitCall& operator=(const JitCall&) = delete;
 
   template <typename A>
   void add(const A& a) {
@@ -148,10 +153,13 @@ class JitCall {
   using Trace =
       Function<Ref<Counted>(std::span<const Tensor> stand_ins, std::span<const int64_t> integers,
                             std::vector<Tensor>& made)>;
-  /// Runs what was captured for such arguments, after capturing it if it is new. Returns the kept
-  /// object, whose tensors are to be replaced by results().
-  Ref<Counted> run(const Trace& trace);
+  /// Finds what was captured for such arguments, after capturing it if it is new, and keeps it for
+  /// this call. Returns the kept object, whose tensors are to be replaced by results(): those get
+  /// their values from run().
+  Ref<Counted> prepare(const Trace& trace);
   const std::vector<Tensor>& results() const { return results_; }
+  /// Runs it. Fails before anything has changed or not at all.
+  void run();
 
  private:
   friend class JitState;
@@ -171,6 +179,9 @@ class JitCall {
                        // integers that follow a dimension
   std::vector<int64_t> sizes_;  // of the dimensions
   std::vector<Tensor> results_;
+  // What is run, and with which sizes; null: nothing was prepared.
+  Entry* entry_ = nullptr;
+  const Sized* sized_ = nullptr;
 };
 
 Ref<JitState> make_jit_state(std::vector<Dynamic> dynamic);
@@ -208,9 +219,9 @@ class Jit {
     static_assert(std::is_void_v<R> || detail::TensorTree<R>::value,
                   "jit: the result is not made of tensors; return tensors, or give the struct a "
                   "member tensors(visit) that visits its fields (runtime/jit.h)");
-    const Ref<Counted> kept = call.run([&](std::span<const Tensor> stand_ins,
-                                           std::span<const int64_t> integers,
-                                           std::vector<Tensor>& made) -> Ref<Counted> {
+    const Ref<Counted> kept = call.prepare([&](std::span<const Tensor> stand_ins,
+                                               std::span<const int64_t> integers,
+                                               std::vector<Tensor>& made) -> Ref<Counted> {
       size_t next = 0, integer = 0;
       // In braces, so that the arguments take theirs in order.
       std::tuple<decltype(stand_in(arguments, stand_ins, next, integers, integer))...> given{
@@ -218,10 +229,14 @@ class Jit {
       return std::apply(
           [&](auto&... a) { return trace<R>(made, static_cast<detail::Given<A>>(a)...); }, given);
     });
-    if constexpr (!std::is_void_v<R>) {
+    if constexpr (std::is_void_v<R>) {
+      call.run();
+    } else {
+      // Complete before the call changes anything, since copying may fail.
       R result = static_cast<const Kept<R>&>(*kept).value;
       size_t next = 0;
       visit_tensors(result, [&](Tensor& t) { t = call.results()[next++]; });
+      call.run();
       return result;
     }
   }

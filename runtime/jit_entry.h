@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "core/capture.h"
+#include "core/graph.h"
 #include "core/symbolic.h"
 #include "runtime/device.h"
 #include "runtime/storage.h"
@@ -74,6 +75,7 @@ struct Entry {
     size_t in_plan = 0;   // its slot there
   };
   std::vector<Input> inputs;
+  std::vector<int> lender;        // of each effect: the input that has such a root; -1: none
   std::vector<size_t> code_root;  // which root of the code each root is
   // Of each root: roots that differ in shape alone share an array.
   std::vector<std::pair<DType, Shape>> types;
@@ -102,6 +104,11 @@ struct Entry {
   bool is_output(size_t root) const {
     return slot_of_code(code_root[root]).role == PlanSlot::Role::Output;
   }
+  /// A tensor that will have the value of a root, and has none yet.
+  Tensor value_to_come(size_t root, const Sized* at) const {
+    const auto& [dtype, shape] = types[root];
+    return Tensor(placeholder(dtype, at ? at->shapes[root] : shape));
+  }
 };
 
 /// The same for all sizes: an entry for each class of them, the smallest first.
@@ -128,9 +135,12 @@ bool follows(const SymbolicAxes& axes);
 /// others.
 HostStorage* own_memory(const StorageRef& storage);
 
-/// Values of the roots, for these values of the slots and, of a function with dimensions, at these
-/// sizes. Tensors that get theirs in place, where nobody holds the one before, are lent meanwhile.
-std::vector<StorageRef> run_plan(Entry& e, const std::vector<Ref<LazyBuffer>>& buffers,
-                                 const std::vector<int64_t>& sizes, const Sized* sized);
+/// Computes the roots for these tensors of the slots and, of a function with dimensions, at these
+/// sizes; gives `results` and what the function changes their values. Tensors that get theirs in
+/// place, where nobody holds the one before, and those that nobody else refers to are lent
+/// meanwhile. Fails before anything has changed or not at all.
+void run_captured(Entry& e, const std::vector<Ref<LazyBuffer>>& buffers,
+                  const std::vector<Tensor>& results, const std::vector<int64_t>& sizes,
+                  const Sized* sized);
 
 }  // namespace lazuli::detail

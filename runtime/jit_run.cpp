@@ -29,19 +29,16 @@ void copy_parts(std::span<const AxisPart> parts, std::span<const int64_t> sizes,
   }
   for (const AxisPart& p : parts) count *= p.at(sizes);
   if (count == 0 || rows == 0 || block == 0) return;
-  std::vector<int64_t> at(parts.size(), 0);
   for (int64_t i = 0; i < count; i++) {
-    int64_t place = 0;
-    for (size_t q = 0; q < parts.size(); q++) place = place * parts[q].most + at[q];
+    int64_t place = 0, row = i, scale = 1;
+    for (size_t q = parts.size(); q-- > 0; scale *= parts[q].most, row /= parts[q].at(sizes)) {
+      place += row % parts[q].at(sizes) * scale;
+    }
     std::byte* const r = roomy + place * room * block;
     const auto bytes = static_cast<size_t>(rows * block);
     if (copy == Copy::ToRoom) std::memcpy(r, dense + i * rows * block, bytes);
     if (copy == Copy::FromRoom) std::memcpy(dense + i * rows * block, r, bytes);
     if (copy == Copy::ClearRoom) std::memset(r, 0, bytes);
-    for (size_t q = parts.size(); q-- > 0;) {
-      if (++at[q] < parts[q].at(sizes)) break;
-      at[q] = 0;
-    }
   }
 }
 
@@ -77,25 +74,60 @@ const StorageRef& in_room(Entry& e, size_t input, Allocator& memory,
   return room;
 }
 
-// Tensors whose memory a call writes to; afterwards they have it again.
-class Loans {
+// Tensors that a call changes. What that needs is made before: nothing can fail once a plan has
+// written in place.
+class Changes {
  public:
-  Loans() = default;
-  ~Loans() {
-    for (LazyBuffer* b : lent_) b->give_back();
-  }
-  Loans(const Loans&) = delete;
-  Loans& operator=(const Loans&) = delete;
+  Changes() = default;
+  ~Changes() { give_back(); }
+  Changes(const Changes&) = delete;
+  Changes& operator=(const Changes&) = delete;
 
+  void reserve(size_t count) { changes_.reserve(count); }
   LazyBuffer::Loan take(LazyBuffer& buffer, StorageRef& storage) {
-    lent_.push_back(&buffer);
-    const LazyBuffer::Loan loan = buffer.lend(storage);
-    if (loan != LazyBuffer::Loan::Given) lent_.pop_back();
+    Change& c = changes_.emplace_back();
+    const LazyBuffer::Loan loan = buffer.lend(c.node, storage);
+    if (loan == LazyBuffer::Loan::Lent) {
+      changes_.pop_back();
+      return loan;
+    }
+    c.buffer = &buffer;
+    c.lent = loan != LazyBuffer::Loan::Shared;
+    if (!c.lent) c.node = placeholder(c.node->dtype, c.node->shape, c.node->tracked);
     return loan;
+  }
+  bool holds(const LazyBuffer& buffer) const {
+    return std::any_of(changes_.begin(), changes_.end(),
+                       [&](const Change& c) { return c.buffer == &buffer; });
+  }
+  void give_back() {
+    for (const Change& c : changes_) {
+      if (c.lent) c.buffer->give_back();
+    }
+    changes_.clear();
+  }
+
+  // Number `i` of those taken has this value now. The storage before, if nothing else holds it: it
+  // may be written to.
+  StorageRef set_value(size_t i, StorageRef value) noexcept {
+    const Change& c = changes_[i];
+    if (c.lent) {
+      // If another thread has assigned meanwhile, that comes after this.
+      StorageRef before = c.node->exchange_storage(std::move(value));
+      return before->count() == 1 ? before : nullptr;
+    }
+    c.node->set_storage(std::move(value));
+    c.buffer->rebind(c.node);
+    return nullptr;
   }
 
  private:
-  std::vector<LazyBuffer*> lent_;
+  struct Change {
+    LazyBuffer* buffer = nullptr;
+    NodeRef node;  // which has the value from then on
+    bool lent = false;
+  };
+  std::vector<Change> changes_;
 };
 
 // The value that a tensor has now; other threads may assign to it.
@@ -119,18 +151,19 @@ HostStorage* own_memory(const StorageRef& storage) {
   return dynamic_cast<HostStorage*>(storage.get());
 }
 
+namespace {
+
+// Values of the roots; `changes` takes what the effects change, in their order.
 std::vector<StorageRef> run_plan(Entry& e, const std::vector<Ref<LazyBuffer>>& buffers,
-                                 const std::vector<int64_t>& sizes, const Sized* sized) {
+                                 const std::vector<int64_t>& sizes, const Sized* sized,
+                                 Changes& changes) {
   Allocator& memory = Runtime::current().memory;
-  const auto buffer = [&](const Entry::Input& in) -> const Ref<LazyBuffer>& {
-    return buffers[static_cast<size_t>(in.slot)];
-  };
   std::vector<StorageRef> inputs(e.inputs.size());
   // First what stays as it is: that it is read here keeps its memory from being lent.
   for (size_t i = 0; i < inputs.size(); i++) {
     const Entry::Input& in = e.inputs[i];
     if (in.root >= 0) continue;
-    inputs[i] = in.slot >= 0    ? value_of(buffer(in))
+    inputs[i] = in.slot >= 0    ? value_of(buffers[static_cast<size_t>(in.slot)])
                 : in.extra >= 0 ? sized->extras[static_cast<size_t>(in.extra)]
                 : in.pitch >= 0 ? sized->pitches[static_cast<size_t>(in.pitch)]
                                 : in.constant;
@@ -145,38 +178,106 @@ std::vector<StorageRef> run_plan(Entry& e, const std::vector<Ref<LazyBuffer>>& b
                      ? roomy(e.room_out[c], memory, s)
                      : made_by(e, memory, sized->bytes[c]->first, sized->bytes[c]->second);
   }
-  std::optional<Loans> loans;
+  const std::vector<Traced::Effect>& effects = e.function.effects;
+  changes.reserve(effects.size());
   for (bool again = true; std::exchange(again, false);) {
-    loans.emplace();
-    for (size_t i = 0; i < inputs.size() && !again; i++) {
-      const Entry::Input& in = e.inputs[i];
-      if (in.root < 0) continue;
-      const LazyBuffer::Loan loan = loans->take(*buffer(in), inputs[i]);
-      StorageRef& output = outputs[static_cast<size_t>(in.root)];
-      output = nullptr;
-      if (loan == LazyBuffer::Loan::Lent || !inputs[i]) {
+    for (size_t k = 0; k < effects.size() && !again; k++) {
+      if (effects[k].on_grad) continue;
+      const Ref<LazyBuffer>& target = buffers[effects[k].slot];
+      // Where the value goes that may be changed in place, and whose memory then takes the root.
+      StorageRef unused[2];
+      StorageRef *value = &unused[0], *output = &unused[1];
+      if (e.lender[k] >= 0) {
+        const auto lender = static_cast<size_t>(e.lender[k]);
+        value = &inputs[lender];
+        output = &outputs[static_cast<size_t>(e.inputs[lender].root)];
+        *value = nullptr;
+        *output = nullptr;
+      }
+      const LazyBuffer::Loan loan = changes.take(*target, *value);
+      if (loan == LazyBuffer::Loan::Lent && changes.holds(*target)) {
+        user_error(
+            "jit: the function writes to a tensor of shape {} that it finds in two places, such as "
+            "a variable and a gradient; let it find it in one",
+            to_string(e.function.slots[effects[k].slot].placeholder->shape));
+      }
+      if (loan == LazyBuffer::Loan::Lent || !*value) {
         // Whoever waits has lent nothing, so that no two wait for each other.
-        loans.reset();
-        value_of(buffer(in));
+        changes.give_back();
+        value_of(target);
         again = true;
-      } else if (HostStorage* const own = own_memory(inputs[i]);
-                 own && loan == LazyBuffer::Loan::Given) {
-        own->origin = e.code.origin;
-        output = inputs[i];
+      } else if (loan == LazyBuffer::Loan::Given && own_memory(*value)) {
+        *output = *value;
       }
     }
   }
-  const std::vector<StorageRef> made = lazuli::run(e.code, memory, inputs, outputs);
-  std::vector<StorageRef> values;
-  for (size_t r = 0; r < e.code_root.size(); r++) {
+  std::vector<StorageRef> values(e.code_root.size());
+  std::vector<std::vector<AxisPart>> copied(sized ? values.size() : 0);  // out of rooms
+  for (size_t r = 0; r < copied.size(); r++) {
     const size_t c = e.code_root[r];
-    values.push_back(made[c]);
-    if (!sized || !sized->bytes[c] || !sized->out_room[c]) continue;
+    if (!sized->bytes[c] || !sized->out_room[c]) continue;
     values[r] = made_by(e, memory, sized->bytes[c]->first);
-    copy_parts(parts_of(e.symbolic->root_axes(r)), sizes, size_of(e.slot_of_code(c).dtype),
-               bytes(values[r]), bytes(made[c]), Copy::FromRoom);
+    copied[r] = parts_of(e.symbolic->root_axes(r));
+  }
+
+  const std::vector<StorageRef> made = lazuli::run(e.code, memory, inputs, outputs);
+  // From here on nothing fails.
+  for (size_t i = 0; i < inputs.size(); i++) {
+    const int root = e.inputs[i].root;
+    if (root < 0 || made[static_cast<size_t>(root)] != inputs[i]) continue;
+    static_cast<HostStorage&>(*inputs[i]).origin = e.code.origin;
+  }
+  for (size_t r = 0; r < values.size(); r++) {
+    const size_t c = e.code_root[r];
+    if (!values[r]) {
+      values[r] = made[c];
+      continue;
+    }
+    copy_parts(copied[r], sizes, size_of(e.slot_of_code(c).dtype), bytes(values[r]), bytes(made[c]),
+               Copy::FromRoom);
   }
   return values;
+}
+
+}  // namespace
+
+void run_captured(Entry& e, const std::vector<Ref<LazyBuffer>>& buffers,
+                  const std::vector<Tensor>& results, const std::vector<int64_t>& sizes,
+                  const Sized* sized) {
+  std::vector<Tensor> gradients;
+  for (const Traced::Effect& f : e.function.effects) {
+    if (!f.on_grad || f.root < 0) continue;
+    gradients.push_back(e.value_to_come(static_cast<size_t>(f.root), sized));
+  }
+  Changes changes;
+  std::vector<StorageRef> values;
+  if (e.code.executable) values = run_plan(e, buffers, sizes, sized, changes);
+
+  // Only now does anything change, and nothing fails.
+  for (size_t r = 0; r < results.size(); r++) results[r].node()->set_storage(values[r]);
+  size_t gradient = 0, change = 0;
+  for (const Traced::Effect& f : e.function.effects) {
+    LazyBuffer& target = *buffers[f.slot];
+    if (f.root < 0) {
+      target.set_grad(nullptr);
+      continue;
+    }
+    const auto root = static_cast<size_t>(f.root);
+    if (f.on_grad) {
+      const Tensor& made = gradients[gradient++];
+      made.node()->set_storage(values[root]);
+      target.set_grad(made.buffer());
+      continue;
+    }
+    StorageRef before = changes.set_value(change++, values[root]);
+    if (!before || !e.is_output(root)) continue;
+    if (e.symbolic && follows(e.symbolic->root_axes(root))) continue;
+    // Of the runtime's own memory: what is written to next time.
+    HostStorage* const own = own_memory(before);
+    if (!own) continue;
+    own->origin = e.code.origin;
+    e.spare[e.code_root[root]] = std::move(before);
+  }
 }
 
 }  // namespace lazuli::detail

@@ -248,10 +248,8 @@ TEST_SUITE("runtime") {
                      }};
       };
     };
-    // What a call attaches once it has run is a few hundred bytes, which it needs.
-    check_storage(make(false));
-    check_storage(make(true));
-    // One that attaches nothing.
+    check_all(make(false));
+    check_all(make(true));
     check_all([] {
       Tensor state = numbers(50);
       state.requires_grad_();
@@ -262,6 +260,31 @@ TEST_SUITE("runtime") {
                      return bits_with_gradients({state, given});
                    }};
     });
+  }
+
+  TEST_CASE("failing: a function of sizes that change, whose results are copied out of rooms") {
+    for (const bool known : {false, true}) {
+      check_all([known] {
+        Tensor state = numbers(8), count = zeros({}).realize();
+        auto f = jit(
+            [=](const Tensor& x) mutable {
+              count += 1.0;
+              state += sum(x, {1});
+              return std::vector<Tensor>{x * 2.0, sum(state)};
+            },
+            {dynamic(0, 1, dim("n", 1, 12))});
+        const Tensor x = reshape(numbers(40), {8, 5}).realize();
+        f(reshape(numbers(56), {8, 7}));
+        if (known) f(x);
+        return Trial{[=](Results& r) mutable {
+                       const auto got = f(x);
+                       std::copy(got.begin(), got.end(), r.begin());
+                     },
+                     [=] {
+                       return bits_of({state, count, x});
+                     }};
+      });
+    }
   }
 
   TEST_CASE("failing: backward, and gradients that are added to") {
@@ -316,20 +339,44 @@ TEST_SUITE("runtime") {
   }
 
   TEST_CASE("failing: a step that is captured, then replayed") {
-    for (const bool captured : {false, true}) {
-      check_storage([captured] {
-        const auto net = std::make_shared<Network>();
-        auto step = jit([net](const Tensor& scale) {
-          const Tensor loss = net->loss() * scale;
-          backward(loss);
-          net->adam.step();
-          net->adam.zero_grad();
-          return loss;
+    enum class Path { First, InPlace, Shared };
+    for (const Path path : {Path::First, Path::InPlace, Path::Shared}) {
+      for (const bool keeps_gradients : {false, true}) {
+        CAPTURE(static_cast<int>(path));
+        CAPTURE(keeps_gradients);
+        check_all([=] {
+          const auto net = std::make_shared<Network>();
+          auto step = jit([=](const Tensor& scale) {
+            const Tensor loss = net->loss() * scale;
+            net->adam.zero_grad();
+            backward(loss);
+            net->adam.step();
+            if (!keeps_gradients) net->adam.zero_grad();
+            return std::array<Tensor, 2>{loss, sum(abs(net->w))};
+          });
+          const Tensor scale = full({}, 2.0).realize();
+          if (path != Path::First) {
+            // Twice: the second finds gradients, and a function is captured for each case.
+            step(scale);
+            step(scale);
+          }
+          // Graphs that hold what is to change, and an assigned parameter.
+          std::vector<Tensor> users;
+          if (path == Path::Shared) {
+            for (const Tensor& t : net->adam.tensors()) users.push_back(t.detach() * 2.0);
+            net->b.assign_(numbers(4) * 0.5);
+          }
+          return Trial{[=](Results& r) mutable {
+                         const auto got = step(scale);
+                         std::copy(got.begin(), got.end(), r.begin());
+                       },
+                       [=] {
+                         Bits bits = net->look();
+                         for (const Tensor& t : users) append(bits, t);
+                         return bits;
+                       }};
         });
-        const Tensor scale = full({}, 2.0).realize();
-        if (captured) step(scale);
-        return Trial{[=](Results& r) mutable { r[0] = step(scale); }, [=] { return net->look(); }};
-      });
+      }
     }
   }
 

@@ -473,6 +473,30 @@ TEST_SUITE("runtime") {
           "jit: argument 0 is a tensor that the function also finds outside, and writes to; "
           "either give it or let it be found");
     untouched();
+    const auto with_gradient = [](const Tensor& gradient) {
+      Tensor t = numbers({1, 2}).requires_grad_();
+      t.set_grad(gradient);
+      return t;
+    };
+    auto finds_argument = jit([](const Tensor& t, Tensor g) {
+      g += 1.0;
+      return *t.grad() * 2.0;
+    });
+    CHECK(text_of_error([&] { finds_argument(with_gradient(kept), kept); }) ==
+          "jit: argument 1 is a tensor that the function also finds outside, and writes to; "
+          "either give it or let it be found");
+    auto finds_twice = jit([&](const Tensor& t) {
+      Tensor g = *t.grad();
+      g += 1.0;
+      kept += 1.0;
+    });
+    finds_twice(with_gradient(numbers({3})));
+    CHECK(kept.to_vector() == Numbers{1});
+    CHECK(text_of_error([&] { finds_twice(with_gradient(kept)); }) ==
+          "jit: the function writes to a tensor of shape (1,) that it finds in two places, such as "
+          "a variable and a gradient; let it find it in one");
+    CHECK(kept.to_vector() == Numbers{1});
+    kept = numbers({0});
     const Tensor from_w = w * 2.0;
     auto history = jit([&](const Tensor& t) { return t + from_w; });
     CHECK(text_of_error([&] { history(x); }) ==
