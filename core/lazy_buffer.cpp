@@ -41,9 +41,9 @@ struct LeafTable {
   std::mutex mutex;
   std::unordered_map<const Node*, LazyBuffer*, NodePlaceHash> leaves;
 
-  void add(const NodeRef& node, LazyBuffer* buffer) { leaves[node] = buffer; }
-  void move(const NodeRef& from, const NodeRef& to, LazyBuffer* buffer) {
-    auto entry = leaves.extract(from.get());
+  void add(const Node* node, LazyBuffer* buffer) { leaves[node] = buffer; }
+  void move(const Node* from, const Node* to, LazyBuffer* buffer) {
+    auto entry = leaves.extract(from);
     if (entry.empty()) return add(to, buffer);
     entry.key() = to;
     entry.mapped() = buffer;
@@ -125,7 +125,7 @@ void LazyBuffer::wait_for_return() const {
   }
 }
 
-void LazyBuffer::rebind(NodeRef node) {
+void LazyBuffer::rebind(NodeRef node, const Node* from) {
   if (Capture* c = Capture::current()) {
     if (Capture::Slot* slot = c->outside(this)) {
       if (requires_grad_) move_gradient_leaf(slot->now, node, this);
@@ -134,17 +134,14 @@ void LazyBuffer::rebind(NodeRef node) {
     }
   }
   std::unique_lock leaves_lock(leaf_table().mutex, std::defer_lock);
-  if (requires_grad_) {
-    leaves_lock.lock();
-    NodeRef old;
-    {
-      const SpinGuard lock(lock_);
-      old = node_;
-    }
-    leaf_table().move(old, node, this);
+  if (requires_grad_) leaves_lock.lock();
+  const Node* const now = node.get();
+  {
+    const SpinGuard lock(lock_);
+    if (from && node_.get() != from) return;
+    std::swap(node_, node);
   }
-  const SpinGuard lock(lock_);
-  std::swap(node_, node);
+  if (requires_grad_) leaf_table().move(node.get(), now, this);
 }  // the old node, and all that it alone held, is freed outside the locks
 
 LazyBuffer::Loan LazyBuffer::lend(NodeRef& node, Ref<Storage>& storage) {

@@ -22,9 +22,9 @@ class LazyBuffer final : public Counted {
 
   /// The node that makes the value; a leaf once realised, unless a gradient may still be asked through it.
   NodeRef node() const;
-  /// Rebinds to another node of the same shape and dtype: in-place operations and realisation.
-  /// Cannot fail outside of a capture.
-  void rebind(NodeRef node);
+  /// Rebinds to another node of the same shape and dtype: in-place operations and realisation. With
+  /// `from`, only if that is what it stands for still. Cannot fail outside of a capture.
+  void rebind(NodeRef node, const Node* from = nullptr);
 
   /// Lends node and storage of the value for a change, until give_back(); meanwhile node() waits.
   enum class Loan : uint8_t {

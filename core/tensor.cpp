@@ -71,16 +71,16 @@ NodeRef leaf_of(const NodeRef& x, bool tracked) {
 
 // A realised value keeps its history only if a gradient may still be asked through it. An assigned
 // gradient leaf keeps none, but stays the node that it is while a graph made from it is alive:
-// gradients find their leaf by the node.
+// gradients find their leaf by the node. What another thread has assigned meanwhile stays.
 void forget_history(const Tensor& t) {
   const NodeRef n = t.node();
   constexpr uint32_t kOwnCount = 2;  // the tensor's and the one above
   if (t.requires_grad() && n->op == Op::Fresh && n->realised() && n->count() == kOwnCount) {
-    t.buffer()->rebind(buffer(n->dtype, n->shape, n->storage(), true));
+    t.buffer()->rebind(buffer(n->dtype, n->shape, n->storage(), true), n);
     return;
   }
   if (!n->tracked && n->realised() && n->op != Op::Buffer) {
-    t.buffer()->rebind(buffer(n->dtype, n->shape, n->storage()));
+    t.buffer()->rebind(buffer(n->dtype, n->shape, n->storage()), n);
   }
 }
 

@@ -121,6 +121,24 @@ TEST_CASE("a leaf that is assigned and realised again and again keeps no history
   CHECK(live_nodes() == nodes);
 }
 
+TEST_CASE("a value that another thread has assigned since is not taken back") {
+  for (const bool is_leaf : {false, true}) {
+    Tensor x = Tensor::from({1.0, 2.0}, {2}), y = Tensor::from({3.0, 4.0}, {2});
+    if (is_leaf) x.requires_grad_();
+    const NodeRef before = x.node();
+    const auto value = [&](const Tensor& t) {
+      return buffer(t.dtype(), {2}, t.storage(), is_leaf);
+    };
+    const NodeRef assigned = value(y);
+    x.buffer()->rebind(assigned, before);
+    CHECK(x.node() == assigned);
+    x.buffer()->rebind(value(x), before);
+    CHECK(x.node() == assigned);
+    CHECK((gradient_leaf(assigned) != nullptr) == is_leaf);
+    CHECK(gradient_leaf(before) == nullptr);
+  }
+}
+
 TEST_CASE("two equal tensors made by the user are distinct gradient targets") {
   const ReferenceScope scope;
   const Tensor a = zeros({2}), b = zeros({2});
