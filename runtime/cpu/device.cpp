@@ -3,13 +3,16 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <algorithm>
 #include <atomic>
+#include <condition_variable>
 #include <cstdio>
 #include <cstring>
 #include <list>
 #include <map>
 #include <optional>
 #include <unordered_map>
+#include <unordered_set>
 
 #include "core/error.h"
 #include "core/graph.h"
@@ -71,24 +74,32 @@ class CpuDevice final : public Device {
     std::vector<uint64_t> literals;
     std::optional<NewPlan> made;
     std::shared_ptr<const CachedPlan> plan;
-    for (;; attach_ranges(key.ranges)) {
+    Turn turn(*this);
+    for (;; key.ranges.empty() ? wait_for_turn(key.hash) : attach_ranges(key.ranges)) {
       const auto held = hold_values();
       {
         const Span span(runtime_.trace, "graph", "look for a plan");
         plan = find(roots, key.leaves, literals);
         if (plan) break;
+        const auto is_there = [](const NodeRef& n) { return n->realised(); };
+        if (std::all_of(roots.begin(), roots.end(), is_there)) return;  // by another thread
         key = plan_key(roots);
       }
       if (!key.ranges.empty()) continue;
       literals.clear();
       for (const Literal& l : key.form->literals()) literals.push_back(l.bits);
       LiteralUse use(key.form->literals());
-      plan = find(key, literals, use);
+      plan = find(key, literals, use, turn);
+      if (!plan && !turn.taken()) continue;
       if (!plan) made = new_plan(roots, key, std::move(use));
       break;
     }
-    if (!plan) tell(roots);
-    if (!plan) plan = keep(key, literals, compiled(std::move(*made)));
+    if (!plan) {
+      tell(roots);
+      plan = compiled(std::move(*made));
+      keep(key, plan);
+      turn.end();
+    }
     std::vector<Ref<Storage>> inputs;
     for (const CachedPlan::Input& in : plan->inputs) {
       inputs.push_back(in.leaf >= 0 ? key.leaves[static_cast<size_t>(in.leaf)]->storage()
@@ -184,31 +195,63 @@ class CpuDevice final : public Device {
     return kept.form->match(roots, values, literals) ? kept.plan_for(literals) : nullptr;
   }
 
-  // If there is no such plan, `use` is what one has to serve.
-  std::shared_ptr<const CachedPlan> find(const PlanKey& key, std::span<const uint64_t> literals,
-                                         LiteralUse& use) {
-    std::lock_guard lock(mutex_);
-    const auto it = plans_.find(key.hash);
-    if (it == plans_.end()) return nullptr;
-    const Kept& kept = it->second;
-    recent_.splice(recent_.begin(), recent_, kept.recent);
-    set_form(key);
-    std::shared_ptr<const CachedPlan> plan = kept.plan_for(literals);
-    if (!plan) use = (kept.widened ? kept.widened : kept.first)->literals.widened(literals);
-    return plan;
+  // One thread at a time makes a plan of a structure; the others wait for it, since it may serve
+  // them too, and a wider one must serve what both have met.
+  class Turn {
+   public:
+    explicit Turn(CpuDevice& device) : device_(device) {}
+    ~Turn() { end(); }
+    Turn(const Turn&) = delete;
+    Turn& operator=(const Turn&) = delete;
+
+    bool taken() const { return of_.has_value(); }
+    // Under the lock of the device; not taken if it is another thread's.
+    void take(const Hash128& structure) {
+      if (device_.in_work_.insert(structure).second) of_ = structure;
+    }
+    void end() {
+      if (!of_) return;
+      const std::lock_guard lock(device_.mutex_);
+      device_.in_work_.erase(*of_);
+      of_.reset();
+      device_.work_ended_.notify_all();
+    }
+
+   private:
+    CpuDevice& device_;
+    std::optional<Hash128> of_;
+  };
+
+  void wait_for_turn(const Hash128& structure) {
+    std::unique_lock lock(mutex_);
+    work_ended_.wait(lock, [&] { return !in_work_.contains(structure); });
   }
 
-  // Returns what is kept for the graph: another thread's plan, if it was first.
-  std::shared_ptr<const CachedPlan> keep(const PlanKey& key, std::span<const uint64_t> literals,
-                                         std::shared_ptr<const CachedPlan> made) {
+  // If there is no such plan, and it is this thread's turn to make one, `use` is what that has to
+  // serve.
+  std::shared_ptr<const CachedPlan> find(const PlanKey& key, std::span<const uint64_t> literals,
+                                         LiteralUse& use, Turn& turn) {
+    std::lock_guard lock(mutex_);
+    const auto it = plans_.find(key.hash);
+    if (it != plans_.end()) {
+      const Kept& kept = it->second;
+      recent_.splice(recent_.begin(), recent_, kept.recent);
+      set_form(key);
+      if (const auto plan = kept.plan_for(literals)) return plan;
+      use = (kept.widened ? kept.widened : kept.first)->literals.widened(literals);
+    }
+    turn.take(key.hash);
+    return nullptr;
+  }
+
+  void keep(const PlanKey& key, std::shared_ptr<const CachedPlan> made) {
     std::lock_guard lock(mutex_);
     if (const auto it = plans_.find(key.hash); it != plans_.end()) {
-      if (const auto plan = it->second.plan_for(literals)) return plan;
-      it->second.widened = made;
-      return made;
+      it->second.widened = std::move(made);
+      return;
     }
     std::list<Hash128> place{key.hash};
-    plans_.emplace(key.hash, Kept{made, nullptr, nullptr, place.begin()});
+    plans_.emplace(key.hash, Kept{std::move(made), nullptr, nullptr, place.begin()});
     recent_.splice(recent_.begin(), place);
     set_form(key);
     if (recent_.size() > kMaxStructures) {
@@ -216,7 +259,6 @@ class CpuDevice final : public Device {
       plans_.erase(recent_.back());
       recent_.pop_back();
     }
-    return made;
   }
 
   void set_form(const PlanKey& key) {
@@ -347,7 +389,9 @@ class CpuDevice final : public Device {
   std::mutex mutex_;
   std::list<Hash128> recent_;
   std::unordered_map<Hash128, Kept, KeyHash> plans_;
-  std::unordered_map<uint64_t, Hash128> forms_;  // of them, by the key of the form
+  std::unordered_map<uint64_t, Hash128> forms_;   // of them, by the key of the form
+  std::unordered_set<Hash128, KeyHash> in_work_;  // structures that a plan is being made of
+  std::condition_variable work_ended_;
 };
 
 }  // namespace

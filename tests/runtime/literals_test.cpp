@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <barrier>
 #include <cmath>
 #include <functional>
 #include <random>
@@ -205,6 +206,41 @@ TEST_SUITE("runtime") {
         }
       }
     }
+  }
+
+  TEST_CASE("threads that meet a structure with other numbers compile no more than one would") {
+    Runtime runtime{Config()};
+    const Runtime::Use use(runtime);
+    constexpr int kThreads = 4, kStructures = 12;
+    std::vector<Tensor> arrays;
+    for (int n = 0; n < kStructures; n++) arrays.push_back(randn({n + 1}).realize());
+    const auto plans = [&] { return runtime.device().compiled().plans; };
+    // All threads at one structure at a time. Returns how many plans they made for each.
+    const auto plans_by_threads = [&](auto f) {
+      const int64_t before = plans();
+      std::barrier together(kThreads);
+      std::vector<std::thread> threads;
+      for (int t = 0; t < kThreads; t++) {
+        threads.emplace_back([&, t] {
+          const Runtime::Use also(runtime);
+          for (const Tensor& x : arrays) {
+            together.arrive_and_wait();
+            f(x, t).realize();
+          }
+        });
+      }
+      for (std::thread& t : threads) t.join();
+      return static_cast<double>(plans() - before) / kStructures;
+    };
+    CHECK(plans_by_threads([](const Tensor& x, int) { return tanh(x); }) == 1);
+    CHECK(plans_by_threads([](const Tensor& x, int t) { return x * (t + 2.5); }) == 2);
+    // Of a number that changes on some threads and another that does on the rest, one is widened
+    // first.
+    for (const Tensor& x : arrays) (x * 2.5 + 0.25).realize();
+    CHECK(plans_by_threads([](const Tensor& x, int t) {
+            return t % 2 ? x * (t + 9.5) + 0.25 : x * 2.5 + (t + 99.5);
+          }) == 2);
+    CHECK(plans_by_threads([](const Tensor& x, int t) { return x * (t + 7.5) + (t + 8.5); }) == 0);
   }
 
   TEST_CASE("threads that bring other numbers each have their own") {
