@@ -9,6 +9,8 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <random>
+#include <unordered_map>
+#include <unordered_set>
 
 #include "core/error.h"
 #include "core/gradient.h"
@@ -92,7 +94,7 @@ double root_mean_square(const std::vector<double>& values) {
 struct Difference {
   double ulps = 0;
   int64_t place = -1;
-  double condition = 1;  // ULPs that one ULP of the inputs moves the element by, at least 1
+  double condition = 1;  // ULPs that one ULP of each value moves the element by, at least 1
 
   double relative() const { return ulps / condition; }
 };
@@ -100,7 +102,7 @@ struct Difference {
 /// The error that is largest beside the condition of its place, in ULPs of the expected element, or
 /// of the root mean square of all if that is larger: what a sum loses by cancellation is not
 /// counted as an error of its last digits. Integers and bools must be equal. `moved` is what an ULP
-/// of the inputs moves each element by, or empty.
+/// of each value on the way moves each element by, or empty.
 Difference compare(const Plain& got, const Plain& expected, const std::vector<double>& moved) {
   Difference worst;
   const double scale = is_float(expected.dtype) ? root_mean_square(expected.values) : 0;
@@ -140,7 +142,8 @@ double longest_reduction(std::span<const NodeRef> roots) {
 
 /// The stated bound: 16 ULPs for the elementwise functions of an expression, and 4 for each
 /// standard deviation of a sum of independent roundings. It is for ULPs of the result; where the
-/// expression amplifies what its inputs are rounded to, for what one ULP of them makes of it.
+/// expression amplifies what its inputs and its operations are rounded to, as a difference of
+/// nearly equal numbers does, for what one ULP of each of them makes of it.
 double bound_of(double terms) {
   return 16 + 4 * std::sqrt(terms);
 }
@@ -174,41 +177,82 @@ Widened widen(const Expression& e) {
   return w;
 }
 
-/// What one ULP of the inputs moves each element of a result by: the root mean square of some
-/// evaluations in f64 by the reference, for each of which every element of every float input is
-/// made an ULP of the result's dtype larger or smaller at random. Empty if there is no such result
-/// in f64.
+/// Is this a value of floats that a device rounds: an input, or what an operation makes that is not
+/// exact? Products that are summed move as their factors do.
+bool rounds(const NodeRef& n, const std::unordered_set<const Node*>& summed) {
+  if (n->dtype != DType::F64) return false;
+  if (n->realised()) return true;
+  switch (n->op) {
+    case Op::Mul:
+      return summed.count(n.get()) == 0;
+    case Op::Add:
+    case Op::Sub:
+    case Op::Fma:
+    case Op::ReduceAdd:
+    case Op::ReduceMul:
+      return true;
+    case Op::Scan:
+      return n->ints()[0] <= static_cast<int64_t>(ScanOp::Mul);
+    case Op::Scatter:
+      return n->integer() == static_cast<int64_t>(Combine::Add) ||
+             n->integer() == static_cast<int64_t>(Combine::Mul);
+    default:
+      return has(n->op, kFloatOnly) && has(n->op, kCostly);  // functions
+  }
+}
+
+/// The last of `graph`, which ends there, where each element of each value that a device rounds is
+/// larger or smaller by the share `step`, at random.
+Tensor disturbed(const std::vector<NodeRef>& graph, double step, std::mt19937_64& random) {
+  std::unordered_set<const Node*> summed;
+  for (const NodeRef& n : graph) {
+    if (n->op == Op::ReduceAdd) summed.insert(n->src[0].get());
+  }
+  std::unordered_map<const Node*, NodeRef> now;
+  for (const NodeRef& n : graph) {
+    NodeRef& made = now[n.get()] = n;
+    if (!n->realised()) {
+      Sources src;
+      for (const NodeRef& s : n->src) src.push_back(now.at(s.get()));
+      made = with_src(n, std::move(src));
+    }
+    if (!rounds(n, summed)) continue;
+    std::vector<double> factors(static_cast<size_t>(n->numel()));
+    for (double& f : factors) f = random() % 2 == 0 ? 1 + step : 1 - step;
+    made = elementwise(Op::Mul, {made, Tensor::from(factors, n->shape).node()});
+  }
+  return Tensor(now.at(graph.back().get()));
+}
+
+/// What one ULP of the result's dtype, of the inputs and of each operation, moves each element of a
+/// result by: the root mean square of some evaluations in f64 by the reference, each with other
+/// signs. Empty if there is no such result in f64.
 std::vector<double> moved_by_ulp(const Expression& e, size_t result, const Plain& expected) {
-  constexpr unsigned kMoves = 8;  // fewer may all happen to cancel
+  constexpr int kMoves = 8;  // fewer may all happen to cancel
   const double step = std::ldexp(1.0, 1 - significand(expected.dtype));
-  Widened w = widen(e);
-  std::vector<std::vector<double>> values;
+  std::vector<double> squares(expected.values.size());
   try {
-    for (unsigned move = 0; move <= kMoves; ++move) {
-      std::mt19937_64 random(move);
-      for (size_t k = 0; move > 0 && k < w.inputs.size(); ++k) {
-        std::vector<double> input = w.inputs[k].to_vector<double>();
-        for (double& v : input) v *= random() % 2 == 0 ? 1 + step : 1 - step;
-        w.expression.bindings.insert_or_assign(w.names[k],
-                                               Tensor::from(input, w.inputs[k].shape()));
+    const Tensor y = widen(e).expression.evaluate().tensors.at(result);
+    if (y.dtype() != DType::F64 || y.shape() != expected.shape) return {};
+    const NodeRef root = y.node();
+    const std::vector<NodeRef> graph = topological(std::span(&root, 1), true);
+    std::mt19937_64 random;
+    std::vector<std::vector<double>> moves;
+    for (int move = 0; move < kMoves; ++move) {
+      moves.push_back(disturbed(graph, step, random).to_vector<double>());
+    }
+    const std::vector<double> still = y.to_vector<double>();  // last: it ends the graph
+    for (const std::vector<double>& move : moves) {
+      for (size_t i = 0; i < still.size(); ++i) {
+        const double by = move[i] - still[i], square = by * by;
+        if (std::isfinite(square)) squares[i] += square;
       }
-      const Tensor y = w.expression.evaluate().tensors.at(result);
-      if (y.dtype() != DType::F64 || y.shape() != expected.shape) return {};
-      values.push_back(y.to_vector<double>());
     }
   } catch (const UserError&) {
     return {};
   }
-  std::vector<double> moved;
-  for (size_t i = 0; i < expected.values.size(); ++i) {
-    double squares = 0;
-    for (unsigned move = 1; move <= kMoves; ++move) {
-      const double by = values[move][i] - values[0][i], square = by * by;
-      if (std::isfinite(square)) squares += square;
-    }
-    moved.push_back(std::sqrt(squares / kMoves));
-  }
-  return moved;
+  for (double& s : squares) s = std::sqrt(s / kMoves);
+  return squares;
 }
 
 struct Verdict {
@@ -428,7 +472,8 @@ void print(const Json& j) {
       fmt::print(", {:.9g} for {:.9g}", j["value"].get<double>(), j["reference"].get<double>());
     fmt::print("; bound {:.4g}", j["bound"].get<double>());
     if (j.contains("condition")) {
-      fmt::print(", where one ULP of the inputs makes {:.4g}", j["condition"].get<double>());
+      fmt::print(", where one ULP of each value on the way makes {:.4g}",
+                 j["condition"].get<double>());
     }
     fmt::print("\n");
     return;
