@@ -276,7 +276,8 @@ class Planner {
     }
   }
 
-  // A result of a step follows an operand that dies there, in the same memory.
+  // A result of a step follows an operand that dies there, in the same memory: what reads the
+  // operand, a donor too, comes before.
   void find_chains() {
     for (size_t k = 0; k < plan_.steps.size(); k++) {
       const std::vector<int>& arguments = plan_.steps[k].arguments;
