@@ -8,6 +8,8 @@
 #include <cstdint>
 #include <utility>
 
+#include "core/single_threaded.h"
+
 namespace lazuli {
 
 /// Base of what a Ref points to: freed when the last Ref lets go. An object that no Ref ever
@@ -32,10 +34,18 @@ class Counted {
  private:
   friend class AnyRef;
   // By the compilers' builtins: <atomic> would cost a user's program more than this header does.
-  void share() const { __atomic_fetch_add(&count_, 1, __ATOMIC_RELAXED); }
+  void share() const {
+    if (is_single_threaded()) {
+      count_++;
+    } else {
+      __atomic_fetch_add(&count_, 1, __ATOMIC_RELAXED);
+    }
+  }
   void release() const {
     // What every user did happens before the object is freed.
-    if (__atomic_fetch_sub(&count_, 1, __ATOMIC_ACQ_REL) == 1) free();
+    const uint32_t left = is_single_threaded() ? --count_
+                                               : __atomic_sub_fetch(&count_, 1, __ATOMIC_ACQ_REL);
+    if (left == 0) free();
   }
   virtual void free() const { delete this; }
 

@@ -2,6 +2,8 @@
 // single exchange, a third of what a mutex costs.
 #pragma once
 
+#include "core/single_threaded.h"
+
 namespace lazuli {
 
 /// For std::lock_guard. Who waits spins, and soon lets other threads run.
@@ -9,7 +11,11 @@ class SpinLock {
  public:
   // By the compilers' builtins, as in core/ref.h.
   void lock() {
-    if (__atomic_exchange_n(&held_, true, __ATOMIC_ACQUIRE)) wait();
+    if (is_single_threaded()) {
+      held_ = true;  // for a thread that starts meanwhile
+    } else if (__atomic_exchange_n(&held_, true, __ATOMIC_ACQUIRE)) {
+      wait();
+    }
   }
   void unlock() { __atomic_store_n(&held_, false, __ATOMIC_RELEASE); }
 
