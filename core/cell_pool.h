@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstddef>
+#include <utility>
 
 #include "core/large_pages.h"
 #include "core/spin_lock.h"
@@ -46,34 +47,29 @@ template <typename T>
 class Cells {
  public:
   static void* take() {
-    if (closed_) return pool().take();
     Hand& h = hand_;
-    if (h.count == 0) {
-      pool().take(h.cells + kSome, kSome);
-      // They lie in the order in which they are to be taken: the last one first.
-      for (size_t i = 0; i < kSome; i++) h.cells[i] = h.cells[2 * kSome - 1 - i];
-      h.count = kSome;
-    }
-    return h.cells[--h.count];
+    return h.count > 0 ? h.cells[--h.count] : take_more();
   }
   static void give(void* cell) {
-    if (closed_) return pool().give(cell);
     Hand& h = hand_;
+    if (h.count == h.room) return give_more(cell);
     h.cells[h.count++] = cell;
-    if (h.count < 2 * kSome) return;
-    pool().give(h.cells, kSome);
-    for (size_t i = 0; i < kSome; i++) h.cells[i] = h.cells[kSome + i];
-    h.count = kSome;
   }
 
  private:
   static constexpr size_t kSome = 128;
   struct Hand {
     void* cells[2 * kSome];
-    size_t count = 0;
-    ~Hand() {
-      closed_ = true;
-      pool().give(cells, count);
+    size_t count, room;  // room: 0 before the first cell and after the thread's end
+    // From the start where uses after free are looked for, which the pool tells of.
+    bool closed;
+  };
+  struct End {
+    ~End() {
+      Hand& h = hand_;
+      h.closed = true;
+      h.room = 0;
+      pool().give(h.cells, std::exchange(h.count, 0));
     }
   };
   static CellPool& pool() {
@@ -81,10 +77,35 @@ class Cells {
     return *pool;
   }
 
-  static inline thread_local Hand hand_;
-  // Whether the thread ends: no member of what is destroyed then. From the start where uses after
-  // free are looked for, which the pool tells of.
-  static inline constinit thread_local bool closed_ = LAZULI_ASAN;
+  // Whether the thread may have cells at hand.
+  static bool open() {
+    if (hand_.closed) return false;
+    static thread_local const End end;
+    hand_.room = 2 * kSome;
+    return true;
+  }
+  [[gnu::noinline]] static void* take_more() {
+    if (!open()) return pool().take();
+    Hand& h = hand_;
+    pool().take(h.cells + kSome, kSome);
+    // They lie in the order in which they are to be taken: the last one first.
+    for (size_t i = 0; i < kSome; i++) h.cells[i] = h.cells[2 * kSome - 1 - i];
+    h.count = kSome;
+    return h.cells[--h.count];
+  }
+  [[gnu::noinline]] static void give_more(void* cell) {
+    if (!open()) return pool().give(cell);
+    Hand& h = hand_;
+    if (h.count == h.room) {
+      pool().give(h.cells, kSome);
+      for (size_t i = 0; i < kSome; i++) h.cells[i] = h.cells[kSome + i];
+      h.count = kSome;
+    }
+    h.cells[h.count++] = cell;
+  }
+
+  // Without a destructor, which each use would first have to ask for.
+  static inline constinit thread_local Hand hand_{{}, 0, 0, LAZULI_ASAN};
 };
 
 }  // namespace lazuli
