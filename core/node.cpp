@@ -8,6 +8,7 @@
 #include "core/cell_pool.h"
 #include "core/error.h"
 #include "core/large_pages.h"
+#include "core/single_threaded.h"
 #include "core/spin_lock.h"
 
 namespace lazuli {
@@ -26,9 +27,7 @@ struct Slot {
 // made one after another stand near each other and long graphs are made and freed in cache; below,
 // bits of its hash. Serials are dealt to the shards by hash, and have twice as many slots.
 constexpr int kHashBits = 24;
-uint64_t key_of(const Hash128& hash, const Sources& src) {
-  uint64_t newest = 0;
-  for (const NodeRef& s : src) newest = std::max(newest, s->serial);
+uint64_t key_of(const Hash128& hash, uint64_t newest) {
   if (newest == 0) return hash.low;
   return newest / (kShards / 2) << kHashBits | (hash.low & ((1 << kHashBits) - 1));
 }
@@ -38,6 +37,7 @@ class Probe {
  public:
   Probe(uint64_t key, size_t slots) : mask_(slots - 1), at_(key >> kHashBits & mask_), key_(key) {}
   size_t operator*() const { return at_; }
+  bool is_far() const { return count_ >= kNear; }
   void operator++() {
     at_ = (++count_ == kNear ? key_ * 0x9E3779B97F4A7C15u >> kHashBits : at_ + 1) & mask_;
   }
@@ -52,15 +52,22 @@ struct alignas(64) Shard {
   SpinLock lock;
   PassVector<Slot> slots;  // open addressing, power of two; kTomb marks a removed one
   size_t used = 0, live = 0;
+  size_t far = 0;  // of the live ones, those that do not stand near their place
 };
 const Node* const kTomb = reinterpret_cast<const Node*>(uintptr_t{8});
 
-std::array<Shard, kShards>& shards() {
-  static auto* table = new std::array<Shard, kShards>;  // outlives every static Tensor
-  return *table;
-}
+// What nodes share outlives every static Tensor.
+template <typename T>
+union Undying {
+  constexpr Undying() : object() {}
+  ~Undying() {}
+  T object;
+};
+constinit Undying<std::array<Shard, kShards>> shards;
+constinit const Undying<Arg> no_arg;
+
 Shard& shard_of(const Hash128& h) {
-  return shards()[h.high % kShards];
+  return shards.object[h.high % kShards];
 }
 
 bool equal(const Node& n, const NodeInit& init, const Hash128& hash) {
@@ -69,26 +76,34 @@ bool equal(const Node& n, const NodeInit& init, const Hash128& hash) {
          std::equal(n.src.begin(), n.src.end(), init.src.begin(), NodeEqual());
 }
 
-// The shape of the node to come, and which source has it: -1 if none does.
-struct ShapeOf {
-  const Shape& shape;
-  int source = -1;
+// What follows for a node to come from one look at its sources.
+struct Below {
+  const Shape* shape;   // of the node: its own, or that of a source
+  int source = -1;      // which source has it; -1: none
+  uint64_t newest = 0;  // of their serial numbers
 };
-ShapeOf shape_of(const NodeInit& init) {
-  const Shape& shape = init.same_shape ? *init.same_shape : init.shape;
+Below look_below(NodeInit& init) {
+  const Shape* const shape = init.same_shape ? init.same_shape : &init.shape;
+  const bool tracks = init.op != Op::Detach && !has(init.op, kKernelOnly);
+  Below below{shape};
   int i = 0;
   for (const NodeRef& s : init.src) {
-    if (&s->shape == &shape || s->shape == shape) return {s->shape, i};
+    init.tracked |= tracks && s->tracked;
+    below.newest = std::max(below.newest, s->serial);
+    if (below.source < 0 && (&s->shape == shape || s->shape == *shape)) {
+      below.shape = &s->shape;
+      below.source = i;
+    }
     i++;
   }
-  return {shape, -1};
+  return below;
 }
 
 // Two hashes of 64 bits for identity, a third for the form: each word is mixed into all that it
 // counts for by one multiplication.
 class Mixer {
  public:
-  explicit Mixer(uint64_t word) : low_(word), high_(word), form_(word) {}
+  Mixer(uint64_t form, uint64_t identity) : low_(identity), high_(identity), form_(form) {}
 
   // What the identity covers; the form does too unless `in_form` is false.
   void add(uint64_t word, bool in_form = true) {
@@ -136,34 +151,26 @@ class Mixer {
   uint64_t low_, high_, form_;
 };
 
-// The form of a node that has a value, or will be an array.
-uint64_t array_form(DType dtype, const Shape& shape) {
-  uint64_t form = static_cast<uint64_t>(Op::Buffer) << 8 | static_cast<uint64_t>(dtype);
-  Mixer::mix(form, shape.size(), Mixer::kForm);
-  for (int64_t n : shape) Mixer::mix(form, static_cast<uint64_t>(n), Mixer::kForm);
-  return form;
-}
-
 struct Hashes {
   Hash128 hash;
   uint64_t form = 0;
 };
 
 // A shape that a source has counts by which source that is.
-Hashes hashes_of(const NodeInit& init, const ShapeOf& shape) {
+Hashes hashes_of(const NodeInit& init, const Below& below) {
   const auto* const list = std::get_if<Ints>(&init.arg);
-  Mixer mixer(static_cast<uint64_t>(init.op) | static_cast<uint64_t>(init.dtype) << 8 |
-              init.arg.index() << 16 | shape.shape.size() << 24 |
-              static_cast<uint64_t>(shape.source + 1) << 32 | init.src.size() << 40 |
-              (list ? list->size() : 0) << 56);
-  if (shape.source < 0) {
-    for (int64_t n : shape.shape) mixer.add(static_cast<uint64_t>(n));
+  const uint64_t word = static_cast<uint64_t>(init.op) | static_cast<uint64_t>(init.dtype) << 8 |
+                        init.arg.index() << 16 | below.shape->size() << 24 |
+                        static_cast<uint64_t>(below.source + 1) << 32 | init.src.size() << 40 |
+                        (list ? list->size() : 0) << 56;
+  Mixer mixer(word, word | uint64_t{init.tracked} << 15);  // no dtype has that bit
+  if (below.source < 0) {
+    for (int64_t n : *below.shape) mixer.add(static_cast<uint64_t>(n));
   }
   if (init.arg.index() != 0) mixer.add_argument(init.arg, !has_identity(init.op));
   for (const NodeRef& s : init.src) mixer.add_source(*s);
-  mixer.add(init.tracked, false);
   const bool cuts = init.op == Op::Shrink && init.src[0]->realised();
-  if (init.op == Op::Buffer || cuts) return {mixer.hash(), array_form(init.dtype, shape.shape)};
+  if (init.op == Op::Buffer || cuts) return {mixer.hash(), array_form(init.dtype, *below.shape)};
   return {mixer.hash(), mixer.form()};
 }
 
@@ -172,43 +179,59 @@ void grow(Shard& s) {
   decltype(s.slots) old(size);
   std::swap(s.slots, old);
   s.used = s.live;
+  s.far = 0;
   for (const Slot& slot : old) {
     if (!slot.node || slot.node == kTomb) continue;
     Probe i(slot.key, size);
     while (s.slots[*i].node) ++i;
     s.slots[*i] = slot;
+    s.far += i.is_far();
   }
 }
 
 void remove(const Node* n) {
   Shard& s = shard_of(n->hash);
   const SpinGuard lock(s.lock);
-  for (Probe i(key_of(n->hash, n->src), s.slots.size()); s.slots[*i].node; ++i) {
-    if (s.slots[*i].node == n) {
+  const size_t mask = s.slots.size() - 1;
+  uint64_t newest = 0;
+  for (const NodeRef& source : n->src) newest = std::max(newest, source->serial);
+  for (Probe i(key_of(n->hash, newest), s.slots.size()); s.slots[*i].node; ++i) {
+    if (s.slots[*i].node != n) continue;
+    s.live--;
+    s.far -= i.is_far();
+    if (s.far > 0) {
       s.slots[*i].node = kTomb;
-      s.live--;
       return;
     }
+    // All stand near: those behind move up, as far as their places let them.
+    size_t hole = *i;
+    for (size_t k = (hole + 1) & mask; s.slots[k].node; k = (k + 1) & mask) {
+      const size_t place = s.slots[k].key >> kHashBits;
+      if (s.slots[k].node == kTomb || ((k - place) & mask) < ((k - hole) & mask)) continue;
+      s.slots[hole] = s.slots[k];
+      hole = k;
+    }
+    do {
+      s.slots[hole].node = nullptr;
+      s.used--;
+      hole = (hole - 1) & mask;
+    } while (s.slots[hole].node == kTomb);
+    return;
   }
 }
 
 const Shape& scalar_shape() {
-  static const auto* shape = new Shape;  // outlives every static Tensor, as all that nodes share
+  static const auto* shape = new Shape;
   return *shape;
-}
-
-const Arg& no_arg() {
-  static const auto* arg = new Arg;
-  return *arg;
 }
 
 // Where the shape of a new node stands: with a source that has it, which the node keeps alive, or
 // by itself.
-const Shape& place_shape(NodeInit& init, const ShapeOf& shape) {
-  if (shape.source >= 0) return shape.shape;
-  if (shape.shape.empty()) return scalar_shape();
+const Shape& place_shape(NodeInit& init, const Below& below) {
+  if (below.source >= 0) return *below.shape;
+  if (below.shape->empty()) return scalar_shape();
   void* const cell = Cells<Shape>::take();
-  return *(init.same_shape ? new (cell) Shape(shape.shape)
+  return *(init.same_shape ? new (cell) Shape(*below.shape)
                            : new (cell) Shape(std::move(init.shape)));
 }
 
@@ -220,12 +243,20 @@ bool owns_shape(const Node& n) {
 }
 
 const Arg& own_arg(Arg&& arg) {
-  if (std::holds_alternative<std::monostate>(arg)) return no_arg();
+  if (std::holds_alternative<std::monostate>(arg)) return no_arg.object;
   return *new (Cells<Arg>::take()) Arg(std::move(arg));
 }
 
 std::atomic<uint64_t> node_serial{1};
 std::atomic<int64_t> serial{1};
+
+template <typename T>
+T next_of(std::atomic<T>& counter) {
+  if (!is_single_threaded()) return counter.fetch_add(1, std::memory_order_relaxed);
+  const T number = counter.load(std::memory_order_relaxed);
+  counter.store(number + 1, std::memory_order_relaxed);
+  return number;
+}
 
 template <typename T>
 void give(const T& object) {
@@ -268,39 +299,39 @@ Node::Node(NodeInit&& init, const Shape& placed_shape, const Hash128& hash_of_in
       form(form_of_init),
       lo(init.lo),
       hi(init.hi),
-      serial(node_serial.fetch_add(1, std::memory_order_relaxed)) {}
+      serial(next_of(node_serial)) {}
 
 Node::~Node() {
   if (owns_shape(*this)) give(shape);
-  if (&arg != &no_arg()) give(arg);
+  if (&arg != &no_arg.object) give(arg);
 }
 
 void Node::free() const {
   free_node(this);
 }
 
-NodeRef make(NodeInit init) {
+NodeRef make(NodeInit&& init) {
   ensure(info(init.op).arity < 0 || static_cast<size_t>(info(init.op).arity) == init.src.size(),
          "a node has another number of sources than its op's row says");
-  if (!has(init.op, kKernelOnly)) {
-    for (const NodeRef& s : init.src) init.tracked |= s->tracked && init.op != Op::Detach;
-  }
   if (init.op == Op::Const && is_integral(init.dtype) && init.dtype != DType::U64) {
     init.lo = init.hi = from_bits(std::get<ScalarBits>(init.arg).bits, init.dtype).as_int();
   }
-  const ShapeOf shape = shape_of(init);
-  const auto [hash, form] = hashes_of(init, shape);
-  const uint64_t key = key_of(hash, init.src);
+  const Below below = look_below(init);
+  const auto [hash, form] = hashes_of(init, below);
+  const uint64_t key = key_of(hash, below.newest);
   Shard& s = shard_of(hash);
   const SpinGuard lock(s.lock);
   if (s.used * 4 >= s.slots.size() * 3) grow(s);
   size_t free_slot = SIZE_MAX;
-  bool is_dying = false;
+  bool is_far = false, is_dying = false;
   Probe i(key, s.slots.size());
   for (; s.slots[*i].node; ++i) {
     const Node* n = s.slots[*i].node;
     if (n == kTomb) {
-      if (free_slot == SIZE_MAX) free_slot = *i;
+      if (free_slot == SIZE_MAX) {
+        free_slot = *i;
+        is_far = i.is_far();
+      }
     } else if (s.slots[*i].key == key && equal(*n, init, hash)) {
       if (n->try_share()) return {n, kCounted};
       free_slot = *i;
@@ -309,15 +340,19 @@ NodeRef make(NodeInit init) {
     }
   }
   const bool is_unused = free_slot == SIZE_MAX;
-  if (is_unused) free_slot = *i;
+  if (is_unused) {
+    free_slot = *i;
+    is_far = i.is_far();
+  }
   void* const cell = Cells<Node>::take();
-  const Shape& placed = place_shape(init, shape);
+  const Shape& placed = place_shape(init, below);
   const auto* n = new (cell) Node(std::move(init), placed, hash, form);
   n->share_new();
   // Only what cannot fail changes the table.
   s.slots[free_slot] = {key, n};
   s.used += is_unused;
   s.live += !is_dying;
+  s.far += !is_dying && is_far;
   return {n, kCounted};
 }
 
@@ -332,17 +367,20 @@ NodeRef with_src(const NodeRef& n, Sources src) {
                .same_shape = &n->shape});
 }
 
-uint64_t present_form(const Node& n) {
-  return n.op != Op::Buffer && n.realised() ? array_form(n.dtype, n.shape) : n.form;
+uint64_t array_form(DType dtype, const Shape& shape) {
+  uint64_t form = static_cast<uint64_t>(Op::Buffer) << 8 | static_cast<uint64_t>(dtype);
+  Mixer::mix(form, shape.size(), Mixer::kForm);
+  for (int64_t n : shape) Mixer::mix(form, static_cast<uint64_t>(n), Mixer::kForm);
+  return form;
 }
 
 int64_t next_serial() {
-  return serial.fetch_add(1, std::memory_order_relaxed);
+  return next_of(serial);
 }
 
 size_t live_nodes() {
   size_t n = 0;
-  for (Shard& s : shards()) {
+  for (Shard& s : shards.object) {
     const SpinGuard lock(s.lock);
     n += s.live;
   }

@@ -103,7 +103,7 @@ struct NodeInit {
   Op op;
   DType dtype;
   Shape shape = {};
-  Arg arg = {};
+  Arg arg = std::monostate();  // {} would fill it with zeros
   Sources src = {};
   bool tracked = false;
   int64_t lo = INT64_MIN, hi = INT64_MAX;
@@ -113,7 +113,7 @@ struct NodeInit {
 
 /// The only door to a node: returns the node equal to `init` if one is alive, else a new one. No
 /// checks beyond arity; core/graph.h has the checked builders. Thread-safe.
-NodeRef make(NodeInit init);
+NodeRef make(NodeInit&& init);
 
 /// What `{...}` makes too, which copies what a list of arguments here moves.
 template <typename... N>
@@ -126,8 +126,12 @@ Sources sources(N&&... nodes) {
 /// `n` itself if `src` are its sources already, else the same op and arg over `src`.
 NodeRef with_src(const NodeRef& n, Sources src);
 
+/// The form of an array.
+uint64_t array_form(DType dtype, const Shape& shape);
 /// The form of `n` as its users see it now: that of an array where it has a value.
-uint64_t present_form(const Node& n);
+inline uint64_t present_form(const Node& n) {
+  return n.op != Op::Buffer && n.realised() ? array_form(n.dtype, n.shape) : n.form;
+}
 
 /// A serial number never handed out before in this process: for Fresh, Buffer, Var and Checkpoint.
 int64_t next_serial();
