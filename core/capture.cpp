@@ -133,7 +133,7 @@ Tensor Capture::argument(const Tensor& t, size_t number, Shape shape) {
   Slot slot;
   slot.kind = Slot::Kind::Argument;
   slot.number = number;
-  slot.placeholder = placeholder(n->dtype, std::move(shape), n->tracked);
+  slot.placeholder = placeholder(n->dtype, shape, n->tracked);
   Tensor stand_in(slot.placeholder);
   slot.buffer = stand_in.buffer();
   const Suspend suspend;

@@ -20,27 +20,42 @@ bool same_shape(const NodeRef& a, const NodeRef& b) {
   return &a->shape == &b->shape || a->shape == b->shape;
 }
 
-}  // namespace
-
-NodeRef placeholder(DType dtype, Shape shape, bool tracked) {
-  return make({.op = Op::Buffer,
-               .dtype = dtype,
-               .shape = std::move(shape),
-               .arg = next_serial(),
-               .tracked = tracked});
+// As make({...}), which would first fill all of its argument with zeros.
+NodeInit init_of(Op op, DType dtype, Sources&& src, const Shape& shape) {
+  NodeInit init;
+  init.op = op;
+  init.dtype = dtype;
+  init.src = std::move(src);
+  init.same_shape = &shape;
+  return init;
+}
+NodeRef build(Op op, DType dtype, Sources&& src, const Shape& shape) {
+  return make(init_of(op, dtype, std::move(src), shape));
+}
+template <typename A>
+NodeRef build(Op op, DType dtype, Sources&& src, const Shape& shape, A arg) {
+  NodeInit init = init_of(op, dtype, std::move(src), shape);
+  init.arg.emplace<A>(std::move(arg));
+  return make(std::move(init));
 }
 
-NodeRef buffer(DType dtype, Shape shape, Ref<Storage> storage, bool tracked) {
-  NodeRef n = placeholder(dtype, std::move(shape), tracked);
+}  // namespace
+
+NodeRef placeholder(DType dtype, const Shape& shape, bool tracked) {
+  NodeInit init = init_of(Op::Buffer, dtype, {}, shape);
+  init.arg = next_serial();
+  init.tracked = tracked;
+  return make(std::move(init));
+}
+
+NodeRef buffer(DType dtype, const Shape& shape, Ref<Storage> storage, bool tracked) {
+  NodeRef n = placeholder(dtype, shape, tracked);
   n->set_storage(std::move(storage));
   return n;
 }
 
 NodeRef constant(const Scalar& value, DType dtype, const Shape& shape) {
-  return make({.op = Op::Const,
-               .dtype = dtype,
-               .arg = ScalarBits{to_bits(value, dtype)},
-               .same_shape = &shape});
+  return build(Op::Const, dtype, {}, shape, ScalarBits{to_bits(value, dtype)});
 }
 
 NodeRef iota(int64_t n) {
@@ -52,41 +67,39 @@ NodeRef elementwise(Op op, Sources src) {
   const OpInfo& row = info(op);
   check(is_elementwise(op) && op != Op::Cast && op != Op::Bitcast, "elementwise: not such an op");
   check(static_cast<size_t>(row.arity) == src.size(), "elementwise: number of sources");
-  for (size_t i = 1; i < src.size(); i++) {
-    check(same_shape(src[i], src[0]), "elementwise: shapes differ");
+  std::span<const NodeRef> values = src;
+  for (const NodeRef& s : values.subspan(1)) {
+    check(same_shape(s, values[0]), "elementwise: shapes differ");
   }
-  const size_t first = op == Op::Where ? 1 : 0;
-  if (op == Op::Where) check(src[0]->dtype == DType::Bool, "where: the condition is not bool");
-  for (size_t i = first; i < src.size(); i++) {
-    check(src[i]->dtype == src[first]->dtype, "elementwise: dtypes differ");
+  if (op == Op::Where) {
+    check(values[0]->dtype == DType::Bool, "where: the condition is not bool");
+    values = values.subspan(1);
   }
-  const DType in = src[first]->dtype;
+  const DType in = values[0]->dtype;
+  for (const NodeRef& s : values.subspan(1)) check(s->dtype == in, "elementwise: dtypes differ");
   if (row.traits & kFloatOnly) check(is_float(in), "elementwise: a float op on integers");
   if (row.traits & kIntegral) check(is_integral(in), "elementwise: an integer op on floats");
   const DType out = row.rule == DTypeRule::Bool ? DType::Bool : in;
-  const Shape* const shape = &src[0]->shape;  // which the new node will keep alive
-  return make({.op = op, .dtype = out, .src = std::move(src), .same_shape = shape});
+  const Shape& shape = src[0]->shape;  // which the new node will keep alive
+  return build(op, out, std::move(src), shape);
 }
 
 NodeRef cast(const NodeRef& x, DType dtype) {
   if (x->dtype == dtype) return x;
-  return make({.op = Op::Cast, .dtype = dtype, .src = sources(x), .same_shape = &x->shape});
+  return build(Op::Cast, dtype, sources(x), x->shape);
 }
 
 NodeRef bitcast(const NodeRef& x, DType dtype) {
   if (x->dtype == dtype) return x;
   check(size_of(x->dtype) == size_of(dtype), "bitcast: sizes differ");
-  return make({.op = Op::Bitcast, .dtype = dtype, .src = sources(x), .same_shape = &x->shape});
+  return build(Op::Bitcast, dtype, sources(x), x->shape);
 }
 
-NodeRef reshape(const NodeRef& x, Shape shape) {
+NodeRef reshape(const NodeRef& x, const Shape& shape) {
   check(numel(shape) == x->numel(), "reshape: element counts differ");
   NodeRef base = x->op == Op::Reshape && !x->realised() ? x->src[0] : x;
   if (base->shape == shape) return base;
-  return make({.op = Op::Reshape,
-               .dtype = x->dtype,
-               .shape = std::move(shape),
-               .src = sources(std::move(base))});
+  return build(Op::Reshape, x->dtype, sources(std::move(base)), shape);
 }
 
 NodeRef permute(const NodeRef& x, Ints order) {
@@ -94,20 +107,16 @@ NodeRef permute(const NodeRef& x, Ints order) {
   if (std::is_sorted(order.begin(), order.end())) return x;
   Shape shape;
   for (int64_t a : order) shape.push_back(x->shape[static_cast<size_t>(a)]);
-  return make({.op = Op::Permute,
-               .dtype = x->dtype,
-               .shape = std::move(shape),
-               .arg = std::move(order),
-               .src = sources(x)});
+  return build(Op::Permute, x->dtype, sources(x), shape, std::move(order));
 }
 
-NodeRef expand(const NodeRef& x, Shape shape) {
+NodeRef expand(const NodeRef& x, const Shape& shape) {
   check(shape.size() == x->shape.size(), "expand: rank");
   if (shape == x->shape) return x;
   for (size_t i = 0; i < shape.size(); i++) {
     check(x->shape[i] == shape[i] || x->shape[i] == 1, "expand: size");
   }
-  return make({.op = Op::Expand, .dtype = x->dtype, .shape = std::move(shape), .src = sources(x)});
+  return build(Op::Expand, x->dtype, sources(x), shape);
 }
 
 NodeRef pad(const NodeRef& x, Ints before_after) {
@@ -118,11 +127,7 @@ NodeRef pad(const NodeRef& x, Ints before_after) {
     check(before_after[2 * i] >= 0 && before_after[2 * i + 1] >= 0, "pad: negative");
     shape[i] += before_after[2 * i] + before_after[2 * i + 1];
   }
-  return make({.op = Op::Pad,
-               .dtype = x->dtype,
-               .shape = std::move(shape),
-               .arg = std::move(before_after),
-               .src = sources(x)});
+  return build(Op::Pad, x->dtype, sources(x), shape, std::move(before_after));
 }
 
 NodeRef shrink(const NodeRef& x, Ints begin_end) {
@@ -135,20 +140,12 @@ NodeRef shrink(const NodeRef& x, Ints begin_end) {
     shape[i] = begin_end[2 * i + 1] - begin_end[2 * i];
   }
   if (shape == x->shape) return x;
-  return make({.op = Op::Shrink,
-               .dtype = x->dtype,
-               .shape = std::move(shape),
-               .arg = std::move(begin_end),
-               .src = sources(x)});
+  return build(Op::Shrink, x->dtype, sources(x), shape, std::move(begin_end));
 }
 
 NodeRef flip(const NodeRef& x, Ints axes) {
   if (axes.empty()) return x;
-  return make({.op = Op::Flip,
-               .dtype = x->dtype,
-               .arg = std::move(axes),
-               .src = sources(x),
-               .same_shape = &x->shape});
+  return build(Op::Flip, x->dtype, sources(x), x->shape, std::move(axes));
 }
 
 NodeRef window(const NodeRef& x, int64_t axis, int64_t size, int64_t step, int64_t dilation) {
@@ -157,22 +154,14 @@ NodeRef window(const NodeRef& x, int64_t axis, int64_t size, int64_t step, int64
   Shape shape = x->shape;
   shape[static_cast<size_t>(axis)] = (n - span) / step + 1;
   shape.push_back(size);
-  return make({.op = Op::Window,
-               .dtype = x->dtype,
-               .shape = std::move(shape),
-               .arg = Ints{axis, size, step, dilation},
-               .src = sources(x)});
+  return build(Op::Window, x->dtype, sources(x), shape, Ints{axis, size, step, dilation});
 }
 
 NodeRef unwindow(const NodeRef& x, int64_t axis, int64_t n, int64_t step, int64_t dilation) {
   check(axis < x->rank() - 1 && step >= 1 && dilation >= 1, "unwindow: axis");
   Shape shape = x->shape;
   shape[static_cast<size_t>(axis)] = n;
-  return make({.op = Op::Unwindow,
-               .dtype = x->dtype,
-               .shape = std::move(shape),
-               .arg = Ints{axis, n, step, dilation},
-               .src = sources(x)});
+  return build(Op::Unwindow, x->dtype, sources(x), shape, Ints{axis, n, step, dilation});
 }
 
 NodeRef reduce(Op op, const NodeRef& x, Ints axes) {
@@ -185,11 +174,7 @@ NodeRef reduce(Op op, const NodeRef& x, Ints axes) {
     }
   }
   check(shape.size() + axes.size() == x->shape.size(), "reduce: axes");
-  return make({.op = op,
-               .dtype = x->dtype,
-               .shape = std::move(shape),
-               .arg = std::move(axes),
-               .src = sources(x)});
+  return build(op, x->dtype, sources(x), shape, std::move(axes));
 }
 
 NodeRef gather(const NodeRef& x, std::span<const NodeRef> index) {
@@ -199,45 +184,30 @@ NodeRef gather(const NodeRef& x, std::span<const NodeRef> index) {
     check(i->dtype == DType::I64 && same_shape(i, index[0]), "gather: index");
     src.push_back(i);
   }
-  return make(
-      {.op = Op::Gather, .dtype = x->dtype, .src = std::move(src), .same_shape = &index[0]->shape});
+  return build(Op::Gather, x->dtype, std::move(src), index[0]->shape);
 }
 
 NodeRef scatter(const NodeRef& base, const NodeRef& index, const NodeRef& value, Combine combine) {
   check(index->dtype == DType::I64 && same_shape(index, value) && base->dtype == value->dtype,
         "scatter: sources");
-  return make({.op = Op::Scatter,
-               .dtype = base->dtype,
-               .arg = static_cast<int64_t>(combine),
-               .src = sources(base, index, value),
-               .same_shape = &base->shape});
+  return build(Op::Scatter, base->dtype, sources(base, index, value), base->shape,
+               static_cast<int64_t>(combine));
 }
 
 NodeRef scan(const NodeRef& x, ScanOp op, int64_t axis, bool reverse) {
   check(axis >= 0 && axis < x->rank(), "scan: axis");
-  return make({.op = Op::Scan,
-               .dtype = x->dtype,
-               .arg = Ints{static_cast<int64_t>(op), axis, reverse},
-               .src = sources(x),
-               .same_shape = &x->shape});
+  return build(Op::Scan, x->dtype, sources(x), x->shape,
+               Ints{static_cast<int64_t>(op), axis, reverse});
 }
 
 NodeRef argsort(const NodeRef& x, bool descending) {
   check(x->rank() >= 1, "argsort: rank");
-  return make({.op = Op::ArgSort,
-               .dtype = DType::I64,
-               .arg = static_cast<int64_t>(descending),
-               .src = sources(x),
-               .same_shape = &x->shape});
+  return build(Op::ArgSort, DType::I64, sources(x), x->shape, static_cast<int64_t>(descending));
 }
 
 NodeRef sorted(const NodeRef& x, bool descending) {
   check(x->rank() >= 1, "sort: rank");
-  return make({.op = Op::Sort,
-               .dtype = x->dtype,
-               .arg = static_cast<int64_t>(descending),
-               .src = sources(x),
-               .same_shape = &x->shape});
+  return build(Op::Sort, x->dtype, sources(x), x->shape, static_cast<int64_t>(descending));
 }
 
 NodeRef update(const NodeRef& base, const NodeRef& value, Ints begin,
@@ -254,29 +224,20 @@ NodeRef update(const NodeRef& base, const NodeRef& value, Ints begin,
     check(place->dtype == DType::I64 && place->rank() == 0, "update: place");
     src.push_back(place);
   }
-  return make({.op = Op::Update,
-               .dtype = base->dtype,
-               .shape = base->shape,
-               .arg = std::move(begin),
-               .src = std::move(src)});
+  return build(Op::Update, base->dtype, std::move(src), base->shape, std::move(begin));
 }
 
 NodeRef fresh(const NodeRef& x) {
-  return make({.op = Op::Fresh,
-               .dtype = x->dtype,
-               .arg = next_serial(),
-               .src = sources(x),
-               .same_shape = &x->shape});
+  return build(Op::Fresh, x->dtype, sources(x), x->shape, next_serial());
 }
 
 NodeRef detach(const NodeRef& x) {
-  return make({.op = Op::Detach, .dtype = x->dtype, .src = sources(x), .same_shape = &x->shape});
+  return build(Op::Detach, x->dtype, sources(x), x->shape);
 }
 
 NodeRef contiguous(const NodeRef& x) {
   if (x->op == Op::Contiguous || x->op == Op::Buffer) return x;
-  return make(
-      {.op = Op::Contiguous, .dtype = x->dtype, .src = sources(x), .same_shape = &x->shape});
+  return build(Op::Contiguous, x->dtype, sources(x), x->shape);
 }
 
 std::vector<NodeRef> topological(std::span<const NodeRef> roots, bool stop_at_realised) {

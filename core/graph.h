@@ -13,9 +13,9 @@ namespace lazuli {
 
 // ---- leaves
 /// An array of its own that holds `storage` (dense, row-major).
-NodeRef buffer(DType dtype, Shape shape, Ref<Storage> storage, bool tracked = false);
+NodeRef buffer(DType dtype, const Shape& shape, Ref<Storage> storage, bool tracked = false);
 /// One that is nowhere: it stands for an array to come, and asking for its values is an error.
-NodeRef placeholder(DType dtype, Shape shape, bool tracked = false);
+NodeRef placeholder(DType dtype, const Shape& shape, bool tracked = false);
 /// `value`, converted to `dtype`, at every index of `shape`.
 NodeRef constant(const Scalar& value, DType dtype, const Shape& shape = {});
 /// I64 of shape (n,): 0, 1, ..., n-1.
@@ -34,9 +34,9 @@ NodeRef cast(const NodeRef& x, DType dtype);
 NodeRef bitcast(const NodeRef& x, DType dtype);
 
 // ---- movement: never computes, only says which element of the source an index means
-NodeRef reshape(const NodeRef& x, Shape shape);                   // row-major order kept
+NodeRef reshape(const NodeRef& x, const Shape& shape);            // row-major order kept
 NodeRef permute(const NodeRef& x, Ints order);                    // out axis i is source axis order[i]
-NodeRef expand(const NodeRef& x, Shape shape);                    // axes of size 1 repeated; rank kept
+NodeRef expand(const NodeRef& x, const Shape& shape);             // axes of size 1 repeated; rank kept
 NodeRef pad(const NodeRef& x, Ints before_after);                 // zeros around; two non-negative counts an axis
 NodeRef shrink(const NodeRef& x, Ints begin_end);                 // [begin, end) of each axis
 NodeRef flip(const NodeRef& x, Ints axes);                        // these axes reversed; sorted, distinct

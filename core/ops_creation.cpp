@@ -95,7 +95,7 @@ NodeRef coordinate(const Shape& shape, int64_t axis) {
   Shape aligned(shape.size(), 1);
   const int64_t n = shape[static_cast<size_t>(axis)];
   aligned[static_cast<size_t>(axis)] = n;
-  return expand(reshape(iota(n), std::move(aligned)), shape);
+  return expand(reshape(iota(n), aligned), shape);
 }
 
 void enter_list(Literal& literal, size_t depth, size_t count) {

@@ -78,7 +78,7 @@ Tensor flatten(const Tensor& x, int64_t start_dim, int64_t end_dim) {
     else if (i < first || i > last)
       shape.push_back(x.size(i));
   }
-  return Tensor(reshape(x.node(), std::move(shape)));
+  return Tensor(reshape(x.node(), shape));
 }
 
 Tensor unflatten(const Tensor& x, int64_t dim, const Shape& sizes) {
@@ -94,7 +94,7 @@ Tensor unflatten(const Tensor& x, int64_t dim, const Shape& sizes) {
       shape.push_back(x.size(i));
   }
   check_shape("unflatten", shape);
-  return Tensor(reshape(x.node(), std::move(shape)));
+  return Tensor(reshape(x.node(), shape));
 }
 
 Tensor squeeze(const Tensor& x, const std::optional<Dims>& dims) {
@@ -108,7 +108,7 @@ Tensor squeeze(const Tensor& x, const std::optional<Dims>& dims) {
     const bool listed = std::find(axes.begin(), axes.end(), i) != axes.end();
     if (!listed || x.size(i) != 1) shape.push_back(x.size(i));
   }
-  return Tensor(reshape(x.node(), std::move(shape)));
+  return Tensor(reshape(x.node(), shape));
 }
 
 Tensor unsqueeze(const Tensor& x, int64_t dim) {
@@ -116,7 +116,7 @@ Tensor unsqueeze(const Tensor& x, int64_t dim) {
   Shape shape = x.shape();
   shape.insert(shape.begin() + axis, 1);
   check_shape("unsqueeze", shape);
-  return Tensor(reshape(x.node(), std::move(shape)));
+  return Tensor(reshape(x.node(), shape));
 }
 
 Tensor permute(const Tensor& x, const Ints& dims) {
@@ -237,7 +237,7 @@ Tensor select(const Tensor& x, int64_t dim, int64_t index) {
   const int64_t i = index < 0 ? index + n : index;
   Shape shape = x.shape();
   shape.erase(shape.begin() + axis);
-  return Tensor(reshape(cut(x, axis, i, i + 1).node(), std::move(shape)));
+  return Tensor(reshape(cut(x, axis, i, i + 1).node(), shape));
 }
 
 Tensor shrink(const Tensor& x, const std::vector<std::pair<int64_t, int64_t>>& ranges) {
