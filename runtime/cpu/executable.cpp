@@ -62,23 +62,9 @@ class CpuExecutable::Memory {
   explicit Memory(const CpuExecutable& e) : executable_(e) {
     Allocator& allocator = e.runtime_.memory;
     if (e.memory_.arena) arena_ = allocator.allocate(static_cast<size_t>(e.memory_.arena));
-    places_.resize(e.plan_.slots.size());
-    for (const Launch& l : e.launches_) {
-      for (int s : l.slots) {
-        auto slot = static_cast<size_t>(s);
-        int64_t offset = 0;
-        if (e.plan_.slots[slot].role == PlanSlot::Role::Temporary) {
-          const MemoryPlan::Place& place = e.memory_.places[slot];
-          offset = place.offset;
-          if (place.slot < 0) {
-            arguments_.push_back(arena_.data() + offset);
-            continue;
-          }
-          slot = static_cast<size_t>(place.slot);
-        }
-        places_[slot].push_back({arguments_.size(), offset});
-        arguments_.push_back(nullptr);
-      }
+    arguments_.resize(e.places_.size());
+    for (const Place& p : e.places_) {
+      if (p.slot < 0) arguments_[p.argument] = arena_.data() + p.offset;
     }
     scratch_stride_ = scratch_stride(e.scratch_bytes_);
     if (e.scratch_bytes_) {
@@ -89,12 +75,17 @@ class CpuExecutable::Memory {
 
   void bind(std::span<const Ref<Storage>> inputs, std::span<const Ref<Storage>> outputs) {
     size_t in = 0, out = 0;
-    for (size_t i = 0; i < places_.size(); i++) {
+    auto place = executable_.places_.begin();
+    const auto end = executable_.places_.end();
+    while (place != end && place->slot < 0) ++place;
+    for (size_t i = 0; i < executable_.plan_.slots.size(); i++) {
       const PlanSlot::Role role = executable_.plan_.slots[i].role;
       if (role == PlanSlot::Role::Temporary) continue;
       auto* const data = static_cast<std::byte*>(
           (role == PlanSlot::Role::Input ? inputs[in++] : outputs[out++])->data());
-      for (const Place& place : places_[i]) arguments_[place.argument] = data + place.offset;
+      for (; place != end && place->slot == static_cast<int>(i); ++place) {
+        arguments_[place->argument] = data + place->offset;
+      }
     }
     ensure(in == inputs.size() && out == outputs.size(),
            "executable: inputs and outputs do not fit the plan");
@@ -106,15 +97,8 @@ class CpuExecutable::Memory {
   WorkMemory work() { return {scratch_.data(), scratch_stride_, shared_.data()}; }
 
  private:
-  struct Place {
-    size_t argument;
-    int64_t offset;
-  };
-
   const CpuExecutable& executable_;
   std::vector<void*> arguments_;
-  // Of what lies in each input and output, itself among them.
-  std::vector<std::vector<Place>> places_;
   int64_t scratch_stride_ = 0;
   Block arena_, scratch_, shared_;
 };
@@ -141,6 +125,23 @@ CpuExecutable::CpuExecutable(Runtime& runtime, KernelStore& store, Plan plan)
     launches_.push_back({codes[static_cast<size_t>(code_of[i])], s.node, s.arguments, arguments});
     arguments += s.arguments.size();
   }
+  place_arguments();
+}
+
+void CpuExecutable::place_arguments() {
+  for (const Launch& l : launches_) {
+    for (int s : l.slots) {
+      Place place{s, places_.size(), 0};
+      if (plan_.slots[static_cast<size_t>(s)].role == PlanSlot::Role::Temporary) {
+        const MemoryPlan::Place& in = memory_.places[static_cast<size_t>(s)];
+        place.slot = in.slot;
+        place.offset = in.offset;
+      }
+      places_.push_back(place);
+    }
+  }
+  std::stable_sort(places_.begin(), places_.end(),
+                   [](const Place& a, const Place& b) { return a.slot < b.slot; });
 }
 
 std::vector<int> CpuExecutable::place_arrays(const std::vector<Code>& codes) {

@@ -41,6 +41,12 @@ class CpuExecutable final : public Executable {
     std::vector<int> slots;
     size_t first = 0;  // of its arguments among those of all launches
   };
+  // Where an argument of a launch lies.
+  struct Place {
+    int slot;         // an input or output; negative: in the arena
+    size_t argument;  // among those of all launches
+    int64_t offset;
+  };
   class Memory;
 
   // Returns the key of each step's kernel.
@@ -49,6 +55,7 @@ class CpuExecutable final : public Executable {
   // again. Returns which of the steps, and of their codes, each is that is run. DeviceError if the
   // memory does not do.
   std::vector<int> place_arrays(const std::vector<Code>& codes);
+  void place_arguments();
   void launch(const Launch& l, Memory& memory);
   // Calls `body` with memory that these arrays are bound to.
   template <typename F>
@@ -60,6 +67,7 @@ class CpuExecutable final : public Executable {
   Plan plan_;
   std::vector<Launch> launches_;
   MemoryPlan memory_;
+  std::vector<Place> places_;  // by slot
   int64_t scratch_bytes_ = 0, shared_bytes_ = 0;
   std::mutex mutex_;
   std::unique_ptr<Memory> kept_;
