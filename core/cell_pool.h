@@ -57,7 +57,7 @@ class Cells {
   }
 
  private:
-  static constexpr size_t kSome = 128;
+  static constexpr size_t kSome = 256;
   struct Hand {
     void* cells[2 * kSome];
     size_t count, room;  // room: 0 before the first cell and after the thread's end

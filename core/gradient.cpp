@@ -89,7 +89,7 @@ std::vector<NodeRef> pull_back(const Topology& graph, std::span<const NodeRef> o
   for (size_t i = graph.size(); i-- > 0;) {
     if (!passes[i] || !adjoint[i]) continue;
     const NodeRef& n = graph.nodes[i];
-    const std::vector<NodeRef> grads = gradient_rule(n->op)(n, adjoint[i]);
+    const Sources grads = gradient_rule(n->op)(n, adjoint[i]);
     const auto sources = graph.sources(i);
     for (size_t k = 0; k < grads.size(); k++) {
       if (grads[k] && is_wanted(sources[k])) add(sources[k], grads[k]);

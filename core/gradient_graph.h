@@ -22,7 +22,7 @@ std::vector<NodeRef> pull_back(std::span<const NodeRef> outputs,
 
 /// One row: the op, and the cotangents of its sources from its own (null: none). No row: no
 /// gradient passes the op.
-using GradientRule = std::vector<NodeRef> (*)(const NodeRef& out, const NodeRef& cotangent);
+using GradientRule = Sources (*)(const NodeRef& out, const NodeRef& cotangent);
 /// The row of an op; null if there is none.
 GradientRule gradient_rule(Op op);
 /// Whether an op passes gradients to at least one source.

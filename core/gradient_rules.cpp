@@ -12,7 +12,7 @@ namespace lazuli {
 namespace {
 
 using N = NodeRef;
-using Grads = std::vector<NodeRef>;
+using Grads = Sources;
 
 // A node that can be written with, for the rows alone.
 struct E {

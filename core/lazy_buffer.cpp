@@ -72,7 +72,7 @@ void LazyBuffer::operator delete(void* cell) {
   Cells<LazyBuffer>::give(cell);
 }
 
-LazyBuffer::LazyBuffer(NodeRef node) : node_(std::move(node)) {
+LazyBuffer::LazyBuffer(NodeRef node) : node_(std::move(node)), dtype_(node_->dtype) {
   if (Capture* c = Capture::current()) c->made(this);
 }
 

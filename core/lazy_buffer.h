@@ -4,6 +4,7 @@
 
 #include <span>
 
+#include "core/dtype.h"
 #include "core/node_ref.h"
 #include "core/spin_lock.h"
 #include "core/storage.h"
@@ -22,6 +23,8 @@ class LazyBuffer final : public Counted {
 
   /// The node that makes the value; a leaf once realised, unless a gradient may still be asked through it.
   NodeRef node() const;
+  /// That of all its nodes.
+  DType dtype() const { return dtype_; }
   /// Rebinds to another node of the same shape and dtype: in-place operations and realisation. With
   /// `from`, only if that is what it stands for still. Cannot fail outside of a capture.
   void rebind(NodeRef node, const Node* from = nullptr);
@@ -48,6 +51,7 @@ class LazyBuffer final : public Counted {
   NodeRef node_;
   Ref<LazyBuffer> grad_;
   mutable SpinLock lock_;  // of all above
+  const DType dtype_;
   bool requires_grad_ = false;
   bool lent_ = false;
 };

@@ -41,7 +41,7 @@ using NodeRefMap =
 class NodeNumbers {
  public:
   /// What the others have.
-  explicit NodeNumbers(int none) : none_(none) {}
+  explicit NodeNumbers(int none) : none_(none) { numbers_.reserve(kRecent); }
 
   int get(const Node* n) const {
     const uint64_t page = n->serial / kPage;

@@ -61,6 +61,8 @@ DType result_type(std::span<const TensorOrScalar> operands) {
 }
 
 DType result_type(const TensorOrScalar& a, const TensorOrScalar& b) {
+  const NodeRef &x = a.node(), &y = b.node();
+  if (x && y && x->dtype == y->dtype) return x->dtype;
   Classes classes;
   classes.add(a);
   classes.add(b);
@@ -82,8 +84,8 @@ Shape broadcast_shapes(std::string_view op, std::span<const TensorOrScalar> oper
 }
 
 Shape broadcast_shapes(std::string_view op, const TensorOrScalar& a, const TensorOrScalar& b) {
-  if (!a.is_tensor()) return b.shape();
-  if (!b.is_tensor() || a.shape() == b.shape()) return a.shape();
+  if (a.shape().empty()) return b.shape();
+  if (b.shape().empty() || a.shape() == b.shape()) return a.shape();
   Shape shape = broadcast_shapes(op, std::span<const int64_t>(a.shape()), b.shape());
   check_shape(op, shape);
   return shape;
@@ -94,9 +96,10 @@ NodeRef broadcast_node(NodeRef x, const Shape& shape) {
   if (x->op == Op::Const) {
     return make({.op = Op::Const, .dtype = x->dtype, .arg = x->arg, .same_shape = &shape});
   }
+  if (x->shape.size() == shape.size()) return expand(x, shape);
   Shape aligned(shape.size() - x->shape.size(), 1);
   aligned.append(x->shape.begin(), x->shape.end());
-  return expand(reshape(x, std::move(aligned)), shape);
+  return expand(reshape(x, aligned), shape);
 }
 
 NodeRef operand(TensorOrScalar x, DType dtype, const Shape& shape) {
@@ -112,9 +115,14 @@ Tensor binary(std::string_view name, Op op, TensorOrScalar a, TensorOrScalar b, 
   if (x && y && x->dtype == dtype && y->dtype == dtype && x->shape == y->shape) {
     return Tensor(elementwise(op, sources(std::move(a).node(), std::move(b).node())));
   }
-  const Shape shape = broadcast_shapes(name, a, b);
-  return Tensor(elementwise(
-      op, sources(operand(std::move(a), dtype, shape), operand(std::move(b), dtype, shape))));
+  const auto result = [&](const Shape& shape) {
+    return Tensor(elementwise(
+        op, sources(operand(std::move(a), dtype, shape), operand(std::move(b), dtype, shape))));
+  };
+  // The shape of an operand lives on in what becomes of it.
+  if (x && (!y || y->shape.empty())) return result(x->shape);
+  if (y && (!x || x->shape.empty())) return result(y->shape);
+  return result(broadcast_shapes(name, a, b));
 }
 
 Tensor to_float(const Tensor& x) {

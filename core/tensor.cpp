@@ -28,7 +28,7 @@ Tensor Tensor::from_bytes(const void* data, size_t bytes, Shape shape, DType dty
 }
 
 Tensor Tensor::from_storage(Ref<Storage> storage, Shape shape, DType dtype) {
-  return Tensor(lazuli::buffer(dtype, std::move(shape), std::move(storage)));
+  return Tensor(lazuli::buffer(dtype, shape, std::move(storage)));
 }
 
 const Shape& TensorOrScalar::shape() const {
@@ -38,9 +38,6 @@ const Shape& TensorOrScalar::shape() const {
 
 Shape Tensor::shape() const {
   return node()->shape;
-}
-DType Tensor::dtype() const {
-  return node()->dtype;
 }
 int64_t Tensor::dim() const {
   return node()->rank();

@@ -59,7 +59,7 @@ class Tensor {
   const Ref<LazyBuffer>& buffer() const { return buffer_; }
 
   Shape shape() const;
-  DType dtype() const;
+  DType dtype() const { return buffer_->dtype(); }
   int64_t dim() const;
   int64_t ndim() const { return dim(); }
   /// Size of one axis; negative counts from the end.

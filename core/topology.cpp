@@ -11,6 +11,12 @@ Topology::Topology(std::span<const NodeRef> roots, bool stop_at_realised) {
   };
   PassVector<Visit> stack;
   PassVector<int> waiting;
+  constexpr size_t kSmall = 64;  // nodes: less than that are not worth growing for
+  nodes.reserve(kSmall);
+  sources_.reserve(kSmall);
+  first_.reserve(kSmall);
+  stack.reserve(kSmall);
+  waiting.reserve(kSmall);
   const auto visit = [&](const Node* n) {
     const auto count = stop_at_realised && n->realised() ? 0 : static_cast<uint32_t>(n->src.size());
     stack.push_back({n, 0, count});

@@ -95,6 +95,8 @@ class Optimizer::Undo {
     if (is_done_) return;
     groups_ = o.groups_;
     tensors_ = o.tensors();
+    nodes_.reserve(tensors_.size());
+    gradients_.reserve(o.parameters_.size());
     for (const Tensor& t : tensors_) nodes_.push_back(t.node());
     for (const Tensor& p : o.parameters_) gradients_.push_back(p.grad());
   }
@@ -156,7 +158,9 @@ double Optimizer::step(const Tensor& loss) {
 }
 
 std::vector<Tensor> Optimizer::tensors() const {
-  std::vector<Tensor> all = parameters_;
+  std::vector<Tensor> all;
+  all.reserve((states_.size() + 1) * parameters_.size() + groups_.size() + 1);  // and a loss
+  all.insert(all.end(), parameters_.begin(), parameters_.end());
   for (const auto& kind : states_) all.insert(all.end(), kind.begin(), kind.end());
   for (const Group& g : groups_) all.push_back(g.updates);
   return all;

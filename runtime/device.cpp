@@ -15,6 +15,7 @@ std::vector<Ref<Storage>> run(const Captured& code, Allocator& memory,
                               std::span<Ref<Storage>> spares) {
   const Plan& plan = code.executable->plan();
   std::vector<Ref<Storage>> of_slot(plan.slots.size()), outputs;
+  outputs.reserve(plan.outputs.size());
   for (size_t r = 0; r < spares.size(); r++) {
     Ref<Storage>& s = of_slot[static_cast<size_t>(plan.outputs[r])];
     if (!s) s = std::move(spares[r]);
@@ -25,9 +26,9 @@ std::vector<Ref<Storage>> run(const Captured& code, Allocator& memory,
     if (slot.role == PlanSlot::Role::Input) of_slot[i] = inputs[in++];
     if (slot.role != PlanSlot::Role::Output) continue;
     if (!of_slot[i]) {
-      const Ref<HostStorage> made = make_ref<HostStorage>(memory, bytes_of(slot.shape, slot.dtype));
+      Ref<HostStorage> made = make_ref<HostStorage>(memory, bytes_of(slot.shape, slot.dtype));
       made->origin = code.origin;
-      of_slot[i] = made;
+      of_slot[i] = std::move(made);
     }
     outputs.push_back(of_slot[i]);
   }

@@ -101,6 +101,7 @@ class CpuDevice final : public Device {
       turn.end();
     }
     std::vector<Ref<Storage>> inputs;
+    inputs.reserve(plan->inputs.size());
     for (const CachedPlan::Input& in : plan->inputs) {
       inputs.push_back(in.leaf >= 0 ? key.leaves[static_cast<size_t>(in.leaf)]->storage()
                        : in.arguments >= 0
