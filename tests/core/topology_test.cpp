@@ -15,6 +15,31 @@
 namespace lazuli {
 
 TEST_SUITE("core") {
+  TEST_CASE("an equal node is found as long as one is alive, in whatever order others are freed") {
+    const size_t before = live_nodes();
+    std::mt19937 random(1);
+    // Few sources with many users, which stand far from their place, and many with few.
+    for (const size_t count : {1, 3, 40, 400}) {
+      std::vector<NodeRef> sources_of;
+      for (size_t i = 0; i < count; i++) {
+        sources_of.push_back(placeholder(DType::I64, {static_cast<int64_t>(i) + 1}));
+      }
+      const size_t users = 1200 / count;
+      const auto user = [&](size_t i) {
+        const NodeRef& x = sources_of[i % count];
+        return expand(reshape(x, {1, x->shape[0]}),
+                      {static_cast<int64_t>(i / count) + 2, x->shape[0]});
+      };
+      std::vector<NodeRef> alive(count * users);
+      for (int step = 0; step < 20000; step++) {
+        const size_t i = random() % alive.size();
+        if (alive[i]) REQUIRE(user(i).get() == alive[i].get());
+        alive[i] = random() % 2 ? user(i) : NodeRef();
+      }
+    }
+    CHECK(live_nodes() == before);
+  }
+
   TEST_CASE("a topology numbers sources before users, each node once") {
     const NodeRef x = fresh(constant(Scalar(1.0), DType::F32, {2})),
                   y = fresh(constant(Scalar(2.0), DType::F32, {2}));
