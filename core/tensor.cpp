@@ -141,12 +141,12 @@ void Tensor::set_grad(const std::optional<Tensor>& grad) {
 namespace {
 
 Tensor& rebind(std::string_view op, Tensor& x, const Tensor& value) {
-  const NodeRef old = x.node();
-  if (broadcast_shapes(op, old->shape, value.shape()) != old->shape) {
+  const NodeRef old = x.node(), given = value.node();
+  if (given->shape != old->shape && broadcast_shapes(op, old->shape, given->shape) != old->shape) {
     user_error("{}: a value of shape {} does not fit a tensor of shape {}", op,
-               to_string(value.shape()), to_string(old->shape));
+               to_string(given->shape), to_string(old->shape));
   }
-  NodeRef node = operand(value, old->dtype, old->shape);
+  NodeRef node = broadcast_node(cast(given, old->dtype), old->shape);
   // The new value is a leaf as the old one was: what made it is no part of later gradients.
   if (x.requires_grad()) node = leaf_of(lazuli::detach(node), true);
   x.buffer()->rebind(std::move(node));
