@@ -369,7 +369,7 @@ void each_tile(const Target& target, int lanes, int64_t rows, int64_t images, in
   // A k step of a tile: two FMAs a cycle, two loads a cycle, and a little over four cycles of
   // latency; some loads wait. Between two tiles the pipeline drains, for a loop has ended.
   // Each kind of ragged tile is a body of its own, to be compiled and fetched.
-  constexpr double kBetweenTiles = 50, kWait = 0.03, kBody = 0.002;
+  constexpr double kBetweenTiles = 50, kWait = 0.03, kBody = 0.0005;
   const auto cycles = [&](int64_t m, int64_t y, int64_t x) {
     if (m * y * x == 0) return 0.0;
     const auto tiles = static_cast<double>(m * y * x), loads = static_cast<double>(m + y * x);
