@@ -442,13 +442,17 @@ void join_axes(Stage* s, const AxisPair& pair, const std::string& name,
   // The new axis takes the place of the inner one.
   s->axes[static_cast<size_t>(inner)] = pair.f;
   s->axes.erase(s->axes.begin() + outer);
-  for (Loop& l : s->loops) {
-    if (l.axis != inner) continue;
-    l.name = name;
-    l.extent = pair.f->hi + 1;
-  }
   std::erase_if(s->loops, [&](const Loop& l) { return l.axis == outer; });
-  for (Loop& l : s->loops) l.axis -= l.axis > outer;
+  std::string own = name;  // another stage may have a loop of that name
+  const auto is_own = [&](const Loop& l) { return l.name == own && l.axis != inner; };
+  while (std::any_of(s->loops.begin(), s->loops.end(), is_own)) own += "_";
+  for (Loop& l : s->loops) {
+    if (l.axis == inner) {
+      l.name = own;
+      l.extent = pair.f->hi + 1;
+    }
+    l.axis -= l.axis > outer;
+  }
 }
 
 // Reads of the values in `merged`, now with one coordinate fewer.

@@ -121,12 +121,17 @@ struct Allocator::State : Counted {
   }
 
   // Pages of a chunk: a huge page is touched once for all the blocks that lie in it, which costs a
-  // tenth of touching their small pages.
+  // tenth of touching their small pages. What is left of the chunk counts as no memory in use: it
+  // is less than a huge page that has been touched.
   std::byte* cut(size_t bytes) {
     if (chunk_left < bytes) {
       drop_chunk();
       chunk = map_huge(kChunk);
-      if (chunk == nullptr) return nullptr;
+      if (chunk == nullptr) {
+        void* alone =
+            mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+        return alone == MAP_FAILED ? nullptr : static_cast<std::byte*>(alone);
+      }
       chunk_left = kChunk;
     }
     chunk_left -= bytes;

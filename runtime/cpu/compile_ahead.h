@@ -5,39 +5,45 @@
 #include <deque>
 #include <memory>
 #include <mutex>
-#include <optional>
 #include <set>
+#include <thread>
 #include <utility>
+#include <vector>
 
 #include "ir/plan.h"
 #include "runtime/cpu/kernel_store.h"
-#include "runtime/progress.h"
 
 namespace lazuli {
 
-/// Makes the plan of make_plan() on the calling thread, while the other threads of the runtime's
-/// pool bring its kernels into the store; at the end this thread does, too. So they must be final
-/// as make_plan() writes them. Throws what make_plan() or a compilation throws.
+/// Brings kernels into the store on threads of its own, beside a thread that makes their plan: not
+/// on the pool's, which may be busy with kernels of other plans. What fails here, or is not begun
+/// when the plan is made, is left to whoever needs the kernel.
 class CompileAhead {
  public:
   CompileAhead(Runtime& runtime, KernelStore& store) : runtime_(runtime), store_(store) {}
+  ~CompileAhead() { finish(); }
+  CompileAhead(const CompileAhead&) = delete;
+  CompileAhead& operator=(const CompileAhead&) = delete;
 
-  Plan run(std::span<const NodeRef> roots, std::span<const NodeRef> donors);
+  /// make_plan(), whose kernels must be final as it writes them.
+  Plan plan(std::span<const NodeRef> roots, std::span<const NodeRef> donors);
+  /// Waits for the kernels that are being compiled. To be called where no lock is held.
+  void finish();
 
  private:
   void add(const std::shared_ptr<Kernel>& kernel);
-  // No kernel is to come.
-  void close(bool failed);
+  void start_thread();
+  void close();
   void compile();
 
   Runtime& runtime_;
   KernelStore& store_;
+  std::vector<std::thread> threads_;
   std::mutex mutex_;
   std::condition_variable changed_;
   std::deque<std::shared_ptr<Kernel>> waiting_;
   std::set<std::pair<uint64_t, uint64_t>> begun_;  // keys
   bool closed_ = false;
-  std::optional<Progress> progress_;
 };
 
 }  // namespace lazuli

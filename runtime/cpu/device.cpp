@@ -119,6 +119,7 @@ class CpuDevice final : public Device {
   Captured capture(std::span<const NodeRef> roots, std::span<const NodeRef> donors,
                    const SymbolicGraph* sizes) override {
     tell(roots);
+    CompileAhead ahead(runtime_, kernels_);
     Plan plan;
     {
       const auto held = hold_values();
@@ -127,9 +128,10 @@ class CpuDevice final : public Device {
         plan = make_plan(roots, target_, donors);
         bound_stages(plan, *sizes);
       } else {
-        plan = scheduled(roots, donors);
+        plan = ahead.plan(roots, donors);
       }
     }
+    ahead.finish();
     return compile_plan(std::move(plan), true);
   }
 
@@ -274,10 +276,6 @@ class CpuDevice final : public Device {
     if (it != forms_.end() && it->second == plan) forms_.erase(it);
   }
 
-  Plan scheduled(std::span<const NodeRef> roots, std::span<const NodeRef> donors = {}) {
-    return CompileAhead(runtime_, kernels_).run(roots, donors);
-  }
-
   Captured compile_plan(Plan plan, bool keep_memory) {
     plans_made_++;
     Captured c;
@@ -301,10 +299,12 @@ class CpuDevice final : public Device {
     std::vector<CachedPlan::Arguments> arguments;
     NodeRefMap<CachedPlan::Input> inputs;  // what the arrays stand for
     Plan plan;
+    std::unique_ptr<CompileAhead> ahead;
   };
 
   NewPlan new_plan(std::span<const NodeRef> roots, const PlanKey& key, LiteralUse literals) {
-    NewPlan made{std::move(literals), {}, {}, {}};
+    NewPlan made{
+        std::move(literals), {}, {}, {}, std::make_unique<CompileAhead>(runtime_, kernels_)};
     NodeMap<NodeRef> now;
     for (size_t i = 0; i < key.leaves.size(); i++) {
       const NodeRef& n = key.leaves[i];
@@ -328,7 +328,7 @@ class CpuDevice final : public Device {
     }
     std::vector<NodeRef> out;
     for (const NodeRef& r : roots) out.push_back(source(r));
-    made.plan = scheduled(out);
+    made.plan = made.ahead->plan(out, {});
     return made;
   }
 
@@ -353,6 +353,7 @@ class CpuDevice final : public Device {
   }
 
   std::shared_ptr<const CachedPlan> compiled(NewPlan made) {
+    made.ahead->finish();
     auto plan = std::make_shared<CachedPlan>(CachedPlan{std::move(made.literals),
                                                         std::move(made.arguments),
                                                         {},
