@@ -618,8 +618,8 @@ class Emitter {
     // Rounds follow each other with blocks of half the size. LLVM looks for one shuffle in place of
     // all those above each other, in a time that doubles with every round; it finds none, and does
     // not look through a fence.
-    constexpr int kRounds = 8;  // 2 to the number of rounds between fences
-    const bool fence = block > 1 && block * kRounds == n && is_float(i.dst.dtype) &&
+    constexpr int kThreeRounds = 8;  // the halvings before the fence
+    const bool fence = block > 1 && block * kThreeRounds == n && is_float(i.dst.dtype) &&
                        size_of(i.dst.dtype) >= 4;
     const std::string dst = fence ? temporary() : ref(i.dst);
     line("{} = shufflevector {}, {}, <{} x i32> <{}>", dst, typed(i.args[0]), typed(i.args[1]), n, mask);

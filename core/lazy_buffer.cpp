@@ -36,7 +36,8 @@ class HeapStorage final : public Storage {
 std::atomic<uint32_t> returns{0};
 
 // Which buffer a gradient leaf belongs to. Entries do not keep it; they are taken out when it goes
-// and move when it is rebound, for which they need no memory.
+// and move when it is rebound, for which they need no memory unless another buffer that stands for
+// the same node has taken the place of theirs.
 struct LeafTable {
   std::mutex mutex;
   std::unordered_map<const Node*, LazyBuffer*, NodePlaceHash> leaves;

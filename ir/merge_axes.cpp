@@ -11,7 +11,6 @@ namespace {
 // ratio of b's extent, or neighbouring coordinates of a read.
 bool act_as_one(const NodeRef& expr, const NodeRef& a, const NodeRef& b) {
   bool one = true;
-  std::vector<const Node*> fine{a.get(), b.get()};
   visit(expr, [&](const NodeRef& n) {
     const auto touches = [&](const NodeRef& x) { return uses(x, a) || uses(x, b); };
     if (n->op == Op::Lin) {
@@ -25,8 +24,6 @@ bool act_as_one(const NodeRef& expr, const NodeRef& a, const NodeRef& b) {
         const bool inner = n->src[d].get() == b.get() && d > 0 && n->src[d - 1].get() == a.get();
         one &= outer || inner;
       }
-    } else if (n->op == Op::Load) {
-      for (const NodeRef& s : n->src) one &= s.get() != a.get() && s.get() != b.get();
     } else {
       for (const NodeRef& s : n->src) one &= s.get() != a.get() && s.get() != b.get();
     }

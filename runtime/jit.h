@@ -308,7 +308,8 @@ class Jit {
 /// tensor that it made in a variable outside (return it, or assign_), writes to a tensor that it is
 /// given and also finds elsewhere, seeds the generator, or uses a tensor whose gradient history
 /// lies outside. Results have no gradient history: take gradients in f. A jitted function that is
-/// called in another is part of that one. One call at a time: others wait.
+/// called in another is part of that one. One call at a time: others wait, so copying a result must
+/// not call the function that it comes from.
 ///
 /// Sizes may be declared to change without another capture:
 ///
