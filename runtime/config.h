@@ -15,7 +15,7 @@ struct Config {
   int debug = 0;               ///< LAZULI_DEBUG: what to tell on standard error, 0 (nothing) to 4
   std::string device;          ///< LAZULI_DEVICE: cpu (the default, if LLVM is built in), reference,
                                ///< opencl or opencl:N
-  std::string cache_folder;    ///< LAZULI_CACHE: where compiled kernels are kept; empty: nowhere
+  std::string cache_folder;    ///< LAZULI_CACHE: where compiled kernels and plans are kept; empty: nowhere
   bool tune = false;           ///< LAZULI_TUNE: measure schedules instead of only modelling them
   int threads = 1;             ///< LAZULI_THREADS: 1 to 1024
   uint64_t memory = 0;         ///< LAZULI_MEMORY: most bytes for values; 0: what the machine has

@@ -27,7 +27,7 @@ std::vector<Ref<Storage>> run(const Captured& code, Allocator& memory,
     if (slot.role != PlanSlot::Role::Output) continue;
     if (!of_slot[i]) {
       Ref<HostStorage> made = make_ref<HostStorage>(memory, bytes_of(slot.shape, slot.dtype));
-      made->origin = code.origin;
+      made->origin = code.executable;
       of_slot[i] = std::move(made);
     }
     outputs.push_back(of_slot[i]);

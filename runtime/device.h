@@ -1,5 +1,5 @@
-// What the runtime needs of a device. A new one is a class with these virtuals in a folder of its own, and a row in
-// runtime/runtime.cpp.
+// What the runtime needs of a device. A new one is a class with these virtuals in a folder of its
+// own, and a row in runtime/runtime.cpp.
 #pragma once
 
 #include <memory>
@@ -18,7 +18,7 @@ namespace lazuli {
 class Allocator;
 class Runtime;
 class SymbolicGraph;
-struct Origin;
+struct StepNote;
 
 /// How a device computes one step of a plan; empty for a step that is no kernel.
 struct StepReport {
@@ -28,14 +28,15 @@ struct StepReport {
   double cycles = 0;                 // of its instructions on one core, as estimated
 };
 
-/// A plan made ready to run again and again: functions, argument blocks and memory. Not for use by two threads at once.
+/// A plan made ready to run again and again: functions, argument blocks and memory. Not for use by
+/// two threads at once.
 class Executable {
  public:
   virtual ~Executable() = default;
-  /// Runs all steps. `inputs` and `outputs` are the storage of the plan's input and output slots, in slot order. Where
-  /// an output lies in the memory of its donor, that changes, and then nothing can fail any more.
-  virtual void run(std::span<const Ref<Storage>> inputs,
-                   std::span<const Ref<Storage>> outputs) = 0;
+  /// Runs all steps. `inputs` and `outputs` are the storage of the plan's input and output slots,
+  /// in slot order. Where an output lies in the memory of its donor, that changes, and then nothing
+  /// can fail any more.
+  virtual void run(std::span<const Ref<Storage>> inputs, std::span<const Ref<Storage>> outputs) = 0;
   /// Runs step by step with a clock: seconds of each step of the plan, the median of `repeats`.
   virtual std::vector<double> time_steps(std::span<const Ref<Storage>> inputs,
                                          std::span<const Ref<Storage>> outputs, int repeats) = 0;
@@ -46,15 +47,16 @@ class Executable {
   virtual const MemoryPlan& memory() const = 0;
   /// How many elements from its start hold what a run at these sizes touches, of each slot.
   virtual std::vector<int64_t> reach(std::span<const int64_t> sizes) const;
-  /// One for each step.
+  /// What each step is; nothing on a device that runs graphs without plans.
+  virtual const std::vector<StepNote>& notes() const = 0;
+  /// How it is computed.
   virtual std::vector<StepReport> report() const = 0;
 };
 
 /// A graph made ready to run for other values of its leaves.
 struct Captured {
   std::shared_ptr<Executable> executable;
-  std::vector<NodeRef> inputs;           // the leaf of each input slot, with or without a value
-  std::shared_ptr<const Origin> origin;  // null on a device that runs graphs without plans
+  std::vector<NodeRef> inputs;  // the leaf of each input slot, with or without a value
 };
 
 /// Runs it for these values of its input slots. Returns the value of each root: an input, or an
@@ -67,7 +69,8 @@ std::vector<Ref<Storage>> run(const Captured& code, Allocator& memory,
 /// What a device has compiled so far.
 struct CompileCount {
   int64_t plans = 0, kernels = 0;
-  int64_t loaded = 0;  // kernels that came from the cache on disk instead
+  int64_t loaded = 0;        // kernels that came from the cache on disk instead
+  int64_t plans_loaded = 0;  // of the plans, those that did
 };
 
 class Device {
@@ -90,7 +93,8 @@ class Device {
   virtual CompileCount compiled() const { return {}; }
 };
 
-/// Makers of the devices, each defined in its own folder; `which` is what follows the colon of the name.
+/// Makers of the devices, each defined in its own folder; `which` is what follows the colon of the
+/// name.
 std::unique_ptr<Device> make_cpu_device(Runtime& runtime, std::string_view which);
 std::unique_ptr<Device> make_reference_device(Runtime& runtime, std::string_view which);
 

@@ -49,7 +49,7 @@ std::byte* bytes(const StorageRef& s) {
 // Memory for what the function gives.
 StorageRef made_by(const Entry& e, Allocator& memory, size_t bytes, size_t touched = 1) {
   const auto made = make_ref<HostStorage>(memory, bytes, touched);
-  made->origin = e.code.origin;
+  made->origin = e.code.executable;
   return made;
 }
 
@@ -225,7 +225,7 @@ std::vector<StorageRef> run_plan(Entry& e, const std::vector<Ref<LazyBuffer>>& b
   for (size_t i = 0; i < inputs.size(); i++) {
     const int root = e.inputs[i].root;
     if (root < 0 || made[static_cast<size_t>(root)] != inputs[i]) continue;
-    static_cast<HostStorage&>(*inputs[i]).origin = e.code.origin;
+    static_cast<HostStorage&>(*inputs[i]).origin = e.code.executable;
   }
   for (size_t r = 0; r < values.size(); r++) {
     const size_t c = e.code_root[r];
@@ -275,7 +275,7 @@ void run_captured(Entry& e, const std::vector<Ref<LazyBuffer>>& buffers,
     // Of the runtime's own memory: what is written to next time.
     HostStorage* const own = own_memory(before);
     if (!own) continue;
-    own->origin = e.code.origin;
+    own->origin = e.code.executable;
     e.spare[e.code_root[root]] = std::move(before);
   }
 }

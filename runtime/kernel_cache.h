@@ -1,4 +1,4 @@
-// Compiled kernels kept from one process to the next, as files of one folder.
+// Compiled kernels and plans kept from one process to the next, as files of one folder.
 #pragma once
 
 #include <cstdint>

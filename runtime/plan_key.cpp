@@ -32,6 +32,13 @@ void add_argument(Hasher& h, const Node& n) {
   if (has_identity(n.op)) return;
   if (const auto* v = std::get_if<int64_t>(&n.arg)) h.add(*v);
   if (const auto* v = std::get_if<Ints>(&n.arg)) h.add(*v);
+  if (const auto* v = std::get_if<ScalarBits>(&n.arg)) h.add(static_cast<int64_t>(v->bits));
+}
+
+void add_op(Hasher& h, const Node& n, bool leaf) {
+  h.add(static_cast<int64_t>(leaf ? Op::Buffer : n.op) << 16 | static_cast<int64_t>(n.dtype) << 8 |
+        leaf);
+  h.add(n.shape);
 }
 
 // Memory within that of another array, which it keeps alive.
@@ -99,8 +106,7 @@ PlanKey plan_key(std::span<const NodeRef> roots) {
     places[i] = place++;
     const bool leaf = n->realised();
     if (n->op == Op::Buffer && !leaf) refuse_example();
-    h.add(static_cast<int64_t>(leaf ? Op::Buffer : n->op) << 16 | static_cast<int64_t>(n->dtype) << 8 | leaf);
-    h.add(n->shape);
+    add_op(h, *n, leaf);
     if (leaf) {
       key.leaves.push_back(n);
       continue;
@@ -117,6 +123,29 @@ PlanKey plan_key(std::span<const NodeRef> roots) {
   return key;
 }
 
+GraphKey graph_key(std::span<const NodeRef> roots, std::span<const NodeRef> donors) {
+  GraphKey key;
+  Hasher h;
+  const Topology graph(roots, true);
+  for (size_t i = 0; i < graph.size(); i++) {
+    const NodeRef& n = graph.nodes[i];
+    const bool leaf = n->realised() || n->op == Op::Buffer;
+    add_op(h, *n, leaf);
+    if (leaf) {
+      h.add(int64_t{n->realised()} << 1 | int64_t{n->tracked});
+      key.leaves.push_back(n);
+      continue;
+    }
+    add_argument(h, *n);
+    h.add(static_cast<int64_t>(n->src.size()));
+    for (int s : graph.sources(i)) h.add(int64_t{s});
+  }
+  for (const NodeRef& r : roots) h.add(int64_t{graph.find(r)});
+  for (const NodeRef& d : donors) h.add(d ? int64_t{graph.find(d)} : -1);
+  key.hash = h.digest();
+  return key;
+}
+
 void attach_ranges(std::span<const NodeRef> ranges) {
   std::vector<Ref<Storage>> values;
   for (const NodeRef& n : ranges) {
@@ -124,9 +153,8 @@ void attach_ranges(std::span<const NodeRef> ranges) {
     int64_t first = 0;
     for (size_t k = 0; k < whole.size(); k++) first = first * whole[k] + n->ints()[2 * k];
     const auto size = static_cast<size_t>(size_of(n->dtype));
-    values.push_back(make_ref<RangeStorage>(n->src[0]->storage(),
-                                                    static_cast<size_t>(first) * size,
-                                                    static_cast<size_t>(n->numel()) * size));
+    values.push_back(make_ref<RangeStorage>(n->src[0]->storage(), static_cast<size_t>(first) * size,
+                                            static_cast<size_t>(n->numel()) * size));
   }
   attach_values(ranges, values);
 }

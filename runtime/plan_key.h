@@ -1,4 +1,5 @@
-// The identity of a graph's structure: what two graphs must share so that the plan of one runs the other.
+// The identity of a graph's structure: what two graphs must share so that the plan of one runs the
+// other.
 #pragma once
 
 #include <memory>
@@ -16,6 +17,16 @@ struct PlanKey {
   std::vector<NodeRef> ranges;  // nodes that are ranges of arrays which nothing else reads
   std::shared_ptr<const GraphForm> form;
 };
+
+/// What a plan follows from beside its target.
+struct GraphKey {
+  Hash128 hash;                 // literals count by value; leaves as in a PlanKey
+  std::vector<NodeRef> leaves;  // values and placeholders, in order of first visit
+};
+
+/// Of a graph whose leaves are not told apart from others by what they hold; `donors` as in
+/// make_plan(). While values are held.
+GraphKey graph_key(std::span<const NodeRef> roots, std::span<const NodeRef> donors);
 
 /// Linear in the nodes not realised yet.
 PlanKey plan_key(std::span<const NodeRef> roots);

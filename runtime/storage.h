@@ -11,7 +11,7 @@
 
 namespace lazuli {
 
-struct Origin;
+class Executable;
 
 /// Host memory of one array, and of `room` bytes if those are more.
 class HostStorage final : public Storage {
@@ -21,8 +21,8 @@ class HostStorage final : public Storage {
   void* data() override { return block_.data(); }
   size_t bytes() const override { return bytes_; }
 
-  /// The plan that wrote it (runtime/origin.h); nothing if no plan did, or it is forgotten.
-  std::weak_ptr<const Origin> origin;
+  /// The plan that wrote it; nothing if no plan did, or it is forgotten.
+  std::weak_ptr<Executable> origin;
 
  private:
   Block block_;
@@ -35,10 +35,10 @@ std::shared_lock<std::shared_mutex> hold_values();
 
 /// Attaches values to those of `nodes` that have none. Where another thread was first its value
 /// stays, since it may be being read. Not for a thread that holds values.
-void attach_values(std::span<const NodeRef> nodes,
-                   std::span<const Ref<Storage>> values);
+void attach_values(std::span<const NodeRef> nodes, std::span<const Ref<Storage>> values);
 
-/// Refuses to compute what depends on an array that is nowhere: the example that vmap hands to its function.
+/// Refuses to compute what depends on an array that is nowhere: the example that vmap hands to its
+/// function.
 [[noreturn]] void refuse_example();
 
 }  // namespace lazuli

@@ -20,13 +20,11 @@
 #include "core/node_map.h"
 #include "core/promotion.h"
 #include "core/topology.h"
-#include "ir/bounds.h"
-#include "runtime/cpu/compile_ahead.h"
 #include "runtime/cpu/compiler.h"
 #include "runtime/cpu/executable.h"
+#include "runtime/cpu/plan_maker.h"
 #include "runtime/cpu/target.h"
 #include "runtime/inspect.h"
-#include "runtime/origin.h"
 #include "runtime/plan_key.h"
 #include "runtime/storage.h"
 
@@ -113,30 +111,23 @@ class CpuDevice final : public Device {
   }
 
   std::unique_ptr<Executable> prepare(Plan plan) override {
-    return std::make_unique<CpuExecutable>(runtime_, kernels_, std::move(plan));
+    return std::make_unique<CpuExecutable>(runtime_, target_,
+                                           link_plan(std::move(plan), kernels_, runtime_));
   }
 
   Captured capture(std::span<const NodeRef> roots, std::span<const NodeRef> donors,
                    const SymbolicGraph* sizes) override {
     tell(roots);
-    CompileAhead ahead(runtime_, kernels_);
-    Plan plan;
+    PlanMaker maker(runtime_, kernels_);
     {
       const auto held = hold_values();
-      if (sizes) {
-        const Span span(runtime_.trace, "graph", "make a plan");
-        plan = make_plan(roots, target_, donors);
-        bound_stages(plan, *sizes);
-      } else {
-        plan = ahead.plan(roots, donors);
-      }
+      maker.make(roots, donors, sizes);
     }
-    ahead.finish();
-    return compile_plan(std::move(plan), true);
+    return captured(maker, true);
   }
 
   CompileCount compiled() const override {
-    return {plans_made_, kernels_.compiles(), kernels_.loads()};
+    return {plans_made_, kernels_.compiles(), kernels_.loads(), plans_loaded_};
   }
 
  private:
@@ -276,18 +267,18 @@ class CpuDevice final : public Device {
     if (it != forms_.end() && it->second == plan) forms_.erase(it);
   }
 
-  Captured compile_plan(Plan plan, bool keep_memory) {
+  Captured captured(PlanMaker& maker, bool keep_memory) {
+    LinkedPlan linked = maker.link();
     plans_made_++;
+    plans_loaded_ += maker.loaded();
     Captured c;
-    for (const PlanSlot& s : plan.slots) {
+    for (const PlanSlot& s : linked.plan.slots) {
       if (s.role == PlanSlot::Role::Input) c.inputs.push_back(s.node);
     }
-    const auto executable = std::make_shared<CpuExecutable>(runtime_, kernels_, std::move(plan));
-    std::vector<StepNote> notes = step_notes(executable->plan());
+    const auto executable = std::make_shared<CpuExecutable>(runtime_, target_, std::move(linked));
     executable->forget_graph();
     if (keep_memory) executable->keep_memory(true);
     c.executable = executable;
-    c.origin = std::make_shared<Origin>(Origin{std::move(notes), executable});
     return c;
   }
 
@@ -298,13 +289,11 @@ class CpuDevice final : public Device {
     LiteralUse literals;
     std::vector<CachedPlan::Arguments> arguments;
     NodeRefMap<CachedPlan::Input> inputs;  // what the arrays stand for
-    Plan plan;
-    std::unique_ptr<CompileAhead> ahead;
+    std::unique_ptr<PlanMaker> maker;
   };
 
   NewPlan new_plan(std::span<const NodeRef> roots, const PlanKey& key, LiteralUse literals) {
-    NewPlan made{
-        std::move(literals), {}, {}, {}, std::make_unique<CompileAhead>(runtime_, kernels_)};
+    NewPlan made{std::move(literals), {}, {}, std::make_unique<PlanMaker>(runtime_, kernels_)};
     NodeMap<NodeRef> now;
     for (size_t i = 0; i < key.leaves.size(); i++) {
       const NodeRef& n = key.leaves[i];
@@ -328,7 +317,7 @@ class CpuDevice final : public Device {
     }
     std::vector<NodeRef> out;
     for (const NodeRef& r : roots) out.push_back(source(r));
-    made.plan = made.ahead->plan(out, {});
+    made.maker->make(out, {});
     return made;
   }
 
@@ -353,11 +342,10 @@ class CpuDevice final : public Device {
   }
 
   std::shared_ptr<const CachedPlan> compiled(NewPlan made) {
-    made.ahead->finish();
     auto plan = std::make_shared<CachedPlan>(CachedPlan{std::move(made.literals),
                                                         std::move(made.arguments),
                                                         {},
-                                                        compile_plan(std::move(made.plan), false)});
+                                                        captured(*made.maker, false)});
     for (const NodeRef& n : std::exchange(plan->code.inputs, {})) {
       const auto it = made.inputs.find(n);
       const bool is_given = it != made.inputs.end();
@@ -387,7 +375,7 @@ class CpuDevice final : public Device {
   std::unique_ptr<KernelCache> cache_;
   Target target_;
   KernelStore kernels_;
-  std::atomic<int64_t> plans_made_ = 0;
+  std::atomic<int64_t> plans_made_ = 0, plans_loaded_ = 0;
   std::mutex mutex_;
   std::list<Hash128> recent_;
   std::unordered_map<Hash128, Kept, KeyHash> plans_;

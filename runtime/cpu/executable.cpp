@@ -5,13 +5,12 @@
 #include <algorithm>
 #include <chrono>
 #include <optional>
-#include <unordered_set>
 
 #include "core/error.h"
 #include "ir/program_cost.h"
 #include "ir/rematerialize.h"
 #include "runtime/library.h"
-#include "runtime/progress.h"
+#include "runtime/step_notes.h"
 
 namespace lazuli {
 namespace {
@@ -26,13 +25,12 @@ double median(std::vector<double> v) {
 }
 
 // What a step computes, in a few words.
-std::string ops_of(const PlanStep& s) {
+std::string label_of(const StepNote& note) {
   constexpr size_t kMost = 60;
-  if (!s.kernel) return std::string(name(s.node->op));
   std::string text;
-  for (const NodeRef& n : s.members) {
+  for (const std::string& op : note.operations) {
     if (text.size() > kMost) return text + " ...";
-    text += fmt::format("{}{}", text.empty() ? "" : " ", name(n->op));
+    text += fmt::format("{}{}", text.empty() ? "" : " ", op);
   }
   return text;
 }
@@ -45,10 +43,7 @@ std::string text(int64_t bytes) {
 NodeRef without_sources(const NodeRef& n) {
   if (!n) return n;
   Sources src;
-  for (const NodeRef& s : n->src) {
-    src.push_back(
-        make({.op = Op::Buffer, .dtype = s->dtype, .shape = s->shape, .arg = int64_t{-1}}));
-  }
+  for (const NodeRef& s : n->src) src.push_back(stand_in(s->dtype, s->shape));
   return make(
       {.op = n->op, .dtype = n->dtype, .shape = n->shape, .arg = n->arg, .src = std::move(src)});
 }
@@ -103,27 +98,32 @@ class CpuExecutable::Memory {
   Block arena_, scratch_, shared_;
 };
 
-CpuExecutable::CpuExecutable(Runtime& runtime, KernelStore& store, Plan plan)
-    : runtime_(runtime), store_(store), plan_(std::move(plan)) {
-  const std::vector<Hash128> keys = compile_all();
+CpuExecutable::CpuExecutable(Runtime& runtime, const Target& target, LinkedPlan linked)
+    : runtime_(runtime), plan_(std::move(linked.plan)) {
   std::vector<Code> codes;
-  for (size_t i = 0; i < plan_.steps.size(); i++) {
-    const PlanStep& s = plan_.steps[i];
-    Code c;
+  for (const LinkedPlan::Step& s : linked.steps) {
+    Code c{s.kernel};
     if (s.kernel) {
-      c.kernel = store_.get(*s.kernel, keys[i]);
-      scratch_bytes_ = std::max(scratch_bytes_, c.kernel->scratch_bytes);
-      shared_bytes_ = std::max(shared_bytes_, c.kernel->shared_bytes);
+      scratch_bytes_ = std::max(scratch_bytes_, s.kernel->scratch_bytes);
+      shared_bytes_ = std::max(shared_bytes_, s.kernel->shared_bytes);
     }
-    if (runtime_.trace.on()) c.label = runtime_.trace.label("kernel", ops_of(s));
+    if (runtime_.trace.on()) c.label = runtime_.trace.label("kernel", label_of(s.note));
     codes.push_back(std::move(c));
   }
-  const std::vector<int> code_of = place_arrays(codes);
+  plan_.decisions.clear();  // which the notes tell of
+  const std::vector<int> code_of = place_arrays(codes, target);
   size_t arguments = 0;
   for (size_t i = 0; i < plan_.steps.size(); i++) {
     const PlanStep& s = plan_.steps[i];
-    launches_.push_back({codes[static_cast<size_t>(code_of[i])], s.node, s.arguments, arguments});
+    const auto k = static_cast<size_t>(code_of[i]);
+    launches_.push_back({codes[k], s.node, s.arguments, arguments});
     arguments += s.arguments.size();
+    notes_.push_back(linked.steps[k].note);
+    notes_.back().name = step_name(codes[k].kernel ? nullptr : s.node.get(), i);
+  }
+  for (const Decision& d : plan_.decisions) {
+    notes_[static_cast<size_t>(d.step)].decisions.push_back(
+        fmt::format("{} {}", d.op == Op::Count_ ? "a value" : name(d.op), d.text));
   }
   place_arguments();
 }
@@ -144,7 +144,7 @@ void CpuExecutable::place_arguments() {
                    [](const Place& a, const Place& b) { return a.slot < b.slot; });
 }
 
-std::vector<int> CpuExecutable::place_arrays(const std::vector<Code>& codes) {
+std::vector<int> CpuExecutable::place_arrays(const std::vector<Code>& codes, const Target& target) {
   std::vector<std::vector<InPlace>> in_place;
   std::vector<double> seconds;
   for (size_t i = 0; i < codes.size(); i++) {
@@ -164,7 +164,7 @@ std::vector<int> CpuExecutable::place_arrays(const std::vector<Code>& codes) {
       bytes += static_cast<double>(bytes_of(slot.shape, slot.dtype));
     }
     const double cycles = kernel ? kernel->cycles : 2 * library_operations(*s.node);
-    seconds.push_back(estimate_seconds(cycles, bytes, store_.target(), 1));
+    seconds.push_back(estimate_seconds(cycles, bytes, target, 1));
   }
   const Allocator& memory = runtime_.memory;
   const MemoryStats stats = memory.stats();
@@ -213,33 +213,6 @@ std::vector<int> CpuExecutable::place_arrays(const std::vector<Code>& codes) {
   plan_ = std::move(fit.plan);
   memory_ = std::move(fit.memory);
   return std::move(fit.step_of);
-}
-
-std::vector<Hash128> CpuExecutable::compile_all() {
-  std::vector<Hash128> keys(plan_.steps.size());
-  std::vector<size_t> distinct;  // steps
-  std::unordered_set<uint64_t> seen;
-  for (size_t i = 0; i < plan_.steps.size(); i++) {
-    if (!plan_.steps[i].kernel) continue;
-    keys[i] = structural_hash(*plan_.steps[i].kernel);
-    if (seen.insert(keys[i].low).second) distinct.push_back(i);
-  }
-  const auto kernel = [&](size_t step) -> const Kernel& { return *plan_.steps[step].kernel; };
-  // The longest first, so that no thread begins one when the others are done.
-  std::stable_sort(distinct.begin(), distinct.end(), [&](size_t a, size_t b) {
-    return kernel(a).stages.size() > kernel(b).stages.size();
-  });
-  const auto count = static_cast<int64_t>(distinct.size());
-  Progress progress(runtime_.config.progress.value_or(false), "compiling: kernels", count);
-  runtime_.pool.parallel_for(0, count, 1, [&](int64_t from, int64_t to, int) {
-    for (int64_t i = from; i < to; i++) {
-      const size_t step = distinct[static_cast<size_t>(i)];
-      store_.get(kernel(step), keys[step]);
-      progress.step();
-    }
-  });
-  for (const size_t step : distinct) store_.tune(kernel(step));
-  return keys;
 }
 
 void CpuExecutable::launch(const Launch& l, Memory& memory) {

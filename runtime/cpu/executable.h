@@ -5,7 +5,7 @@
 #include <mutex>
 #include <vector>
 
-#include "runtime/cpu/kernel_store.h"
+#include "runtime/cpu/linked_plan.h"
 #include "runtime/device.h"
 #include "runtime/runtime.h"
 
@@ -13,12 +13,10 @@ namespace lazuli {
 
 class CpuExecutable final : public Executable {
  public:
-  /// Compiles the plan's distinct kernels, in parallel.
-  CpuExecutable(Runtime& runtime, KernelStore& store, Plan plan);
+  CpuExecutable(Runtime& runtime, const Target& target, LinkedPlan linked);
   ~CpuExecutable() override;
 
-  void run(std::span<const Ref<Storage>> inputs,
-           std::span<const Ref<Storage>> outputs) override;
+  void run(std::span<const Ref<Storage>> inputs, std::span<const Ref<Storage>> outputs) override;
   std::vector<double> time_steps(std::span<const Ref<Storage>> inputs,
                                  std::span<const Ref<Storage>> outputs, int repeats) override;
   const Plan& plan() const override { return plan_; }
@@ -26,6 +24,7 @@ class CpuExecutable final : public Executable {
   std::vector<int64_t> reach(std::span<const int64_t> sizes) const override;
   std::vector<StepReport> report() const override;
 
+  const std::vector<StepNote>& notes() const override { return notes_; }
   /// Lets go of the graph: what remains can be kept in a cache without keeping arrays alive.
   void forget_graph();
   void keep_memory(bool keep) override;
@@ -49,22 +48,20 @@ class CpuExecutable final : public Executable {
   };
   class Memory;
 
-  // Returns the key of each step's kernel.
-  std::vector<Hash128> compile_all();
   // Gives each array its place; where that takes more than the runtime has left now, runs steps
   // again. Returns which of the steps, and of their codes, each is that is run. DeviceError if the
   // memory does not do.
-  std::vector<int> place_arrays(const std::vector<Code>& codes);
+  std::vector<int> place_arrays(const std::vector<Code>& codes, const Target& target);
   void place_arguments();
   void launch(const Launch& l, Memory& memory);
   // Calls `body` with memory that these arrays are bound to.
   template <typename F>
-  void with_memory(std::span<const Ref<Storage>> inputs,
-                   std::span<const Ref<Storage>> outputs, F body);
+  void with_memory(std::span<const Ref<Storage>> inputs, std::span<const Ref<Storage>> outputs,
+                   F body);
 
   Runtime& runtime_;
-  KernelStore& store_;
   Plan plan_;
+  std::vector<StepNote> notes_;
   std::vector<Launch> launches_;
   MemoryPlan memory_;
   std::vector<Place> places_;  // by slot

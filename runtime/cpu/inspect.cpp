@@ -21,9 +21,9 @@
 #include "runtime/cpu/kernel_store.h"
 #include "runtime/device.h"
 #include "runtime/library.h"
-#include "runtime/origin.h"
 #include "runtime/probe.h"
 #include "runtime/runtime.h"
+#include "runtime/step_notes.h"
 #include "runtime/storage.h"
 
 namespace lazuli {
@@ -41,8 +41,8 @@ std::vector<std::string> operation_names(const PlanStep& s) {
   return r;
 }
 
-std::string step_name(const PlanStep& s, size_t i) {
-  return s.kernel ? fmt::format("kernel {}", i) : fmt::format("step {} ({})", i, name(s.node->op));
+const Node* library_node(const PlanStep& s) {
+  return s.kernel ? nullptr : s.node.get();
 }
 
 std::string slot_text(const PlanSlot& s, size_t i) {
@@ -55,7 +55,7 @@ std::string launch_list(const Plan& plan) {
   std::string out;
   for (size_t i = 0; i < plan.slots.size(); i++) out += slot_text(plan.slots[i], i) + "\n";
   for (size_t i = 0; i < plan.steps.size(); i++) {
-    out += step_name(plan.steps[i], i) + "(";
+    out += step_name(library_node(plan.steps[i]), i) + "(";
     for (size_t k = 0; k < plan.steps[i].arguments.size(); k++) {
       out += fmt::format("{}a{}", k ? ", " : "", plan.steps[i].arguments[k]);
     }
@@ -103,6 +103,10 @@ std::string indented(const std::string& text) {
 
 }  // namespace
 
+std::string step_name(const Node* library, size_t i) {
+  return library ? fmt::format("step {} ({})", i, name(library->op)) : fmt::format("kernel {}", i);
+}
+
 PlanText inspect(std::span<const Tensor> roots, const Target& target, bool with_assembly) {
   PlanText t;
   const std::vector<NodeRef> nodes = nodes_of(roots);
@@ -140,7 +144,7 @@ std::vector<StepNote> step_notes(const Plan& plan) {
   for (size_t i = 0; i < plan.steps.size(); i++) {
     const PlanStep& step = plan.steps[i];
     StepNote n;
-    n.name = step_name(step, i);
+    n.name = step_name(library_node(step), i);
     n.operations = operation_names(step);
     if (step.kernel) {
       n.flops = count_flops(*step.kernel);
@@ -209,14 +213,15 @@ std::string told(const std::vector<Choice>& choices) {
   return out;
 }
 
-std::vector<StepCost> measure(const std::vector<StepNote>& notes, Executable& executable,
-                              const Arrays& inputs, int repeats, const Roofline& roof) {
+std::vector<StepCost> measure(Executable& executable, const Arrays& inputs, int repeats,
+                              const Roofline& roof) {
   Arrays outputs;
   for (const PlanSlot& s : executable.plan().slots) {
     if (s.role == PlanSlot::Role::Output) outputs.push_back(host_storage(s));
   }
   const std::vector<double> seconds = executable.time_steps(inputs, outputs, repeats);
   std::vector<StepReport> reports = executable.report();
+  const std::vector<StepNote>& notes = executable.notes();
   std::vector<StepCost> costs;
   for (size_t i = 0; i < notes.size(); i++) {
     StepCost c;
@@ -272,7 +277,6 @@ std::string told(const std::vector<StepCost>& costs) {
 
 // A plan that waits to be run, and what it reads.
 struct Prepared {
-  std::vector<StepNote> notes;
   std::unique_ptr<Executable> executable;
   Arrays inputs;
 };
@@ -289,38 +293,38 @@ Prepared prepare(std::span<const Tensor> roots) {
     }
   }
   p.executable = device.prepare(std::move(plan));
-  p.notes = step_notes(p.executable->plan());
   return p;
 }
 
 // What a plan read when it ran is gone; zeros take its place.
-std::vector<StepCost> measure(const Origin& origin, const Roofline& roof) {
+std::vector<StepCost> measure(Executable& executable, const Roofline& roof) {
   Arrays inputs;
-  for (const PlanSlot& s : origin.executable->plan().slots) {
+  for (const PlanSlot& s : executable.plan().slots) {
     if (s.role != PlanSlot::Role::Input) continue;
     inputs.push_back(host_storage(s));
     std::memset(inputs.back()->data(), 0, inputs.back()->bytes());
   }
-  return measure(origin.notes, *origin.executable, inputs, 11, roof);
+  return measure(executable, inputs, 11, roof);
 }
 
-std::shared_ptr<const Origin> origin_of(const Tensor& t) {
+// Null if no plan of kernels computed it, or it is forgotten.
+std::shared_ptr<Executable> origin_of(const Tensor& t) {
   const NodeRef n = t.node();
   const Ref<Storage> storage = n->storage();
   const auto* host = dynamic_cast<const HostStorage*>(storage.get());
-  return host ? host->origin.lock() : nullptr;
+  const std::shared_ptr<Executable> plan = host ? host->origin.lock() : nullptr;
+  return plan && !plan->notes().empty() ? plan : nullptr;
 }
 
 }  // namespace
 
 std::vector<StepCost> measure_steps(std::span<const Tensor> roots, int repeats) {
   const Prepared p = prepare(roots);
-  return measure(p.notes, *p.executable, p.inputs, repeats,
-                 measure_roofline(Runtime::current().pool));
+  return measure(*p.executable, p.inputs, repeats, measure_roofline(Runtime::current().pool));
 }
 
 std::string explain(std::span<const Tensor> roots) {
-  std::vector<std::shared_ptr<const Origin>> origins;
+  std::vector<std::shared_ptr<Executable>> origins;
   std::vector<Tensor> waiting;
   for (const Tensor& t : roots) {
     if (!t.realised()) {
@@ -339,13 +343,15 @@ std::string explain(std::span<const Tensor> roots) {
     std::move(more.begin(), more.end(), std::back_inserter(costs));
   };
   std::string memory;
-  const auto add_memory = [&](const Executable& e) { memory += print_memory(e.plan(), e.memory()); };
+  const auto add_memory = [&](const Executable& e) {
+    memory += print_memory(e.plan(), e.memory());
+  };
   for (const auto& o : origins) {
     add(measure(*o, roof));
-    add_memory(*o->executable);
+    add_memory(*o);
   }
   if (prepared) {
-    add(measure(prepared->notes, *prepared->executable, prepared->inputs, 11, roof));
+    add(measure(*prepared->executable, prepared->inputs, 11, roof));
     add_memory(*prepared->executable);
   }
   if (costs.empty()) return {};

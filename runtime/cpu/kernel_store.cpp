@@ -11,7 +11,7 @@
 #include "ir/lower.h"
 #include "ir/program_cost.h"
 #include "ir/schedule.h"
-#include "runtime/cpu/stored_kernel.h"
+#include "runtime/cpu/stored.h"
 #include "runtime/cpu/tune.h"
 
 #define XXH_INLINE_ALL
@@ -83,9 +83,10 @@ Hash128 hash_of(std::string_view text) {
 
 // All of a target that makes a difference to code.
 std::string target_text(const Target& t) {
-  return fmt::format("{} {} {} {} {} {} {} {} {} {} {} {} {} {} {}", t.cpu, t.triple, t.features,
+  return fmt::format("{} {} {} {} {} {} {} {} {} {} {} {} {} {} {} {}", t.cpu, t.triple, t.features,
                      t.lanes, t.vector_registers, t.has_fma, t.has_u8_dot, t.has_i16_dot,
-                     t.has_bf16_dot, t.l1, t.l1_ways, t.l2, t.l3, t.fma_per_second, t.bandwidth);
+                     t.has_bf16_dot, t.l1, t.l1_ways, t.l2, t.l3, t.fma_per_second, t.bandwidth,
+                     t.winograd);
 }
 
 }  // namespace
@@ -159,27 +160,37 @@ double predict_seconds(const Kernel& kernel, const Target& target) {
   return std::max(work / (2 * target.fma_per_second), count_bytes(kernel) / target.bandwidth);
 }
 
-std::shared_ptr<const CompiledKernel> KernelStore::get(const Kernel& kernel, const Hash128& key) {
+Hash128 KernelStore::disk_key(std::string_view kind, const Hash128& hash) const {
+  return KernelCache::key_of(
+      fmt::format("{} {:x} {:x}\n{}", kind, hash.high, hash.low, target_text(target_)));
+}
+
+std::shared_ptr<const CompiledKernel> KernelStore::add(const Hash128& key,
+                                                       std::shared_ptr<const CompiledKernel> made,
+                                                       std::atomic<int64_t>& count) {
+  const std::lock_guard lock(mutex_);
+  const auto [it, is_new] = kernels_.emplace(key, std::move(made));
+  count += is_new;
+  return it->second;
+}
+
+std::shared_ptr<const CompiledKernel> KernelStore::find(const Hash128& key) {
   {
-    std::lock_guard lock(mutex_);
+    const std::lock_guard lock(mutex_);
     if (const auto it = kernels_.find(key); it != kernels_.end()) return it->second;
   }
-  const auto add = [&](std::shared_ptr<const CompiledKernel> made, std::atomic<int64_t>& count) {
-    std::lock_guard lock(mutex_);
-    const auto [it, is_new] = kernels_.emplace(key, std::move(made));
-    count += is_new;
-    return it->second;
-  };
-  if (!cache_) return add(build(kernel), compiles_);
-  const Hash128 file = KernelCache::key_of(
-      fmt::format("kernel {:x} {:x}\n{}", key.high, key.low, target_text(target_)));
-  if (const std::optional<std::string> bytes = cache_->find(file)) {
-    const Span span(runtime_.trace, "compile", "load a kernel");
-    if (std::shared_ptr<CompiledKernel> found = load_kernel(*bytes))
-      return add(std::move(found), loads_);
-  }
-  const std::shared_ptr<const CompiledKernel> built = add(build(kernel), compiles_);
-  cache_->keep(file, store_kernel(*built));
+  if (!cache_) return nullptr;
+  const std::optional<std::string> bytes = cache_->find(disk_key("kernel", key));
+  if (!bytes) return nullptr;
+  const Span span(runtime_.trace, "compile", "load a kernel");
+  std::shared_ptr<CompiledKernel> found = load_kernel(*bytes);
+  return found ? add(key, std::move(found), loads_) : nullptr;
+}
+
+std::shared_ptr<const CompiledKernel> KernelStore::get(const Kernel& kernel, const Hash128& key) {
+  if (auto found = find(key)) return found;
+  const std::shared_ptr<const CompiledKernel> built = add(key, build(kernel), compiles_);
+  if (cache_) cache_->keep(disk_key("kernel", key), store_kernel(*built));
   return built;
 }
 

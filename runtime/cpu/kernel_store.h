@@ -1,4 +1,5 @@
-// Kernels of one device, compiled once each: from an algorithm through schedule, program and text to functions.
+// Kernels of one device, compiled once each: from an algorithm through schedule, program and text
+// to functions.
 #pragma once
 
 #include <atomic>
@@ -61,10 +62,12 @@ void run_kernel(const CompiledKernel& kernel, void** arguments, const WorkMemory
 /// Hash of what a kernel computes: equal for kernels that differ in names and serial numbers alone.
 Hash128 structural_hash(const Kernel& kernel);
 
-/// Arithmetic operations of one run, a multiply-add as two; and the fewest bytes: every argument once.
+/// Arithmetic operations of one run, a multiply-add as two; and the fewest bytes: every argument
+/// once.
 double count_flops(const Kernel& kernel);
 double count_bytes(const Kernel& kernel);
-/// Seconds on one core: the larger of the arithmetic (a function counts 16) at the target's rate, and the bytes at its bandwidth.
+/// Seconds on one core: the larger of the arithmetic (a function counts 16) at the target's rate,
+/// and the bytes at its bandwidth.
 double predict_seconds(const Kernel& kernel, const Target& target);
 
 class KernelStore {
@@ -75,16 +78,25 @@ class KernelStore {
   /// The compiled form, from the disk if it is there; compiles it else. `key` is the kernel's
   /// structural_hash(). Thread-safe.
   std::shared_ptr<const CompiledKernel> get(const Kernel& kernel, const Hash128& key);
+  /// As get(), but null if it is neither here nor on the disk.
+  std::shared_ptr<const CompiledKernel> find(const Hash128& key);
   /// Where the runtime is to measure schedules, searches for a better one, unless a search has been
   /// made or is not worth it; get() then gives that.
   void tune(const Kernel& kernel);
   /// What kernels are made for.
   const Target& target() const { return target_; }
+  /// Where they are kept; null: nowhere, since they are not the same the next time.
+  KernelCache* disk() const { return cache_; }
+  /// The key there of what is made for the target, of a kind, from what has this hash.
+  Hash128 disk_key(std::string_view kind, const Hash128& hash) const;
   int64_t compiles() const { return compiles_; }
   int64_t loads() const { return loads_; }  // from the disk
 
  private:
   std::shared_ptr<const CompiledKernel> build(const Kernel& kernel) const;
+  std::shared_ptr<const CompiledKernel> add(const Hash128& key,
+                                            std::shared_ptr<const CompiledKernel> made,
+                                            std::atomic<int64_t>& count);
 
   Target target_;
   Runtime& runtime_;

@@ -12,6 +12,7 @@
 #include "core/lazy_buffer.h"
 #include "core/topology.h"
 #include "runtime/device.h"
+#include "runtime/inspect.h"
 #include "runtime/runtime.h"
 #include "runtime/storage.h"
 
@@ -507,10 +508,12 @@ class ReferenceExecutable final : public Executable {
   }
   const Plan& plan() const override { return plan_; }
   const MemoryPlan& memory() const override { return memory_; }
+  const std::vector<StepNote>& notes() const override { return notes_; }
   std::vector<StepReport> report() const override { return {}; }
 
  private:
   Plan plan_;
+  std::vector<StepNote> notes_;
   MemoryPlan memory_;  // nothing lies in the memory of anything else
 };
 

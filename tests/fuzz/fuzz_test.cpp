@@ -1,4 +1,5 @@
-// Random graphs: the CPU against the reference device, values and gradients, until the time is over.
+// Random graphs: the CPU against the reference device, values and gradients, until the time is
+// over.
 #include <doctest/doctest.h>
 #include <fmt/format.h>
 
@@ -14,6 +15,7 @@
 #include "core/ops.h"
 #include "runtime/device.h"
 #include "runtime/runtime.h"
+#include "tests/cache_folder.h"
 #include "tests/ir/random_graph.h"
 #include "tests/ir/run_plan.h"
 
@@ -32,11 +34,16 @@ uint64_t setting(const char* name, uint64_t fallback) {
 
 double tolerance(DType t) {
   switch (t) {
-    case DType::F64: return 1e-9;
-    case DType::F16: return 2e-2;
-    case DType::BF16: return 1.5e-1;
-    case DType::F32: return 2e-4;
-    default: return 0;
+    case DType::F64:
+      return 1e-9;
+    case DType::F16:
+      return 2e-2;
+    case DType::BF16:
+      return 1.5e-1;
+    case DType::F32:
+      return 2e-4;
+    default:
+      return 0;
   }
 }
 
@@ -116,8 +123,8 @@ std::string compare(const std::vector<NodeRef>& roots) {
   for (size_t i = 0; i < roots.size(); i++) {
     const double d = test::difference(roots[i]->dtype, got[i], want[i]);
     if (!(d <= tolerance(roots[i]))) {
-      return fmt::format("root {} of {} ({} {}): difference {}\n{}", i, roots.size(), name(roots[i]->dtype),
-                         to_string(roots[i]->shape), d, print_graph(roots));
+      return fmt::format("root {} of {} ({} {}): difference {}\n{}", i, roots.size(),
+                         name(roots[i]->dtype), to_string(roots[i]->shape), d, print_graph(roots));
     }
   }
   return "";
@@ -157,6 +164,27 @@ TEST_SUITE("fuzz") {
       }
     }
     MESSAGE(fmt::format("{} of {} fit, of {} graphs", fits, all, seed - first));
+  }
+
+  TEST_CASE("random graphs have the same bits by plans from the disk" *
+            doctest::skip(!LAZULI_LLVM)) {
+    const uint64_t first = setting("FUZZ_SEED", 1);
+    const double end = now() + static_cast<double>(setting("FUZZ_SECONDS", 5)) / 2;
+    const test::CacheFolder folder;
+    Config config;
+    config.cache_folder = folder.cache();
+    uint64_t seed = first;
+    for (; now() < end; seed++) {
+      std::vector<NodeRef> roots = test::random_graph(seed, 4 + static_cast<int>(seed % 40));
+      if (seed % 2 == 0) roots = held_apart(with_gradients(std::move(roots)));
+      INFO("FUZZ_SEED=", seed);
+      Runtime one(config), other(config);
+      const auto want = values(one.device("cpu"), roots);
+      CHECK(values(other.device("cpu"), roots) == want);
+      CHECK(other.device("cpu").compiled().kernels == 0);
+      CHECK(other.device("cpu").compiled().plans_loaded == other.device("cpu").compiled().plans);
+    }
+    MESSAGE(fmt::format("{} graphs from FUZZ_SEED={}", seed - first, first));
   }
 
   TEST_CASE("random graphs have the same values on the cpu as on the reference device" *

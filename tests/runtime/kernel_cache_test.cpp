@@ -19,39 +19,16 @@
 
 #include "core/ops.h"
 #include "runtime/cpu/kernel_store.h"
-#include "runtime/cpu/stored_kernel.h"
+#include "runtime/cpu/stored.h"
 #include "runtime/device.h"
 #include "runtime/runtime.h"
+#include "tests/cache_folder.h"
 
 namespace lazuli {
 namespace {
 
 namespace fs = std::filesystem;
-
-// A folder of its own, gone with the object.
-class Folder {
- public:
-  Folder() {
-    path_ = (fs::temp_directory_path() / "lazuli_cache_XXXXXX").string();
-    REQUIRE(mkdtemp(path_.data()) != nullptr);
-  }
-  ~Folder() {
-    std::error_code problem;
-    fs::remove_all(path_, problem);
-  }
-  std::string cache() const { return path_ + "/cache"; }
-  std::string kernels() const { return cache() + "/kernels"; }
-  std::vector<std::string> files() const {
-    std::vector<std::string> list;
-    std::error_code problem;
-    for (const auto& e : fs::directory_iterator(kernels(), problem))
-      list.push_back(e.path().string());
-    return list;
-  }
-
- private:
-  std::string path_;
-};
+using Folder = test::CacheFolder;
 
 Hash128 key(uint64_t n) {
   return KernelCache::key_of(fmt::format("{}", n));

@@ -1,4 +1,4 @@
-// `lazuli cache`: what the cache of compiled kernels on disk holds.
+// `lazuli cache`: what the cache of compiled kernels and plans on disk holds.
 #include <fmt/format.h>
 
 #include <nlohmann/json.hpp>

@@ -1,0 +1,225 @@
+// Plans that a process finds where an earlier one has left them.
+#include <doctest/doctest.h>
+
+#include <filesystem>
+#include <functional>
+#include <regex>
+#include <string>
+#include <vector>
+
+#include "nn/lazuli.h"
+#include "runtime/cpu/stored.h"
+#include "runtime/cpu/target.h"
+#include "runtime/device.h"
+#include "runtime/inspect.h"
+#include "runtime/plan_key.h"
+#include "tests/cache_folder.h"
+
+#if LAZULI_LLVM
+namespace lazuli {
+namespace {
+
+using Floats = std::vector<float>;
+
+// In a runtime of its own, as a process has one.
+struct Process {
+  explicit Process(const test::CacheFolder& folder, uint64_t memory = 0)
+      : runtime(config(folder, memory)), use(runtime) {}
+  static Config config(const test::CacheFolder& folder, uint64_t memory) {
+    Config c;
+    c.device = "cpu";
+    c.cache_folder = folder.cache();
+    c.memory = memory;
+    return c;
+  }
+  CompileCount count() { return runtime.device().compiled(); }
+
+  Runtime runtime;
+  const Runtime::Use use;
+};
+
+Tensor filled(const Shape& shape, uint64_t seed) {
+  return randn(shape, DType::F32, random_key(seed)).realize();
+}
+
+// Checks that a second process gives the same bits by plans and kernels of the first alone.
+void check_again(const std::function<Floats()>& run) {
+  const test::CacheFolder folder;
+  Floats first;
+  CompileCount made;
+  {
+    Process p(folder);
+    first = run();
+    made = p.count();
+  }
+  CHECK(made.plans > 0);
+  Process p(folder);
+  CHECK(run() == first);
+  CHECK(p.count().plans == made.plans);
+  CHECK(p.count().plans_loaded == made.plans);
+  CHECK(p.count().kernels == 0);
+}
+
+}  // namespace
+
+TEST_SUITE_BEGIN("runtime");
+
+TEST_CASE("a second process makes no plan that the first has made") {
+  SUBCASE("of kernels over several values and numbers") {
+    check_again([] {
+      const Tensor x = filled({33, 65}, 1), w = filled({65, 20}, 2);
+      const Tensor y = softmax(gelu(matmul(x, w)) * 3, 1), z = sum(y * y, {0}) + 2;
+      realize(y, z);
+      Floats out = y.to_vector(), more = z.to_vector();
+      out.insert(out.end(), more.begin(), more.end());
+      return out;
+    });
+  }
+  SUBCASE("with library steps") {
+    check_again([] {
+      const Tensor x = filled({5, 40}, 1);
+      const auto [values, places] = sort(x * 2, 1);
+      const Tensor y = cumsum(values, 1) + cast(places, DType::F32);
+      return (y - mean(y)).to_vector();
+    });
+  }
+  SUBCASE("with numbers that have become arguments") {
+    check_again([] {
+      const Tensor x = filled({40}, 1);
+      Floats out;
+      for (int i = 1; i < 5; i++) out.push_back(sum(x * i + 0.5).item<float>());
+      return out;
+    });
+  }
+  SUBCASE("that read a value of constants alone") {
+    check_again([] {
+      const Tensor x = filled({40}, 1), steps = (arange(40, DType::F32) * 0.25).realize();
+      return (x + arange(40, DType::F32) * 0.25 + steps).to_vector();
+    });
+  }
+  SUBCASE("of captured steps that change parameters in place") {
+    check_again([] {
+      Tensor w = filled({20, 20}, 1), moment = zeros({20, 20}).realize();
+      auto step = jit([&](const Tensor& x) {
+        const Tensor slope = matmul(x.transpose(0, 1), matmul(x, w));
+        moment.assign_(moment * 0.9 + slope);
+        w.assign_(w - moment * 0.01);
+        return sum(w * w);
+      });
+      Floats out;
+      for (uint64_t i = 0; i < 4; i++) out.push_back(step(filled({8, 20}, i)).item<float>());
+      const Floats last = w.to_vector();
+      out.insert(out.end(), last.begin(), last.end());
+      return out;
+    });
+  }
+}
+
+TEST_CASE("a plan from the disk is told of as the one that was made") {
+  const test::CacheFolder folder;
+  const auto told = [&] {
+    Process p(folder);
+    const Tensor x = filled({64, 64}, 1);
+    const Tensor y = cumsum(softmax(matmul(x, x), 1), 1).realize();
+    return std::regex_replace(explain(y), std::regex("[0-9.]+ (us|GFLOP/s|GB/s|%)"), "# $1");
+  };
+  const std::string first = told();
+  CHECK(first.find("why: ") != std::string::npos);
+  CHECK(first.find("(scan)") != std::string::npos);
+  CHECK(told() == first);
+}
+
+TEST_CASE("a plan whose kernels are gone is made again") {
+  const test::CacheFolder folder;
+  const auto run = [] { return sum(exp(filled({30, 40}, 1)), {1}).to_vector(); };
+  Floats first;
+  {
+    Process p(folder);
+    first = run();
+  }
+  for (const std::string& path : folder.files()) {
+    constexpr size_t kHeader = 48;
+    const std::vector<std::byte> bytes = read_file(path);
+    const std::string_view text(reinterpret_cast<const char*>(bytes.data()), bytes.size());
+    if (load_kernel(text.substr(kHeader))) std::filesystem::remove(path);
+  }
+  Process p(folder);
+  CHECK(run() == first);
+  CHECK(p.count().plans_loaded == 0);
+  CHECK(p.count().kernels > 0);
+}
+
+TEST_CASE("a plan from the disk runs steps again where memory is short") {
+  const test::CacheFolder folder;
+  const auto gradient = [] {
+    const Tensor x = filled({512, 64}, 99).requires_grad_();
+    Tensor h = x;
+    for (uint64_t i = 0; i < 24; i++) {
+      h = tanh(matmul(h, filled({64, 64}, i) * 0.1));
+      h = h - mean(h, {0});  // over the rows: a kernel of its own
+    }
+    return grad(sum(h * h), x).to_vector();
+  };
+  Floats first;
+  uint64_t peak = 0;
+  {
+    Process p(folder);
+    first = gradient();
+    peak = p.runtime.memory.stats().peak;
+  }
+  Process p(folder, peak * 90 / 100);
+  CHECK(gradient() == first);
+  CHECK(p.count().plans_loaded == p.count().plans);
+}
+
+TEST_CASE("a key of a graph tells apart what plans are made for") {
+  const auto key = [](const Tensor& t, const std::vector<NodeRef>& donors = {}) {
+    const NodeRef root = t.node();
+    const Hash128 h = graph_key({&root, 1}, donors).hash;
+    return std::pair(h.low, h.high);
+  };
+  const Tensor a = ones({4}).realize(), b = zeros({4}).realize(), wide = ones({5}).realize();
+  CHECK(key(a * 2 + b) == key(b * 2 + a));
+  CHECK(key(a * 2 + b) != key(a * 3 + b));
+  CHECK(key(a * 2 + b) != key(a * 2 + a));
+  CHECK(key(a * 2 + b) != key(b + a * 2));
+  CHECK(key(a * 2 + b) != key(a * 2 - b));
+  CHECK(key(a * 2) != key(wide * 2));
+  CHECK(key(a * 2) != key(ones({4}, DType::F64).realize() * 2));
+  CHECK(key(a * 2) != key(a * 2, {a.node()}));
+  CHECK(key(sum(a, {0})) != key(prod(a, {0})));
+  CHECK(key(sum(ones({4, 4}).realize(), {0})) != key(sum(ones({4, 4}).realize(), {1})));
+}
+
+TEST_CASE("a stored plan is loaded whole or not at all, and for leaves and roots that fit") {
+  const test::CacheFolder folder;
+  Process p(folder);
+  const Tensor x = filled({30, 40}, 1);
+  const std::vector<NodeRef> roots{cumsum(softmax(matmul(x.transpose(0, 1), x), 1), 0).node()},
+      leaves = graph_key(roots, {}).leaves;
+  KernelStore store(host_target(nullptr), p.runtime, nullptr);
+  const LinkedPlan linked = link_plan(make_plan(roots, store.target()), store, p.runtime);
+  CHECK(!store_plan(linked, {}));
+  const std::string bytes = store_plan(linked, leaves).value();
+  const auto load = [&](const std::string& text) { return load_plan(text, leaves, roots); };
+  REQUIRE(load(bytes));
+  CHECK(store_plan(*load(bytes), leaves) == bytes);
+  const std::vector<NodeRef> others{filled({30, 41}, 1).node()}, none;
+  CHECK(!load_plan(bytes, others, roots));
+  CHECK(!load_plan(bytes, none, roots));
+  CHECK(!load_plan(bytes, leaves, others));
+  CHECK(!load_plan(bytes, leaves, none));
+  for (size_t n = 0; n < bytes.size(); n++) CHECK(!load(bytes.substr(0, n)));
+  CHECK(!load(bytes + "x"));
+  // Numbers that are not so: nothing is read or asked for beyond the bytes.
+  for (size_t n = 0; n < bytes.size(); n++) {
+    std::string text = bytes;
+    text[n] = static_cast<char>(~text[n]);
+    load(text);
+  }
+}
+
+TEST_SUITE_END();
+
+}  // namespace lazuli
+#endif
