@@ -2,6 +2,7 @@
 #include <algorithm>
 
 #include "ir/choose_rules.h"
+#include "ir/choose_tiles.h"
 #include "ir/index.h"
 
 namespace lazuli {
@@ -267,13 +268,26 @@ void place_image(ScheduleWriter& w, const StageGroup& g) {
 
 }  // namespace
 
+namespace {
+
+// The sums of a group that consists of them and what follows from each; null if it is no such.
+Stage* sums_with_epilogue(ScheduleWriter& w, const StageGroup& g) {
+  if (g.members.size() != 2) return nullptr;
+  Stage* s = g.members[g.members[0] == g.root()];
+  const bool fits = s->values.size() == 1 && reduces(*s) && is_epilogue(w.kernel(), *g.root(), *s);
+  return fits ? s : nullptr;
+}
+
+}  // namespace
+
 // Sums over outer axes: vectors along a kept axis. Where the sum is long, a block of columns is
-// walked row by row in the order of memory, eight rows a visit, with the partial sums in the output
-// itself, which stays in L1.
+// walked row by row in the order of memory, some rows a visit, with the partial sums in the output
+// itself, or in scratch where more follows from them, which stays in L1.
 bool schedule_columns(ScheduleWriter& w, StageGroup& g) {
   constexpr int64_t kLargest = 1024, kRows = 8, kLong = 64, kBlocks = 16;
-  Stage* s = g.root();
-  if (g.members.size() > 1 || !reduces(*s) || w.lanes() == 1) return false;
+  Stage* const root = g.root();
+  Stage* const s = g.members.size() == 1 ? root : sums_with_epilogue(w, g);
+  if (!s || !reduces(*s) || w.lanes() == 1) return false;
   const NodeRef v = vector_axis(w.kernel(), *s, s->axes, static_cast<int>(w.lanes()));
   if (!v || !keeps_in_all(*s, v) || extent(v) < w.lanes()) return false;
   std::vector<NodeRef> kept, reduced;
@@ -289,6 +303,12 @@ bool schedule_columns(ScheduleWriter& w, StageGroup& g) {
   int64_t length = 1;
   for (const NodeRef& r : reduced) length *= extent(r);
   const bool memory = length >= kLong && extent(v) >= 256 && extent(reduced.back()) >= kRows;
+  const int64_t bytes = length * extent(v) * size_of(s->values[0].expr->dtype);
+  if (s != root) {
+    // Registers hold the sums of what does not come from afar; memory would round some.
+    const DType dtype = s->values[0].expr->dtype;
+    if (!memory || bytes <= w.target().l2 || accumulator(dtype) != dtype) return false;
+  }
   if (!memory) {
     w.vectorize(s, {}, s->axes);
     place_image(w, g);
@@ -298,8 +318,10 @@ bool schedule_columns(ScheduleWriter& w, StageGroup& g) {
   const std::string n = w.loop(*s, v), r = w.loop(*s, reduced.back());
   // Blocks enough to share out, of whole cache lines; longer ones where rows stream from memory, or
   // from the last cache.
-  const int64_t bytes = length * extent(v) * size_of(s->values[0].expr->dtype);
-  const int64_t fewer = bytes > w.target().l3 / 2 ? 4 : bytes > w.target().l3 / 4 ? 2 : 1;
+  const int64_t fewer = s != root                   ? 4
+                        : bytes > w.target().l3 / 2 ? 4
+                        : bytes > w.target().l3 / 4 ? 2
+                                                    : 1;
   const int64_t unit = 4 * w.lanes(), wanted = extent(v) / (kBlocks / fewer);
   const int64_t model = std::clamp(wanted / unit * unit, 2 * unit, kLargest);
   const int64_t block = w.choose_number("columns at a time of " + s->name, model,
@@ -316,8 +338,16 @@ bool schedule_columns(ScheduleWriter& w, StageGroup& g) {
       "order {0}{1} {2}.b{3} {4}.o {2}.o {4}.i {2}.u {2}.v; unroll {0} {4}.i {2}.u; vector {0} "
       "{2}.v",
       s->name, around, n, rows, r);
+  if (s != root) {
+    const std::string column = w.loop(*root, v);
+    w.step("split {0} {1} {1}.b {1} {2}", root->name, column, block);
+    const ScheduleWriter::Split own = w.split_vectors(*root, v, 2);
+    w.step("order {0}{1} {2}.b {3}; unroll {0} {4}; vector {0} {5}", root->name,
+           w.loops(*root, kept), column, own.all(), own.unrolled, own.lane);
+    w.step("at {} {} {}.b", s->name, root->name, column);
+  }
   place_image(w, g);
-  w.parallel(s);
+  w.parallel(root);
   return true;
 }
 

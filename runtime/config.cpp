@@ -81,7 +81,7 @@ constexpr Row kRows[] = {
        if (is_device(v)) c.device = v;
        return is_device(v);
      }},
-    {{"LAZULI_CACHE", "where compiled kernels are kept", "give a folder's absolute path, or off",
+    {{"LAZULI_CACHE", "where compiled kernels and plans are kept", "give a folder's absolute path, or off",
       "the folder lazuli in $XDG_CACHE_HOME or ~/.cache"},
      "is no place for a cache",
      [](Config& c, std::string_view v) {

@@ -12,21 +12,22 @@
 namespace lazuli {
 
 struct Config {
-  int debug = 0;               ///< LAZULI_DEBUG: what to tell on standard error, 0 (nothing) to 4
-  std::string device;          ///< LAZULI_DEVICE: cpu (the default, if LLVM is built in), reference,
-                               ///< opencl or opencl:N
-  std::string cache_folder;    ///< LAZULI_CACHE: where compiled kernels and plans are kept; empty: nowhere
-  bool tune = false;           ///< LAZULI_TUNE: measure schedules instead of only modelling them
-  int threads = 1;             ///< LAZULI_THREADS: 1 to 1024
-  uint64_t memory = 0;         ///< LAZULI_MEMORY: most bytes for values; 0: what the machine has
-  std::string profile;         ///< LAZULI_PROFILE: the file that a trace of what ran is written to;
-                               ///< empty: none (runtime/trace.h)
+  int debug = 0;             ///< LAZULI_DEBUG: what to tell on standard error, 0 (nothing) to 4
+  std::string device;        ///< LAZULI_DEVICE: cpu (the default, if LLVM is built in), reference,
+                             ///< opencl or opencl:N
+  std::string cache_folder;  ///< LAZULI_CACHE: where compiled kernels and plans are kept; empty:
+                             ///< nowhere
+  bool tune = false;         ///< LAZULI_TUNE: measure schedules instead of only modelling them
+  int threads = 1;           ///< LAZULI_THREADS: 1 to 1024
+  uint64_t memory = 0;       ///< LAZULI_MEMORY: most bytes for values; 0: what the machine has
+  std::string profile;       ///< LAZULI_PROFILE: the file that a trace of what ran is written to;
+                             ///< empty: none (runtime/trace.h)
   std::optional<bool> progress;  ///< LAZULI_PROGRESS: while kernels of a large graph compile, count
-                               ///< them in a line on standard error, if that is a terminal? Not set:
-                               ///< only the command does
-  bool winograd = true;        ///< may 3x3 convolutions of f32 use fewer multiplications where that
-                               ///< is faster? They then differ from the direct sums by up to 1e-4
-                               ///< (ir/winograd.h). No variable; the command has --winograd
+                                 ///< them in a line on standard error, if that is a terminal? Not
+                                 ///< set: only the command does
+  bool winograd = true;  ///< may 3x3 convolutions of f32 use fewer multiplications where that
+                         ///< is faster? They then differ from the direct sums by up to 1e-4
+                         ///< (ir/winograd.h). No variable; the command has --winograd
 
   /// The defaults: as many threads as cores may be used, the cache in the user's cache folder.
   Config();

@@ -123,16 +123,18 @@ PlanKey plan_key(std::span<const NodeRef> roots) {
   return key;
 }
 
-GraphKey graph_key(std::span<const NodeRef> roots, std::span<const NodeRef> donors) {
+std::optional<GraphKey> graph_key(std::span<const NodeRef> roots, std::span<const NodeRef> donors) {
   GraphKey key;
   Hasher h;
   const Topology graph(roots, true);
+  h.add(static_cast<int64_t>(graph.size()));
+  h.add(static_cast<int64_t>(roots.size()));
   for (size_t i = 0; i < graph.size(); i++) {
     const NodeRef& n = graph.nodes[i];
-    const bool leaf = n->realised() || n->op == Op::Buffer;
+    const bool leaf = n->op == Op::Buffer;
+    if (n->realised() && !leaf) return std::nullopt;
     add_op(h, *n, leaf);
     if (leaf) {
-      h.add(int64_t{n->realised()} << 1 | int64_t{n->tracked});
       key.leaves.push_back(n);
       continue;
     }

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -21,12 +22,13 @@ struct PlanKey {
 /// What a plan follows from beside its target.
 struct GraphKey {
   Hash128 hash;                 // literals count by value; leaves as in a PlanKey
-  std::vector<NodeRef> leaves;  // values and placeholders, in order of first visit
+  std::vector<NodeRef> leaves;  // arrays and placeholders, in order of first visit
 };
 
-/// Of a graph whose leaves are not told apart from others by what they hold; `donors` as in
-/// make_plan(). While values are held.
-GraphKey graph_key(std::span<const NodeRef> roots, std::span<const NodeRef> donors);
+/// Nothing if a value in the graph has an op and sources still: simplifying can make that very node
+/// anew, so that what a plan reads depends on more than its form. `donors` as in make_plan(). While
+/// values are held.
+std::optional<GraphKey> graph_key(std::span<const NodeRef> roots, std::span<const NodeRef> donors);
 
 /// Linear in the nodes not realised yet.
 PlanKey plan_key(std::span<const NodeRef> roots);

@@ -27,6 +27,7 @@ double median(std::vector<double> v) {
 // What a step computes, in a few words.
 std::string label_of(const StepNote& note) {
   constexpr size_t kMost = 60;
+  if (note.operations.empty()) return "copy";
   std::string text;
   for (const std::string& op : note.operations) {
     if (text.size() > kMost) return text + " ...";

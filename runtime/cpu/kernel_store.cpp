@@ -81,12 +81,11 @@ Hash128 hash_of(std::string_view text) {
   return {r.low64, r.high64};
 }
 
-// All of a target that makes a difference to code.
+// All of a target that makes a difference to the code of a kernel.
 std::string target_text(const Target& t) {
-  return fmt::format("{} {} {} {} {} {} {} {} {} {} {} {} {} {} {} {}", t.cpu, t.triple, t.features,
+  return fmt::format("{} {} {} {} {} {} {} {} {} {} {} {} {} {} {}", t.cpu, t.triple, t.features,
                      t.lanes, t.vector_registers, t.has_fma, t.has_u8_dot, t.has_i16_dot,
-                     t.has_bf16_dot, t.l1, t.l1_ways, t.l2, t.l3, t.fma_per_second, t.bandwidth,
-                     t.winograd);
+                     t.has_bf16_dot, t.l1, t.l1_ways, t.l2, t.l3, t.fma_per_second, t.bandwidth);
 }
 
 }  // namespace
@@ -160,9 +159,14 @@ double predict_seconds(const Kernel& kernel, const Target& target) {
   return std::max(work / (2 * target.fma_per_second), count_bytes(kernel) / target.bandwidth);
 }
 
-Hash128 KernelStore::disk_key(std::string_view kind, const Hash128& hash) const {
+Hash128 KernelStore::kernel_file(const Hash128& key) const {
   return KernelCache::key_of(
-      fmt::format("{} {:x} {:x}\n{}", kind, hash.high, hash.low, target_text(target_)));
+      fmt::format("kernel {:x} {:x}\n{}", key.high, key.low, target_text(target_)));
+}
+
+Hash128 KernelStore::plan_file(const Hash128& graph) const {
+  return KernelCache::key_of(fmt::format("plan {:x} {:x}\n{} {}", graph.high, graph.low,
+                                         target_text(target_), target_.winograd));
 }
 
 std::shared_ptr<const CompiledKernel> KernelStore::add(const Hash128& key,
@@ -180,7 +184,7 @@ std::shared_ptr<const CompiledKernel> KernelStore::find(const Hash128& key) {
     if (const auto it = kernels_.find(key); it != kernels_.end()) return it->second;
   }
   if (!cache_) return nullptr;
-  const std::optional<std::string> bytes = cache_->find(disk_key("kernel", key));
+  const std::optional<std::string> bytes = cache_->find(kernel_file(key));
   if (!bytes) return nullptr;
   const Span span(runtime_.trace, "compile", "load a kernel");
   std::shared_ptr<CompiledKernel> found = load_kernel(*bytes);
@@ -190,7 +194,7 @@ std::shared_ptr<const CompiledKernel> KernelStore::find(const Hash128& key) {
 std::shared_ptr<const CompiledKernel> KernelStore::get(const Kernel& kernel, const Hash128& key) {
   if (auto found = find(key)) return found;
   const std::shared_ptr<const CompiledKernel> built = add(key, build(kernel), compiles_);
-  if (cache_) cache_->keep(disk_key("kernel", key), store_kernel(*built));
+  if (cache_) cache_->keep(kernel_file(key), store_kernel(*built));
   return built;
 }
 

@@ -87,12 +87,13 @@ class KernelStore {
   const Target& target() const { return target_; }
   /// Where they are kept; null: nowhere, since they are not the same the next time.
   KernelCache* disk() const { return cache_; }
-  /// The key there of what is made for the target, of a kind, from what has this hash.
-  Hash128 disk_key(std::string_view kind, const Hash128& hash) const;
+  /// The key there of a plan for the target, of the graph that has this hash.
+  Hash128 plan_file(const Hash128& graph) const;
   int64_t compiles() const { return compiles_; }
   int64_t loads() const { return loads_; }  // from the disk
 
  private:
+  Hash128 kernel_file(const Hash128& key) const;
   std::shared_ptr<const CompiledKernel> build(const Kernel& kernel) const;
   std::shared_ptr<const CompiledKernel> add(const Hash128& key,
                                             std::shared_ptr<const CompiledKernel> made,

@@ -1,4 +1,4 @@
-// A plan with its kernels: all that is run, and nothing of the graph.
+// A plan with its kernels: all that is run.
 #pragma once
 
 #include <memory>

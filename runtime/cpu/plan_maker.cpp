@@ -3,6 +3,7 @@
 #include <signal.h>
 
 #include <exception>
+#include <new>
 #include <system_error>
 
 #include "ir/bounds.h"
@@ -27,31 +28,43 @@ void PlanMaker::make(std::span<const NodeRef> roots, std::span<const NodeRef> do
   close();
 }
 
+// What goes wrong with the disk, or for want of memory beside it, only costs time.
 bool PlanMaker::load(std::span<const NodeRef> roots) {
-  const std::optional<std::string> bytes = store_.disk()->find(store_.disk_key("plan", key_->hash));
-  if (!bytes) return false;
-  const Span span(runtime_.trace, "graph", "load a plan");
-  std::optional<LinkedPlan> found = load_plan(*bytes, key_->leaves, roots);
-  if (!found) return false;
-  for (size_t i = 0; i < found->steps.size(); i++) {
-    LinkedPlan::Step& step = found->steps[i];
-    if (!found->plan.steps[i].kernel) continue;
-    step.kernel = store_.find(step.key);
-    if (!step.kernel) return false;
+  if (!key_) return false;
+  try {
+    const std::optional<std::string> bytes = store_.disk()->find(store_.plan_file(key_->hash));
+    if (!bytes) return false;
+    const Span span(runtime_.trace, "graph", "load a plan");
+    std::optional<LinkedPlan> found = load_plan(*bytes, key_->leaves, roots);
+    if (!found) return false;
+    for (size_t i = 0; i < found->steps.size(); i++) {
+      LinkedPlan::Step& step = found->steps[i];
+      if (!found->plan.steps[i].kernel) continue;
+      step.kernel = store_.find(step.key);
+      if (!step.kernel) return false;
+    }
+    loaded_ = std::move(found);
+  } catch (const std::bad_alloc&) {
+    return false;
   }
-  loaded_ = std::move(found);
   return true;
+}
+
+void PlanMaker::keep(const LinkedPlan& linked) const {
+  if (!key_) return;
+  try {
+    const std::optional<std::string> bytes = store_plan(linked, key_->leaves);
+    if (bytes) store_.disk()->keep(store_.plan_file(key_->hash), *bytes);
+  } catch (const std::bad_alloc&) {
+    return;
+  }
 }
 
 LinkedPlan PlanMaker::link() {
   finish();
   if (loaded_) return std::move(*loaded_);
   LinkedPlan linked = link_plan(std::move(plan_), store_, runtime_);
-  if (key_) {
-    if (const std::optional<std::string> bytes = store_plan(linked, key_->leaves)) {
-      store_.disk()->keep(store_.disk_key("plan", key_->hash), *bytes);
-    }
-  }
+  keep(linked);
   return linked;
 }
 

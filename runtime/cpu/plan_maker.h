@@ -39,6 +39,7 @@ class PlanMaker {
 
  private:
   bool load(std::span<const NodeRef> roots);
+  void keep(const LinkedPlan& linked) const;
   void add(const std::shared_ptr<Kernel>& kernel);
   void start_thread();
   void close();

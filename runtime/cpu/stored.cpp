@@ -53,6 +53,12 @@ class Reader {
     std::memcpy(&v, text_.data(), sizeof v);
     text_.remove_prefix(sizeof v);
   }
+  void operator()(bool& v) {
+    uint8_t byte = 0;
+    (*this)(byte);
+    good_ = good_ && byte <= 1;
+    v = byte == 1;
+  }
   void operator()(std::string& v) {
     const size_t n = count();
     v = text_.substr(0, n);
@@ -127,7 +133,6 @@ struct StoredStep {
   Hash128 key;
   StepNote note;
   std::vector<int> arguments;
-  std::vector<Op> operations;
   std::vector<StoredNode> library;  // one, or none: a kernel, and which arguments it writes
   std::vector<uint8_t> writes;
 };
@@ -168,7 +173,7 @@ void fields(V& visit, T& x) {
   } else if constexpr (std::is_same_v<U, Hash128>) {
     visit(x.low), visit(x.high);
   } else if constexpr (std::is_same_v<U, StepNote>) {
-    visit(x.name), visit(x.operations), visit(x.decisions), visit(x.flops), visit(x.bytes);
+    visit(x.operations), visit(x.decisions), visit(x.flops), visit(x.bytes);
   } else if constexpr (std::is_same_v<U, StoredArray>) {
     visit(x.dtype), visit(x.shape);
   } else if constexpr (std::is_same_v<U, StoredSlot>) {
@@ -177,7 +182,7 @@ void fields(V& visit, T& x) {
     visit(x.op), fields(visit, x.array), visit(x.has_integer), visit(x.has_ints);
     visit(x.integer), visit(x.ints), visit(x.sources);
   } else if constexpr (std::is_same_v<U, StoredStep>) {
-    fields(visit, x.key), fields(visit, x.note), visit(x.arguments), visit(x.operations);
+    fields(visit, x.key), fields(visit, x.note), visit(x.arguments);
     visit(x.library), visit(x.writes);
   } else if constexpr (std::is_same_v<U, StoredPlan>) {
     visit(x.slots), visit(x.steps), visit(x.outputs), visit(x.donors), visit(x.exact);
@@ -264,6 +269,31 @@ bool is_array(const StoredArray& a) {
          std::all_of(a.shape.begin(), a.shape.end(), counts);
 }
 
+// Is it a library step, with what that takes?
+bool is_library(const StoredNode& n) {
+  const size_t sources = n.sources.size();
+  const auto has = [&](size_t count, bool integer) {
+    return sources == count && n.has_integer == integer && n.has_ints == !integer;
+  };
+  switch (n.op) {
+    case Op::Scatter:
+      return has(3, true);
+    case Op::ArgSort:
+    case Op::Sort:
+      return has(1, true);
+    case Op::Scan:
+      return has(1, false) && n.ints.size() == 3;
+    case Op::Update: {
+      const auto least = 2 - static_cast<int64_t>(sources);  // negative: one of the places
+      return sources >= 2 && has(sources, false) && n.ints.size() == n.array.shape.size() &&
+             n.sources[1].shape.size() == n.ints.size() &&
+             std::all_of(n.ints.begin(), n.ints.end(), [&](int64_t i) { return i >= least; });
+    }
+    default:
+      return false;
+  }
+}
+
 // Null if there is no such node.
 NodeRef library_node(const StoredNode& s) {
   Sources sources;
@@ -271,7 +301,7 @@ NodeRef library_node(const StoredNode& s) {
     if (!is_array(a)) return nullptr;
     sources.push_back(stand_in(a.dtype, a.shape));
   }
-  if (static_cast<int>(s.op) >= kOpCount || !is_array(s.array)) return nullptr;
+  if (!is_library(s) || !is_array(s.array)) return nullptr;
   Arg arg = std::monostate();
   if (s.has_integer) arg = s.integer;
   if (s.has_ints) arg = s.ints;
@@ -296,9 +326,8 @@ bool fits(const StoredPlan& p, std::span<const NodeRef> leaves, std::span<const 
   }
   for (const StoredStep& s : p.steps) {
     if (!are_within(s.arguments, 0, p.slots.size()) || s.library.size() > 1) return false;
-    if (s.library.empty() && s.writes.size() != s.arguments.size()) return false;
-    const auto is_op = [](Op op) { return static_cast<int>(op) < kOpCount; };
-    if (!std::all_of(s.operations.begin(), s.operations.end(), is_op)) return false;
+    const size_t arguments = s.library.empty() ? s.writes.size() : s.library[0].sources.size() + 1;
+    if (s.arguments.size() != arguments) return false;
   }
   if (p.outputs.size() != roots.size() || !are_within(p.outputs, 0, p.slots.size()) ||
       !are_within(p.donors, -1, p.slots.size())) {
@@ -310,14 +339,20 @@ bool fits(const StoredPlan& p, std::span<const NodeRef> leaves, std::span<const 
                       to_be = stored(roots[r]);
     if (is.dtype != to_be.dtype || numel(is.shape) != numel(to_be.shape)) return false;
   }
+  for (const int d : p.donors) {
+    if (d >= 0 && p.slots[static_cast<size_t>(d)].role != PlanSlot::Role::Input) return false;
+  }
   return p.donors.empty() || p.donors.size() == roots.size();
 }
 
 }  // namespace
 
 std::optional<std::string> store_plan(const LinkedPlan& linked, std::span<const NodeRef> leaves) {
+  constexpr size_t kMostSteps = 10000;  // some 3 MB
   const Plan& plan = linked.plan;
-  if (!plan.size_slots.empty() || !plan.pitches.empty()) return std::nullopt;
+  if (!plan.size_slots.empty() || !plan.pitches.empty() || plan.steps.size() > kMostSteps) {
+    return std::nullopt;
+  }
   NodeMap<uint64_t> number;
   for (size_t i = 0; i < leaves.size(); i++) number.try_emplace(leaves[i], i);
   StoredPlan out;
@@ -332,7 +367,7 @@ std::optional<std::string> store_plan(const LinkedPlan& linked, std::span<const 
   }
   for (size_t i = 0; i < plan.steps.size(); i++) {
     const PlanStep& s = plan.steps[i];
-    StoredStep step{linked.steps[i].key, linked.steps[i].note, s.arguments, s.operations, {}, {}};
+    StoredStep step{linked.steps[i].key, linked.steps[i].note, s.arguments, {}, {}};
     if (s.kernel) {
       for (const KernelArgument& a : s.kernel->arguments) step.writes.push_back(a.output);
     } else {
@@ -365,7 +400,6 @@ std::optional<LinkedPlan> load_plan(std::string_view bytes, std::span<const Node
   for (StoredStep& s : in.steps) {
     PlanStep step;
     step.arguments = std::move(s.arguments);
-    step.operations = std::move(s.operations);
     if (!s.library.empty()) {
       step.node = library_node(s.library[0]);
       if (!step.node) return std::nullopt;

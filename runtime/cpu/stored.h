@@ -18,8 +18,8 @@ std::string store_kernel(const CompiledKernel& kernel);
 std::shared_ptr<CompiledKernel> load_kernel(std::string_view bytes);
 
 /// What is run of a plan, and what is told of it, over the leaves of its graph by their numbers;
-/// its kernels by their keys. Nothing if it reads what is none of `leaves`, or is of no fixed
-/// sizes.
+/// its kernels by their keys. Nothing if it reads what is none of `leaves`, is of no fixed sizes,
+/// or of too many steps to be worth its place.
 std::optional<std::string> store_plan(const LinkedPlan& linked, std::span<const NodeRef> leaves);
 
 /// The plan that store_plan() made these bytes of, for a graph that is equal but for the identity

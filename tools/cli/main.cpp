@@ -138,7 +138,7 @@ void describe_commands(CLI::App& app, CommandLine& line) {
               [&line] { return print_info(line.common); });
   CLI::App* cache_command = add_command(app, line, "cache", "say what the disk cache holds",
                                         [&line] { return cache(line.cache, line.common); });
-  cache_command->add_flag("--clear", line.cache.clear, "delete the compiled kernels");
+  cache_command->add_flag("--clear", line.cache.clear, "delete the compiled kernels and plans");
 }
 
 std::vector<std::string> option_names(const CLI::App& app) {
