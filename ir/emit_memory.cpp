@@ -219,6 +219,12 @@ Operand Emitter::load_vector(const Access& a, const NodeRef& lane, const LinearF
 // One scalar load for each live lane. Of what its place and validity read from registers, each has
 // the element of its lane.
 Operand Emitter::gather(const Access& a, const NodeRef& lane) {
+  // As bytes that are compared once: a bit's way into a mask register is five instructions.
+  if (a.dtype == DType::Bool) {
+    Access bytes = a;
+    bytes.dtype = DType::U8;
+    return op(Op::Ne, DType::Bool, {gather(bytes, lane), constant(DType::U8, 0)});
+  }
   std::vector<std::pair<NodeRef, Operand>> held;
   for (const NodeRef& n : {a.index, a.valid}) {
     if (!n) continue;

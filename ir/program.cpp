@@ -254,8 +254,9 @@ class Verifier {
     const bool argument = i.memory >= 0 && i.memory < static_cast<int>(program_.arguments.size());
     check(argument || (i.memory <= Program::kScratch && i.memory >= Program::kLocal), i, "memory exists");
     if (argument) {
-      check(program_.arguments[static_cast<size_t>(i.memory)].dtype == i.dst.dtype, i,
-            "a pointer has its argument's element type");
+      const DType held = program_.arguments[static_cast<size_t>(i.memory)].dtype;
+      check(held == i.dst.dtype || (held == DType::Bool && i.dst.dtype == DType::U8), i,
+            "a pointer has its argument's element type, or reads a bool as a byte");
     }
   }
 

@@ -116,7 +116,7 @@ struct Program {
 };
 
 /// Scratch, shared and local memory hold values of several dtypes: the Pointer's dst.dtype is the element type, and args[0]
-/// counts elements of that type from the start of the memory.
+/// counts elements of that type from the start of the memory. A bool lies there as a byte, and may be read as U8.
 std::string print_program(const Program& program);
 
 /// Throws InternalError naming the instruction and the rule unless every value is defined before its use in an enclosing

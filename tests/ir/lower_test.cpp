@@ -245,6 +245,25 @@ TEST_SUITE("ir") {
     }
   }
 
+  TEST_CASE("gathered bools are compared with zero once, all lanes together") {
+    Kernel k;
+    k.name = "gather";
+    const int x = k.add_argument("x", DType::Bool, 9 * 21, false),
+              out = k.add_argument("out", DType::F32, 21, true);
+    const NodeRef i = axis("i", 21), zero = scalar_const(Scalar(0.0), DType::F32);
+    const NodeRef chosen = scalar_op(
+        Op::Where, DType::F32,
+        {load(x, DType::Bool, index_mul(i, 9)), scalar_const(Scalar(1.0), DType::F32), zero});
+    k.add_value(k.add_stage("out", {i}), "out", chosen, {i}, Op::Count_, out);
+    apply_schedule(k, "split out i io iv 8; vector out iv");
+    CHECK(test::difference(k, Target()) == "");
+    const std::string text = print_program(lower(k, Target()));
+    INFO(text);
+    CHECK(text.find(": u8x8 = insert") != std::string::npos);
+    CHECK(text.find(": boolx8 = ne") != std::string::npos);
+    CHECK(text.find(": bool = ") == std::string::npos);
+  }
+
   TEST_CASE(
       "division by zero, shifts beyond the width and logic on bools are as core/graph.h says") {
     for (DType t : {DType::I8, DType::I16, DType::I32, DType::I64, DType::U8, DType::U16,
