@@ -617,10 +617,11 @@ class Emitter {
     }
     // Rounds follow each other with blocks of half the size. LLVM looks for one shuffle in place of
     // all those above each other, in a time that doubles with every round; it finds none, and does
-    // not look through a fence.
-    constexpr int kThreeRounds = 8;  // the halvings before the fence
-    const bool fence = block > 1 && block * kThreeRounds == n && is_float(i.dst.dtype) &&
-                       size_of(i.dst.dtype) >= 4;
+    // not look through a fence. Where there are up to three rounds this takes little time, and the
+    // first one's loads are better off without a fence behind it.
+    constexpr int kThreeRounds = 8;
+    const bool middle = block > 1 && 2 * block < n && n > kThreeRounds;
+    const bool fence = middle && is_float(i.dst.dtype) && size_of(i.dst.dtype) >= 4;
     const std::string dst = fence ? temporary() : ref(i.dst);
     line("{} = shufflevector {}, {}, <{} x i32> <{}>", dst, typed(i.args[0]), typed(i.args[1]), n, mask);
     if (fence) put_fence(ref(i.dst), i.dst.dtype, n, dst);
