@@ -9,6 +9,7 @@
 #include "core/error.h"
 #include "core/ops.h"
 #include "nn/npy.h"
+#include "runtime/places.h"
 
 namespace lazuli::nn {
 namespace {
@@ -16,13 +17,16 @@ namespace {
 constexpr int64_t kCount = 1797, kPixels = 64;
 constexpr unsigned long kChecksum = 0xc1ae8ff8;  // CRC-32 of the file
 
-// Beside the executable, where it is installed, or in the source tree.
+// Beside the program, in the package that it is linked with, where lazuli is installed, or in the
+// source tree.
 std::string find_data(const std::string& file) {
   std::error_code error;
-  const auto self = std::filesystem::read_symlink("/proc/self/exe", error).parent_path();
-  for (const std::filesystem::path& folder :
-       {self / LAZULI_DATA_FROM_BIN, std::filesystem::path(LAZULI_DATA_INSTALL_DIR),
-        std::filesystem::path(LAZULI_DATA_BUILD_DIR)}) {
+  std::vector<std::filesystem::path> folders{program_folder() / LAZULI_DATA_FROM_BIN};
+  for (const std::filesystem::path& f : package_folders())
+    folders.push_back(f / LAZULI_DATA_FROM_MODULE);
+  folders.emplace_back(LAZULI_DATA_INSTALL_DIR);
+  folders.emplace_back(LAZULI_DATA_BUILD_DIR);
+  for (const std::filesystem::path& folder : folders) {
     if (std::filesystem::exists(folder / file, error)) return (folder / file).string();
   }
   user_error(

@@ -6,7 +6,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <array>
 #include <cstring>
 #include <filesystem>
 #include <set>
@@ -14,6 +13,7 @@
 
 #include "core/error.h"
 #include "runtime/cpu/llvm/api.h"
+#include "runtime/places.h"
 
 #if defined(__x86_64__)
 // The compiler's support library; only their addresses are taken here.
@@ -43,19 +43,15 @@ using llvm_api::Request;
 using llvm_api::Status;
 using llvm_api::Table;
 
-std::filesystem::path folder_of_executable() {
-  std::array<char, 4096> path;
-  const ssize_t size = readlink("/proc/self/exe", path.data(), path.size());
-  return std::filesystem::path(std::string(path.data(), size > 0 ? size : 0)).parent_path();
-}
-
 std::vector<std::string> module_paths() {
   const std::filesystem::path module = LAZULI_LLVM_MODULE;
-  const std::filesystem::path executable = folder_of_executable();
+  const std::filesystem::path program = program_folder();
+  std::vector<std::filesystem::path> folders{program, program / LAZULI_LLVM_FROM_BIN};
+  for (std::filesystem::path& folder : package_folders()) folders.push_back(std::move(folder));
+  folders.emplace_back(LAZULI_LLVM_BUILD_DIR);
+  folders.emplace_back(LAZULI_LLVM_INSTALL_DIR);
   std::vector<std::string> paths;
-  for (const std::filesystem::path& folder :
-       {executable, executable / LAZULI_LLVM_FROM_BIN, std::filesystem::path(LAZULI_LLVM_BUILD_DIR),
-        std::filesystem::path(LAZULI_LLVM_INSTALL_DIR)}) {
+  for (const std::filesystem::path& folder : folders) {
     const std::string path = (folder / module).lexically_normal().string();
     if (std::find(paths.begin(), paths.end(), path) == paths.end()) paths.push_back(path);
   }
