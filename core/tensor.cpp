@@ -11,6 +11,14 @@
 
 namespace lazuli {
 
+namespace detail {
+void refuse_moved_from() {
+  user_error(
+      "tensor: it was moved from and holds nothing; assign it a tensor first, or copy it instead "
+      "of moving");
+}
+}  // namespace detail
+
 Tensor::Tensor(NodeRef node) : buffer_(make_ref<LazyBuffer>(std::move(node))) {}
 
 Tensor::Tensor() : Tensor(constant(Scalar(0.0), DType::F32)) {}
@@ -129,13 +137,13 @@ Tensor& Tensor::requires_grad_(bool on) {
 }
 
 std::optional<Tensor> Tensor::grad() const {
-  Ref<LazyBuffer> g = buffer_->grad();
+  Ref<LazyBuffer> g = buffer()->grad();
   if (!g) return std::nullopt;
   return Tensor(std::move(g));
 }
 
 void Tensor::set_grad(const std::optional<Tensor>& grad) {
-  buffer_->set_grad(grad ? grad->buffer() : nullptr);
+  buffer()->set_grad(grad ? grad->buffer() : nullptr);
 }
 
 namespace {

@@ -19,6 +19,10 @@ namespace lazuli {
 
 class Tensor;
 
+namespace detail {
+[[noreturn]] void refuse_moved_from();
+}
+
 class TensorOrScalar;
 
 /// One item of an index (core/ops_index.h); a pair of results (core/ops_reduce.h).
@@ -33,6 +37,7 @@ class Tensor {
   explicit Tensor(NodeRef node);
   explicit Tensor(Ref<LazyBuffer> buffer) : buffer_(std::move(buffer)) {}
   Tensor(const Tensor&) = default;
+  /// The other holds nothing from then on: it can be assigned a tensor, and all else is a UserError.
   Tensor(Tensor&&) = default;
   ~Tensor() = default;
   /// Only a tensor with a name can be assigned to or changed: x[3] is a value of its own, not a view, so that what
@@ -55,11 +60,14 @@ class Tensor {
   /// The array is `storage` itself, not a copy.
   static Tensor from_storage(Ref<Storage> storage, Shape shape, DType dtype);
 
-  NodeRef node() const { return buffer_->node(); }
-  const Ref<LazyBuffer>& buffer() const { return buffer_; }
+  NodeRef node() const { return buffer()->node(); }
+  const Ref<LazyBuffer>& buffer() const {
+    if (!buffer_) [[unlikely]] detail::refuse_moved_from();
+    return buffer_;
+  }
 
   Shape shape() const;
-  DType dtype() const { return buffer_->dtype(); }
+  DType dtype() const { return buffer()->dtype(); }
   int64_t dim() const;
   int64_t ndim() const { return dim(); }
   /// Size of one axis; negative counts from the end.
@@ -90,7 +98,7 @@ class Tensor {
   void backward(const std::optional<Tensor>& gradient = {}) const;
   /// Marks a leaf whose gradient backward() collects; its descendants keep their history over realize().
   Tensor& requires_grad_(bool on = true);
-  bool requires_grad() const { return buffer_->requires_grad(); }
+  bool requires_grad() const { return buffer()->requires_grad(); }
   /// What backward() has added up; an empty optional before the first.
   std::optional<Tensor> grad() const;
   void set_grad(const std::optional<Tensor>& grad);

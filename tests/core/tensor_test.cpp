@@ -55,6 +55,25 @@ TEST_CASE("integers are read as numbers of any type, whatever their sign") {
   CHECK(full({}, UINT64_MAX, DType::F32).item<float>() == 0x1p64f);
 }
 
+TEST_CASE("a tensor that was moved from says so, and can be assigned to") {
+  Tensor x = ones({2});
+  const Tensor y = std::move(x);
+  const std::string text =
+      "tensor: it was moved from and holds nothing; assign it a tensor first, or copy it instead of moving";
+  CHECK_THROWS_WITH_AS(x + 1, text.c_str(), UserError);
+  CHECK_THROWS_WITH_AS(1 + x, text.c_str(), UserError);
+  CHECK_THROWS_WITH_AS(y + x, text.c_str(), UserError);
+  CHECK_THROWS_WITH_AS(x.str(), text.c_str(), UserError);
+  CHECK_THROWS_WITH_AS(x.shape(), text.c_str(), UserError);
+  CHECK_THROWS_WITH_AS(x.dtype(), text.c_str(), UserError);
+  CHECK_THROWS_WITH_AS(x.requires_grad_(), text.c_str(), UserError);
+  CHECK_THROWS_WITH_AS(x.grad(), text.c_str(), UserError);
+  CHECK_THROWS_WITH_AS(x.assign_(y), text.c_str(), UserError);
+  CHECK_THROWS_WITH_AS(realize(y, x), text.c_str(), UserError);
+  x = y;
+  CHECK(x.to_vector() == std::vector<float>{1, 1});
+}
+
 TEST_CASE("what has no name cannot be assigned to, since nothing would see it") {
   static_assert(std::is_assignable_v<Tensor&, Tensor> && Addable<Tensor&>);
   static_assert(!std::is_assignable_v<Tensor, Tensor> && !Addable<Tensor>);  // x[3] = y, x[3] += 1
