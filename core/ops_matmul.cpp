@@ -193,8 +193,9 @@ Tensor linear(const Tensor& x, const Tensor& weight, const std::optional<Tensor>
           "linear: the weight must have rank 1 or 2, but its shape is {}",
           to_string(weight.shape()));
   require(x.dim() >= 1 && x.size(-1) == weight.size(-1),
-          "linear: the last size of {} is not that of the weight {}", to_string(x.shape()),
-          to_string(weight.shape()));
+          "linear: the input of shape {} has {} features, but the weight of shape {} takes {}",
+          to_string(x.shape()), x.dim() >= 1 ? x.size(-1) : 0, to_string(weight.shape()),
+          weight.size(-1));
   const Tensor y = product("linear", x, weight.dim() == 2 ? transpose(weight, 0, 1) : weight);
   if (!bias) return cast(y, x.dtype());
   require_same_dtype("linear", x, *bias);

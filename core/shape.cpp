@@ -27,6 +27,7 @@ bool contains(std::span<const int64_t> list, int64_t value) {
 }
 
 std::string bytes_text(uint64_t bytes) {
+  if (bytes == 1) return "1 byte";
   constexpr const char* kUnits[] = {"bytes", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"};
   double value = double(bytes);
   size_t unit = 0;

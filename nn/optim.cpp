@@ -16,7 +16,7 @@ Tensor scalar(double value) {
 }
 
 void check_rate(double rate) {
-  require(rate >= 0, "optimizer: the learning rate is {}, but must not be negative", rate);
+  require(rate >= 0, "optimizer: the learning rate is {}, but must be 0 or more", rate);
 }
 
 }  // namespace
@@ -169,8 +169,8 @@ std::vector<Tensor> Optimizer::tensors() const {
 SGD::SGD(std::vector<Tensor> parameters, double learning_rate, SGDOptions options)
     : Optimizer(std::move(parameters), learning_rate), options_(options) {
   require(options.momentum >= 0 && options.weight_decay >= 0,
-          "SGD: momentum and weight decay must not be negative, but are {} and {}",
-          options.momentum, options.weight_decay);
+          "SGD: momentum and weight decay must be 0 or more, but are {} and {}", options.momentum,
+          options.weight_decay);
   require(!options.nesterov || (options.momentum > 0 && options.dampening == 0),
           "SGD: nesterov needs momentum and no dampening, but momentum is {} and dampening {}",
           options.momentum, options.dampening);
@@ -204,7 +204,7 @@ Adam::Adam(std::vector<Tensor> parameters, double learning_rate, AdamOptions opt
   require(options.beta1 >= 0 && options.beta1 < 1 && options.beta2 >= 0 && options.beta2 < 1,
           "Adam: betas must lie in [0, 1), but are {} and {}", options.beta1, options.beta2);
   require(options.eps >= 0 && options.weight_decay >= 0,
-          "Adam: eps and weight decay must not be negative, but are {} and {}", options.eps,
+          "Adam: eps and weight decay must be 0 or more, but are {} and {}", options.eps,
           options.weight_decay);
   make_state(2);
 }

@@ -215,6 +215,7 @@ Block Allocator::allocate(size_t bytes) {
     device_error(
         "memory: a value needs {}, and {}; use smaller shapes or free other values, which hold {}",
         bytes == kBeyond ? "2^64 bytes or more"
+        : bytes < 1024   ? bytes_text(bytes)
                          : fmt::format("{} ({} bytes)", bytes_text(bytes), bytes),
         why, bytes_text(state.stats.live));
   };

@@ -65,7 +65,7 @@ TEST_CASE("products whose shapes do not fit are refused with the sizes") {
       {[] {
          linear(f32({2, 3}), f32({4, 2}));
        },
-       "linear: the last size of (2, 3) is not that of the weight (4, 2)"},
+       "linear: the input of shape (2, 3) has 3 features, but the weight of shape (4, 2) takes 2"},
       {[] {
          tensordot(f32({2, 3}), f32({3, 2}), 3);
        },

@@ -224,16 +224,16 @@ TEST_SUITE("nn") {
             nn::SGD({p, p}, 0.1);
           }) == "optimizer: parameters 0 and 1 are the same tensor; give it once");
     CHECK(text_of_error([] { nn::Adam({parameter()}, -1); }) ==
-          "optimizer: the learning rate is -1, but must not be negative");
+          "optimizer: the learning rate is -1, but must be 0 or more");
     CHECK(text_of_error([] { nn::Adam({parameter()}).set_learning_rate(NAN); }) ==
-          "optimizer: the learning rate is nan, but must not be negative");
+          "optimizer: the learning rate is nan, but must be 0 or more");
     CHECK(text_of_error([] { nn::Adam({parameter()}, 0.1, {.beta1 = 1}); }) ==
           "Adam: betas must lie in [0, 1), but are 1 and 0.999");
     CHECK(text_of_error([] { nn::AdamW({parameter()}, 0.1, {.eps = -1}); }) ==
-          "Adam: eps and weight decay must not be negative, but are -1 and 0");
+          "Adam: eps and weight decay must be 0 or more, but are -1 and 0");
     CHECK(text_of_error([] { nn::SGD({parameter()}, 0.1, {.nesterov = true}); }) ==
           "SGD: nesterov needs momentum and no dampening, but momentum is 0 and dampening 0");
     CHECK(text_of_error([] { nn::SGD({parameter()}, 0.1, {.momentum = -0.5}); }) ==
-          "SGD: momentum and weight decay must not be negative, but are -0.5 and 0");
+          "SGD: momentum and weight decay must be 0 or more, but are -0.5 and 0");
   }
 }

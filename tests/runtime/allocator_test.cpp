@@ -142,6 +142,10 @@ TEST_SUITE("runtime") {
           "memory: a value needs 24 MiB (25165824 bytes), and the limit is 100 MiB (LAZULI_MEMORY, "
           "or what the machine has); use smaller shapes or free other values, which hold 80 MiB");
     CHECK(allocator.allocate(16 * kMiB).data() != nullptr);
+    Allocator smallest(1);
+    CHECK(refusal(smallest, 12) ==
+          "memory: a value needs 12 bytes, and the limit is 1 byte (LAZULI_MEMORY, or what the "
+          "machine has); use smaller shapes or free other values, which hold 0 bytes");
     CHECK(refusal(allocator, SIZE_MAX).starts_with("memory: a value needs 2^64 bytes or more"));
 
     Allocator machine;
