@@ -91,7 +91,7 @@ class Trainer {
     for (const StepCost& c : measure_steps(roots)) {
       const double percent = c.seconds > 0 ? 100 * c.floor_seconds / c.seconds : 0;
       fmt::print(options_.out, "  {}: {:.1f} us, {:.0f} % of the roofline ({}): {}\n", c.name,
-                 c.seconds * 1e6, percent, c.bound, fmt::join(c.operations, " "));
+                 c.seconds * 1e6, percent, c.bound, operations_text(c.operations, ", "));
     }
     realize(roots);
   }

@@ -3,6 +3,7 @@
 
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "core/tensor.h"
@@ -62,6 +63,10 @@ struct StepCost : StepNote {
 
 /// Compiles the plan of `roots` for the current device and times each step (median of `repeats`).
 std::vector<StepCost> measure_steps(std::span<const Tensor> roots, int repeats = 11);
+
+/// Names of operations, separated by `separator`: as they come, or of more than 16 each once and how often it comes, as
+/// in "add x31".
+std::string operations_text(const std::vector<std::string>& names, std::string_view separator);
 
 /// What lazuli does to compute `roots`, or did to compute those that are computed already (as long as the device remembers
 /// the plan; it is timed on zeros), and why: each kernel with its operations, why it ends there, its schedule, operations,

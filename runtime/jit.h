@@ -295,9 +295,8 @@ class Jit {
 ///
 /// What is kept of a call and what is new each time:
 /// - Tensors that f finds elsewhere (parameters, the state of an optimizer) are read anew each
-/// time;
-///   what f writes to them, or to its arguments, by assign_, += and the like, and to .grad, happens
-///   each time, all of it or, should the call fail, nothing.
+///   time; what f writes to them, or to its arguments, by assign_, += and the like, and to .grad,
+///   happens each time, all of it or, should the call fail, nothing.
 ///   A variable that names another tensor by now is not seen while something still holds the former
 ///   one: write with assign_.
 /// - Random functions draw from the generator as if f ran.

@@ -139,6 +139,27 @@ std::string graph_dot(std::span<const Tensor> roots) {
   return out + "}\n";
 }
 
+std::string operations_text(const std::vector<std::string>& names, std::string_view separator) {
+  constexpr size_t kMost = 16;
+  if (names.size() <= kMost) return fmt::format("{}", fmt::join(names, separator));
+  std::vector<std::pair<std::string_view, int>> counts;
+  for (const std::string& n : names) {
+    const auto known =
+        std::find_if(counts.begin(), counts.end(), [&](const auto& c) { return c.first == n; });
+    if (known == counts.end())
+      counts.emplace_back(n, 1);
+    else
+      known->second++;
+  }
+  std::string out;
+  for (const auto& [n, times] : counts) {
+    if (!out.empty()) out += separator;
+    out += n;
+    if (times > 1) out += fmt::format(" x{}", times);
+  }
+  return out;
+}
+
 std::vector<StepNote> step_notes(const Plan& plan) {
   std::vector<StepNote> notes;
   for (size_t i = 0; i < plan.steps.size(); i++) {
@@ -160,8 +181,8 @@ std::vector<StepNote> step_notes(const Plan& plan) {
   }
   // Operations for which the same was decided are told of at once.
   struct Told {
-    std::string operations, text;
-    bool several = false;
+    std::vector<std::string> operations;
+    std::string text;
   };
   std::vector<std::vector<Told>> folded(notes.size());
   for (const Decision& d : plan.decisions) {
@@ -169,20 +190,15 @@ std::vector<StepNote> step_notes(const Plan& plan) {
     auto& list = folded[static_cast<size_t>(d.step)];
     const auto same =
         std::find_if(list.begin(), list.end(), [&](const Told& l) { return l.text == d.text; });
-    if (same == list.end()) {
-      list.push_back({std::string(name(d.op)), d.text});
-    } else {
-      same->operations += fmt::format(", {}", name(d.op));
-      same->several = true;
-    }
+    Told& told = same == list.end() ? list.emplace_back(Told{{}, d.text}) : *same;
+    told.operations.emplace_back(name(d.op));
   }
   for (size_t i = 0; i < notes.size(); i++) {
     constexpr std::string_view kOne = "shares ";
-    for (const auto& [operations, text, several] : folded[i]) {
-      const bool plural = several && text.starts_with(kOne);
-      notes[i].decisions.push_back(
-          plural ? fmt::format("{} share {}", operations, text.substr(kOne.size()))
-                 : fmt::format("{} {}", operations, text));
+    for (const auto& [operations, text] : folded[i]) {
+      const bool plural = operations.size() > 1 && text.starts_with(kOne);
+      notes[i].decisions.push_back(operations_text(operations, ", ") +
+                                   (plural ? " share " + text.substr(kOne.size()) : " " + text));
     }
   }
   return notes;
@@ -256,7 +272,7 @@ std::vector<StepCost> measure(Executable& executable, const Arrays& inputs, int 
 std::string told(const std::vector<StepCost>& costs) {
   std::string out;
   for (const StepCost& c : costs) {
-    out += fmt::format("{}: {}\n", c.name, fmt::join(c.operations, ", "));
+    out += fmt::format("{}: {}\n", c.name, operations_text(c.operations, ", "));
     for (const std::string& d : c.decisions) out += "  why: " + d + "\n";
     for (const std::string& r : c.reasons) out += "  schedule: " + r + "\n";
     if (!c.schedule.empty()) out += indented(c.schedule);

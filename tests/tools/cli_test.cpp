@@ -156,6 +156,9 @@ TEST_CASE("a user's mistake ends with status 2 and says what was not accepted") 
        "cache\n"},
       {{"--devise", "cpu", "info"}, "info has no option --devise; did you mean '--device'?\n"},
       {{"run"}, "an expression is missing, as in: lazuli run 'softmax(x:f32[4], -1)'\n"},
+      {{"run", "--json", "x:f32[2]"},
+       "an expression is missing, as in: lazuli run 'softmax(x:f32[4], -1)'; --json took "
+       "'x:f32[2]' for its file: an expression stands before it\n"},
       {{"run", "x:f32[2]", "+", "1"},
        "run: '+' is one argument too many; an expression with blanks is quoted\n"},
       {{"run", "softmax"},
@@ -738,6 +741,9 @@ TEST_CASE("explain names the operations, the time and the bound of each kernel")
             .out.find("why: le, where, mul share 64x16 iterations\n") != std::string::npos);
   CHECK(lazuli_command({"explain", "sort(x:f32[3,1000], 1)[0]"})
             .out.find("\n  3e+04 operations, 2.4e+04 bytes; predicted ") != std::string::npos);
+  // Of many operations each is named once.
+  CHECK(std::regex_search(lazuli_command({"explain", "rand([64])"}).out,
+                          std::regex("\nkernel 0: shrink x2, cast, add x\\d+, [^\n]+\n  why: ")));
 }
 
 #endif  // LAZULI_LLVM
