@@ -113,9 +113,9 @@ class Dropout final : public Module {
   double p_;
 };
 
-/// A new module, as Sequential's list takes it.
+/// A new module, as Sequential's list and add_module() take it.
 template <typename M, typename... Args>
-Ref<Module> make(Args&&... args) {
+Ref<M> make(Args&&... args) {
   return make_ref<M>(std::forward<Args>(args)...);
 }
 

@@ -26,7 +26,7 @@ class Scaled final : public nn::Module {
 
  private:
   Tensor gain_;
-  Ref<nn::Module> inner_;
+  Ref<nn::Linear> inner_;
 };
 
 }  // namespace
