@@ -15,17 +15,8 @@
 #include <vector>
 
 #include "core/error.h"
+#include "tests/sanitized.h"
 #include "tests/text_of_error.h"
-
-// g++ tells of the sanitizer by a macro, clang by a feature.
-#if defined(__has_feature)
-#if __has_feature(address_sanitizer)
-#define __SANITIZE_ADDRESS__
-#endif
-#endif
-#if defined(__SANITIZE_ADDRESS__)
-#include <sanitizer/lsan_interface.h>
-#endif
 
 using namespace lazuli;
 
