@@ -61,7 +61,7 @@ class Inliner {
     for (const auto& [n, reach] : use.readers) read += numel(space(p_.node(n)));
     if (read < p_.node(m).numel()) return true;
     if (use.readers.size() == 1) {
-      const Reach& reach = use.readers[0].second;
+      const Route& reach = use.readers[0].second;
       return !reach.plain && reach.moved == 1 && !repeats;
     }
     return !repeats && is_cheap(m);
@@ -103,17 +103,17 @@ class Inliner {
 }  // namespace
 
 // Members that n reads, with the way they are reached. Nodes are visited from users to sources.
-Reaches MemberUses::reads_of(int n) const {
+Routes MemberUses::reads_of(int n) const {
   constexpr int kMany = 8;
-  Reaches found, open;  // `found` in descending order
-  const auto visit_sources = [&](int x, const Reach& at) {
+  Routes found, open;  // `found` in descending order
+  const auto visit_sources = [&](int x, const Route& at) {
     const Op op = p_.node(x).op;
     for (size_t i = 0; i < p_.sources(x).size(); i++) {
       const int s = p_.sources(x)[i];
       auto* place = std::lower_bound(open.begin(), open.end(), s,
                                      [](const auto& o, int number) { return o.first < number; });
       if (place == open.end() || place->first != s) place = open.insert(place, {s, {}});
-      Reach& r = place->second;
+      Route& r = place->second;
       const bool moves = is_movement(op) || (op == Op::Gather && i == 0);
       if (!moves) {
         r.plain |= at.plain;

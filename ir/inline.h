@@ -8,18 +8,18 @@ namespace lazuli {
 
 /// How a member is reached from a reader: at the reader's own point, through how many index maps (a
 /// few count as many), and whether any of them repeats elements.
-struct Reach {
+struct Route {
   bool plain = false, repeats = false;
   int moved = 0;
 };
 
-using Reaches = SmallVector<std::pair<int, Reach>, 1>;  // of nodes, in ascending order
+using Routes = SmallVector<std::pair<int, Route>, 1>;  // of nodes, in ascending order
 
 /// What a kernel does with one of its members.
 struct MemberUse {
   int number = -1;       // of the node
-  Reaches reads;         // members that it reads
-  Reaches readers;       // and those that read it
+  Routes reads;         // members that it reads
+  Routes readers;       // and those that read it
   bool finish = false;   // is computed in the finish part
   int level = 0;         // reductions on the way to it
   bool inlined = false;  // evaluated by its readers
@@ -42,7 +42,7 @@ class MemberUses {
 
  private:
   size_t place_of(int n) const { return static_cast<size_t>(p_[n].place); }
-  Reaches reads_of(int n) const;
+  Routes reads_of(int n) const;
 
   const Partition& p_;
 };
