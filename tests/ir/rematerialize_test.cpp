@@ -5,8 +5,8 @@
 #include <doctest/doctest.h>
 
 #include <algorithm>
-#include <chrono>
 #include <cmath>
+#include <ctime>
 #include <map>
 #include <queue>
 #include <random>
@@ -225,12 +225,11 @@ TEST_SUITE("ir") {
 
   TEST_CASE("rematerialize: a thousand steps are looked at in little time") {
     const Plan plan = chain(500).plan();
-    const auto start = std::chrono::steady_clock::now();
+    const std::clock_t start = std::clock();  // what this process takes, whatever others do
     const Rematerialized r = in_arena(plan, 250 << 10);
-    const double seconds =
-        std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+    const double seconds = static_cast<double>(std::clock() - start) / CLOCKS_PER_SEC;
     CHECK(r.memory.arena <= 250 << 10);
-    CHECK(seconds < 0.5);  // 20 ms of a machine that does nothing else
+    CHECK(seconds < 0.5);  // 20 ms without sanitizers
   }
 }
 
