@@ -9,6 +9,7 @@
 
 #include "nn/lazuli.h"
 #include "runtime/device.h"
+#include "tests/sanitized.h"
 
 using namespace lazuli;
 
@@ -107,8 +108,13 @@ TEST_SUITE("runtime") {
     train(20000);
     CHECK(live_nodes() == nodes);
     CHECK(runtime.memory.stats().live == live);
-    // A byte for each step is all that the system's own bookkeeping may take.
+    // A byte for each step is all that the system's own bookkeeping may take. The address sanitizer
+    // holds on to what is freed.
+#if defined(__SANITIZE_ADDRESS__)
+    static_cast<void>(resident);
+#else
     CHECK(resident_bytes() <= resident + 20000);
+#endif
     CHECK(step.count().captures == 1);
   }
 }
