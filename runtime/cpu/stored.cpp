@@ -66,8 +66,8 @@ class Reader {
   }
   void operator()(std::vector<std::byte>& v) {
     const size_t n = count();
-    v.resize(n);
-    std::memcpy(v.data(), text_.data(), n);
+    const auto* from = reinterpret_cast<const std::byte*>(text_.data());
+    v.assign(from, from + n);
     text_.remove_prefix(n);
   }
   template <typename T>
