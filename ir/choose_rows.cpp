@@ -345,6 +345,8 @@ bool schedule_columns(ScheduleWriter& w, StageGroup& g) {
     w.step("order {0}{1} {2}.b {3}; unroll {0} {4}; vector {0} {5}", root->name,
            w.loops(*root, kept), column, own.all(), own.unrolled, own.lane);
     w.step("at {} {} {}.b", s->name, root->name, column);
+    w.reason(
+        fmt::format("{}: a large operand is read once, in order, {} rows a visit", s->name, visit));
   }
   place_image(w, g);
   w.parallel(root);

@@ -225,6 +225,14 @@ TEST_SUITE("ir") {
     CHECK(!has(how({9, 700}, {700, 500}, false, DType::F32), "few rows of"));
     CHECK(!has(how({3, 70}, {70, 500}, false, DType::F32), "few rows of"));
     CHECK(!has(how({3, 700}, {700, 1000}, false, DType::F16), "few rows of"));
+    const auto one = [](int64_t depth, DType dtype) {
+      const Tensor x = contiguous(randn({1, depth}, dtype)),
+                   y = contiguous(randn({depth, 500}, dtype));
+      return reasons({gelu(matmul(x, y) + 1)});
+    };
+    CHECK(has(one(700, DType::F32), "a large operand is read once, in order, 8 rows a visit"));
+    CHECK(!has(one(70, DType::F32), "read once, in order"));
+    CHECK(!has(one(1400, DType::F16), "read once, in order"));
   }
 
   TEST_CASE("panels whose rows share lines of L1 are packed for few rows") {
