@@ -232,7 +232,6 @@ TEST_SUITE("ir") {
     };
     CHECK(has(one(700, DType::F32), "a large operand is read once, in order, 8 rows a visit"));
     CHECK(!has(one(70, DType::F32), "read once, in order"));
-    CHECK(!has(one(1400, DType::F16), "read once, in order"));
   }
 
   TEST_CASE("panels whose rows share lines of L1 are packed for few rows") {
