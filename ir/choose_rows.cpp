@@ -266,10 +266,6 @@ void place_image(ScheduleWriter& w, const StageGroup& g) {
   w.step("at {} {} {}", g.image->name, g.root()->name, w.loop(*g.root(), g.image_at));
 }
 
-}  // namespace
-
-namespace {
-
 // The sums of a group that consists of them and what follows from each; null if it is no such.
 Stage* sums_with_epilogue(ScheduleWriter& w, const StageGroup& g) {
   if (g.members.size() != 2) return nullptr;

@@ -18,8 +18,8 @@ using Routes = SmallVector<std::pair<int, Route>, 1>;  // of nodes, in ascending
 /// What a kernel does with one of its members.
 struct MemberUse {
   int number = -1;       // of the node
-  Routes reads;         // members that it reads
-  Routes readers;       // and those that read it
+  Routes reads;          // members that it reads
+  Routes readers;        // and those that read it
   bool finish = false;   // is computed in the finish part
   int level = 0;         // reductions on the way to it
   bool inlined = false;  // evaluated by its readers

@@ -172,7 +172,7 @@ void fields(V& visit, T& x) {
     visit(x.argument), visit(x.code);
   } else if constexpr (std::is_same_v<U, Hash128>) {
     visit(x.low), visit(x.high);
-  } else if constexpr (std::is_same_v<U, StepNote>) {
+  } else if constexpr (std::is_same_v<U, StepNote>) {  // steps are named where they are placed
     visit(x.operations), visit(x.decisions), visit(x.flops), visit(x.bytes);
   } else if constexpr (std::is_same_v<U, StoredArray>) {
     visit(x.dtype), visit(x.shape);
