@@ -315,6 +315,7 @@ std::vector<Chosen> schedule_by_rules(Kernel& kernel, const Target& target, cons
   std::vector<Chosen> chosen;
   limit_masked(w);
   merge_axes(w);
+  chunk_rows(w);
   order_dims(w);
   std::vector<StageGroup> groups = group_stages(kernel);
   std::set<const Stage*> panels;

@@ -280,7 +280,7 @@ Stage* sums_with_epilogue(ScheduleWriter& w, const StageGroup& g) {
 // walked row by row in the order of memory, some rows a visit, with the partial sums in the output
 // itself, or in scratch where more follows from them, which stays in L1.
 bool schedule_columns(ScheduleWriter& w, StageGroup& g) {
-  constexpr int64_t kLargest = 1024, kRows = 8, kLong = 64, kBlocks = 16;
+  constexpr int64_t kLargest = 1024, kRows = 8, kLong = 64, kBlocks = 16, kShared = 4;
   Stage* const root = g.root();
   Stage* const s = g.members.size() == 1 ? root : sums_with_epilogue(w, g);
   if (!s || !reduces(*s) || w.lanes() == 1) return false;
@@ -313,17 +313,21 @@ bool schedule_columns(ScheduleWriter& w, StageGroup& g) {
   }
   const std::string n = w.loop(*s, v), r = w.loop(*s, reduced.back());
   // Blocks enough to share out, of whole cache lines; longer ones where rows stream from memory, or
-  // from the last cache.
+  // from the last cache, and whole rows where other axes are shared out.
   const int64_t fewer = s != root                   ? 4
                         : bytes > w.target().l3 / 2 ? 4
                         : bytes > w.target().l3 / 4 ? 2
                                                     : 1;
   const int64_t unit = 4 * w.lanes(), wanted = extent(v) / (kBlocks / fewer);
-  const int64_t model = std::clamp(wanted / unit * unit, 2 * unit, kLargest);
+  int64_t others = 1;
+  for (const NodeRef& k : kept) others *= extent(k);
+  const int64_t model = others >= kShared ? std::min(extent(v), 4 * kLargest)
+                                          : std::clamp(wanted / unit * unit, 2 * unit, kLargest);
   const int64_t block = w.choose_number("columns at a time of " + s->name, model,
                                         {std::max(model / 2 / unit, int64_t{1}) * unit, 2 * model});
-  const int64_t visit =
-      w.choose_number("rows a visit of " + s->name, kRows, {kRows / 2, 2 * kRows});
+  const int64_t visit = w.choose_number("rows a visit of " + s->name,
+                                        others >= kShared ? w.target().vector_registers / 2 : kRows,
+                                        {kRows / 2, 2 * kRows});
   std::vector<NodeRef> outer_reduced(reduced.begin(), reduced.end() - 1);
   const std::string around = w.loops(*s, kept), rows = w.loops(*s, outer_reduced);
   w.step(

@@ -104,6 +104,14 @@ void order_dims(ScheduleWriter& w);
 /// tiles.
 void merge_axes(ScheduleWriter& w);
 
+/// Whether every access of `s`, whose values keep a and b, in this order, walks them as one axis.
+bool walk_as_one(const Stage& s, const NodeRef& a, const NodeRef& b);
+
+/// The product of one row and a large matrix becomes a sum of what chunks of the matrix's rows give:
+/// every core then reads whole rows in the order of memory. Blocks of columns would read stretches,
+/// for which memory takes up to twice the time.
+void chunk_rows(ScheduleWriter& w);
+
 /// A rule: schedules the whole group if it applies.
 struct ScheduleRule {
   const char* name;

@@ -93,22 +93,27 @@ int Kernel::add_argument(std::string arg_name, DType dtype, int64_t size, bool o
   return static_cast<int>(arguments.size()) - 1;
 }
 
+std::vector<Loop> whole_loops(std::span<const NodeRef> axes) {
+  std::vector<Loop> loops;
+  for (const NodeRef& a : axes) {
+    Loop loop;
+    loop.name = unique_name(name_of(a), [&](const std::string& n) {
+      return std::any_of(loops.begin(), loops.end(), [&](const Loop& l) { return l.name == n; });
+    });
+    loop.axis = static_cast<int>(loops.size());
+    loop.extent = extent_of(a);
+    loops.push_back(std::move(loop));
+  }
+  return loops;
+}
+
 Stage* Kernel::add_stage(std::string stage_name, std::vector<NodeRef> axes) {
   auto stage = std::make_unique<Stage>();
   stage->name = unique_name(stage_name, [&](const std::string& n) {
     return std::any_of(stages.begin(), stages.end(), [&](const auto& s) { return s->name == n; });
   });
   stage->axes = std::move(axes);
-  for (size_t a = 0; a < stage->axes.size(); a++) {
-    Loop loop;
-    loop.name = unique_name(name_of(stage->axes[a]), [&](const std::string& n) {
-      return std::any_of(stage->loops.begin(), stage->loops.end(),
-                         [&](const Loop& l) { return l.name == n; });
-    });
-    loop.axis = static_cast<int>(a);
-    loop.extent = extent_of(stage->axes[a]);
-    stage->loops.push_back(std::move(loop));
-  }
+  stage->loops = whole_loops(stage->axes);
   stages.push_back(std::move(stage));
   return stages.back().get();
 }

@@ -68,6 +68,9 @@ struct Loop {
   }
 };
 
+/// A serial loop over each axis, in their order.
+std::vector<Loop> whole_loops(std::span<const NodeRef> axes);
+
 /// Values computed together in one loop nest. An axis (a Var) may be shared between stages of a
 /// kernel: equal axes then mean the same iteration.
 struct Stage {

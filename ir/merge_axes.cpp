@@ -76,16 +76,19 @@ bool merges(const Kernel& kernel, const NodeRef& a, const NodeRef& b) {
 
 }  // namespace
 
+bool walk_as_one(const Stage& s, const NodeRef& a, const NodeRef& b) {
+  return std::all_of(s.values.begin(), s.values.end(), [&](const Value& v) {
+    return act_as_one(v.expr, a, b) && are_neighbours(v, a, b);
+  });
+}
+
 void flatten_axes(ScheduleWriter& w, Stage* s, const std::vector<NodeRef>& apart, int64_t most) {
   if (!s->limit.empty()) return;
   for (size_t i = s->axes.size(); i-- > 1;) {
     if (i >= s->axes.size()) continue;
     const NodeRef a = s->axes[i - 1], b = s->axes[i];
-    bool one = extent(b) <= most && !contains(apart, a) && !contains(apart, b);
-    for (const Value& v : s->values) {
-      one = one && act_as_one(v.expr, a, b) && are_neighbours(v, a, b);
-    }
-    if (one)
+    const bool may = extent(b) <= most && !contains(apart, a) && !contains(apart, b);
+    if (may && walk_as_one(*s, a, b))
       w.step("flatten {} {} {} {}", s->name, w.loop(*s, a), w.loop(*s, b), w.loop(*s, b) + "f");
   }
 }

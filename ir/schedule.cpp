@@ -375,6 +375,49 @@ void lift(Kernel& k, const Step& step) {
   for (Value& v : s->values) v.expr = substitute(v.expr, map);
 }
 
+// The chunks are a stage of their own before S, whose values have the chunk in front. S then sums
+// what they give. (The step that Halide and TVM call rfactor.)
+void rfactor(Kernel& k, const Step& step) {
+  Stage* s = k.find_stage(step.args[0]);
+  const int place = s->loops[find_loop(step, *s, step.args[1])].axis;
+  const NodeRef along = s->axes[static_cast<size_t>(place)];
+  check_new_stage(k, step, step.args[2]);
+  const int64_t chunks = number(step, step.args[3]), terms = along->hi + 1;
+  check(step, chunks > 1 && chunks < terms && terms % chunks == 0,
+        "{} terms are not {} chunks of several", terms, chunks);
+  check(step, s->values.size() == 1 && s->values[0].reduces() && !s->keeps(s->values[0], place),
+        "{} is not one reduction along {}", s->name, step.args[1]);
+  check(step, s->limit.empty() && s->bound.empty(), "{} has a bounded axis", s->name);
+  for (const Loop& l : s->loops) {
+    check(step, l.extent == s->axes[static_cast<size_t>(l.axis)]->hi + 1, "{} is split already",
+          s->name);
+  }
+  Value& v = s->values[0];
+  const std::string& name = std::get<VarArg>(along->arg).name;
+  const NodeRef chunk = axis(name, chunks), own = axis(name, chunks);
+  std::vector<NodeRef> fresh{chunk}, dims{chunk}, index{own}, kept;
+  Substitution map;
+  for (const NodeRef& a : s->axes) {
+    const bool is_along = a.get() == along.get();
+    fresh.push_back(axis(std::get<VarArg>(a->arg).name, is_along ? terms / chunks : a->hi + 1));
+    map[a] = is_along ? index_add(fresh.back(), chunk, terms / chunks) : fresh.back();
+  }
+  for (const NodeRef& d : v.dims) {
+    dims.push_back(map.at(d));
+    index.push_back(d);
+  }
+  for (size_t i = 0; i < s->axes.size(); i++) {
+    if (s->keeps(v, static_cast<int>(i))) kept.push_back(s->axes[i]);
+  }
+  kept.push_back(own);
+  Stage* p = k.add_stage(step.args[2], fresh);
+  const int id = k.add_value(p, step.args[2], substitute(v.expr, map), dims, v.reduce);
+  place_before(k, s);
+  v.expr = read(id, v.expr->dtype, index);
+  s->axes = kept;
+  s->loops = whole_loops(kept);
+}
+
 // Two whole axes of a stage, one after the other in the memory of its values, and the axis f that
 // takes their place: extent(b)*a + b.
 struct AxisPair {
@@ -557,6 +600,7 @@ constexpr StepKind kSteps[] = {
     {"dims", 2, kMany, set_dims, "dims V n..."},
     {"limit", 1, 1, limit, "limit V"},
     {"lift", 3, 3, lift, "lift S n P"},
+    {"rfactor", 4, 4, rfactor, "rfactor S l P N"},
     {"flatten", 4, 4, flatten, "flatten S a b f"},
     {"merge", 4, 4, merge, "merge S a b f"},
 };

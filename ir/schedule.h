@@ -14,6 +14,7 @@
 //   a factor had to be raised to lose its sign, stage S.start makes up for it
 //   dims V n...                  V's dimensions in another order (their present places): another row-major storage
 //   lift S n P                   the n-th load of S (as printed, from 0) becomes stage P
+//   rfactor S l P N              stage P reduces N chunks of l, each for itself; S what they give
 //   limit V                      loops end at the mask of V = where(k < bound, x, -inf or 0)
 //   (ir/limits.h)
 //   flatten S a b f              neighbouring axes a, b of S become one axis f

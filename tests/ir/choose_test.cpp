@@ -1,6 +1,7 @@
 #include "ir/choose.h"
 
 #include <doctest/doctest.h>
+#include <fmt/format.h>
 
 #include <functional>
 #include <regex>
@@ -230,8 +231,30 @@ TEST_SUITE("ir") {
                    y = contiguous(randn({depth, 500}, dtype));
       return reasons({gelu(matmul(x, y) + 1)});
     };
-    CHECK(has(one(700, DType::F32), "a large operand is read once, in order, 8 rows a visit"));
+    // A prime number of rows has no chunks.
+    CHECK(has(one(701, DType::F32), "a large operand is read once, in order, 8 rows a visit"));
     CHECK(!has(one(70, DType::F32), "read once, in order"));
+  }
+
+  TEST_CASE("one row times a large matrix reads the matrix in the order of memory") {
+    const auto array = [](Shape shape) { return contiguous(randn(std::move(shape))); };
+    const auto chunks = [](const Tensor& t, int64_t count, int64_t rows) {
+      const std::string text = fmt::format(
+          "a large operand is read once, in order, by {} chunks of {} rows", count, rows);
+      return reasons({t}).find(text) != std::string::npos;
+    };
+    const Tensor y = array({700, 500}), x = array({1, 700});
+    CHECK(chunks(matmul(x, y), 10, 70));
+    CHECK(chunks(gelu(matmul(x, y) + 1), 10, 70));
+    // What comes after the sums may cut their axis: the matrix is read whole all the same.
+    CHECK(chunks(mean(matmul(x, y) + array({1, 500}), -1), 10, 70));
+    CHECK(chunks(matmul(x, array({700, 4, 125}).reshape({700, 500})), 10, 70));
+    CHECK(chunks(matmul(array({1, 2048}), array({2048, 300})), 16, 128));
+    // More rows, a part of each row of a matrix, the sum of its columns, and one that stays in L2.
+    CHECK(!chunks(matmul(array({2, 700}), y), 10, 70));
+    CHECK(!chunks(matmul(x, shrink(array({700, 600}), {{0, 700}, {0, 500}})), 10, 70));
+    CHECK(!chunks(sum(y, 0), 10, 70));
+    CHECK(!chunks(matmul(array({1, 700}), array({700, 100})), 10, 70));
   }
 
   TEST_CASE("panels whose rows share lines of L1 are packed for few rows") {

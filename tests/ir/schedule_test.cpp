@@ -48,7 +48,8 @@ TEST_SUITE("ir") {
     CHECK(error_of(clone(k), "twist out i") ==
           "schedule: there is no step 'twist'; steps are split, order, unroll, ilp, vector, "
           "parallel, group, item, at, "
-          "scope, store, inplace, stream, fuse, pack, dot, dims, limit, lift, flatten, merge");
+          "scope, store, inplace, stream, fuse, pack, dot, dims, limit, lift, rfactor, flatten, "
+          "merge");
     CHECK(error_of(clone(k), "split out j a b") ==
           "schedule: `split out j a b`: the form is `split S l outer inner N`");
     CHECK(error_of(clone(k), "split out q a b 4") ==
@@ -154,6 +155,28 @@ TEST_SUITE("ir") {
     Kernel flat = test::chain(6, 10);
     apply_schedule(flat, "flatten out i j f; split out f f v 8; vector out v; parallel out f");
     CHECK(test::difference(flat, Target()) == "");
+  }
+
+  TEST_CASE("chunks of a reduction are a stage of their own") {
+    const Kernel whole = test::matmul(3, 20, 12, false, false, true);
+    Kernel k = clone(whole);
+    apply_schedule(k,
+                   "rfactor C k P 4; scope P shared; order P k m k_2 n; parallel P k; "
+                   "order C m k n; scope C shared");
+    CHECK(test::difference(k, Target(), whole) == "");
+    const std::string text = print_algorithm(k);
+    CHECK(text.find("stage P k:4 m:3 n:20 k_2:3\n") != std::string::npos);
+    CHECK(text.find("C(m_2, n_2) = reduce_add{k_3} P(k_3, m_2, n_2)\n") != std::string::npos);
+    CHECK(error_of(clone(whole), "rfactor C k P 5") ==
+          "schedule: `rfactor C k P 5`: 12 terms are not 5 chunks of several");
+    CHECK(error_of(clone(whole), "rfactor C k P 12") ==
+          "schedule: `rfactor C k P 12`: 12 terms are not 12 chunks of several");
+    CHECK(error_of(clone(whole), "rfactor C n P 4") ==
+          "schedule: `rfactor C n P 4`: C is not one reduction along n");
+    CHECK(error_of(clone(whole), "split C m a b 2; rfactor C k P 4") ==
+          "schedule: `rfactor C k P 4`: C is split already");
+    CHECK(error_of(clone(whole), "rfactor C k C 4") ==
+          "schedule: `rfactor C k C 4`: there is a stage C already");
   }
 
   TEST_CASE("merged axes are one in all stages that have them") {

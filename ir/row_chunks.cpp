@@ -1,0 +1,69 @@
+// One row times a large matrix, in chunks of the matrix's rows.
+#include <algorithm>
+
+#include "ir/choose_rules.h"
+#include "ir/index.h"
+
+namespace lazuli {
+namespace {
+
+// The summed axis of a stage that adds the rows of a matrix, each times a factor of its own, if the
+// matrix lies in memory as it is walked: one row after the other, without gaps. Null: it is no
+// such.
+NodeRef rows_of_matrix(const ScheduleWriter& w, const Stage& s) {
+  const Value& v = s.values[0];
+  const bool plain = s.values.size() == 1 && v.reduce == Op::ReduceAdd && v.expr->op == Op::Mul &&
+                     s.limit.empty() && s.bound.empty();
+  if (!plain || v.dims.empty() || v.dims.size() + 1 != s.axes.size()) return {};
+  if (accumulator(v.expr->dtype) != v.expr->dtype) return {};
+  const auto row = std::find_if(s.axes.begin(), s.axes.end(),
+                                [&](const NodeRef& a) { return !contains(v.dims, a.get()); });
+  for (size_t d = 1; d < v.dims.size(); d++) {
+    if (!walk_as_one(s, v.dims[d - 1], v.dims[d])) return {};
+  }
+  const auto keeps = [&](const NodeRef& f) {
+    return std::count_if(v.dims.begin(), v.dims.end(),
+                         [&](const NodeRef& d) { return uses(f, d); });
+  };
+  const NodeRef &f0 = v.expr->src[0], &f1 = v.expr->src[1];
+  const NodeRef& matrix = keeps(f0) == 0 ? f1 : f0;
+  const NodeRef& factor = keeps(f0) == 0 ? f0 : f1;
+  if (keeps(factor) != 0 || keeps(matrix) != static_cast<ptrdiff_t>(v.dims.size())) return {};
+  bool computed = false;
+  visit(matrix, [&](const NodeRef& n) { computed |= n->op == Op::Read; });
+  if (computed) return {};
+  int64_t columns = 1;
+  for (const NodeRef& d : v.dims) columns *= extent(d);
+  const Strides along = strides_along(w.kernel(), matrix, v.dims.back()),
+                across = strides_along(w.kernel(), matrix, *row);
+  const bool in_order = along.unit == 1 && along.other == 0 && across.largest == columns;
+  return in_order ? *row : NodeRef();
+}
+
+}  // namespace
+
+void chunk_rows(ScheduleWriter& w) {
+  constexpr int64_t kMost = 16, kFewest = 4, kLeastRows = 64, kLeastColumns = 256;
+  std::vector<Stage*> stages;
+  for (const auto& s : w.kernel().stages) stages.push_back(s.get());
+  for (Stage* s : stages) {
+    const NodeRef row = rows_of_matrix(w, *s);
+    if (!row) continue;
+    const DType dtype = s->values[0].expr->dtype;
+    int64_t columns = 1;
+    for (const NodeRef& d : s->values[0].dims) columns *= extent(d);
+    if (columns < kLeastColumns || columns * extent(row) * size_of(dtype) <= w.target().l2)
+      continue;
+    int64_t chunks = std::min(kMost, extent(row) / kLeastRows);
+    while (chunks >= kFewest && extent(row) % chunks != 0) chunks--;
+    if (chunks < kFewest) continue;
+    const std::string name = s->name + ".chunks";
+    w.step("rfactor {} {} {} {}", s->name, w.loop(*s, row), name, chunks);
+    Stage* const p = w.kernel().find_stage(name);
+    flatten_axes(w, p, {p->axes.front()});
+    w.reason(fmt::format("{}: a large operand is read once, in order, by {} chunks of {} rows",
+                         s->name, chunks, extent(row) / chunks));
+  }
+}
+
+}  // namespace lazuli
