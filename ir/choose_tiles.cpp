@@ -92,7 +92,8 @@ bool walks_as_one(const Kernel& kernel, const NodeRef& expr, const NodeRef& a, c
 }  // namespace
 
 void unroll_sum(ScheduleWriter& w, Stage* s, Contraction c) {
-  constexpr int64_t kUnroll = 4, kLong = 32;
+  // More terms an iteration gain nothing, and cost the compiler as much again.
+  constexpr int64_t kUnroll = 2, kLong = 32;
   // What the operands walk as one becomes one loop, which ends once.
   while (c.reduced.size() > 1) {
     const NodeRef inner = c.reduced.back(), outer = c.reduced.end()[-2];
