@@ -1,5 +1,7 @@
 #include "nn/module.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cmath>
 
@@ -37,6 +39,20 @@ std::vector<NamedTensor> Module::state() const {
   return out;
 }
 
+namespace {
+
+// The first few.
+std::string names_of(const std::vector<NamedTensor>& list) {
+  constexpr size_t kMost = 8;
+  std::string names;
+  for (size_t i = 0; i < std::min(kMost, list.size()); i++)
+    names += (i > 0 ? ", " : "") + list[i].first;
+  if (list.size() > kMost) names += fmt::format(" and {} more", list.size() - kMost);
+  return list.empty() ? "none" : names;
+}
+
+}  // namespace
+
 void Module::load_state(const std::vector<NamedTensor>& state) {
   std::vector<NamedTensor> mine = named_parameters();
   const auto find = [](const std::vector<NamedTensor>& list, const std::string& name) {
@@ -44,7 +60,10 @@ void Module::load_state(const std::vector<NamedTensor>& state) {
   };
   for (const auto& [name, value] : state) {
     const auto it = find(mine, name);
-    require(it != mine.end(), "load_state: there is no parameter '{}'", name);
+    if (it == mine.end()) {
+      user_error("load_state: there is no parameter '{}'; this module has {}", name,
+                 names_of(mine));
+    }
     require(it->second.shape() == value.shape(), "load_state: '{}' has shape {}, but {} was given",
             name, to_string(it->second.shape()), to_string(value.shape()));
   }

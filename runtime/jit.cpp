@@ -619,6 +619,8 @@ JitCount count(const Ref<JitState>& state) {
 namespace lazuli {
 
 Dim dim(std::string name, int64_t least, int64_t most) {
+  require(!name.empty(),
+          "dim: a name is missing; give what errors shall call it, such as \"batch\"");
   require(0 <= least && least < most,
           "dim: {} cannot be {} to {}; let the least be 0 or more, and the most be more than that",
           name, least, most);

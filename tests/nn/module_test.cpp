@@ -129,7 +129,17 @@ TEST_SUITE("nn") {
     other.back().second = ones({3});
     CHECK(load(other) == "load_state: '2.weight' has shape (2, 4), but (3,) was given");
     other.back().first = "3.weight";
-    CHECK(load(other) == "load_state: there is no parameter '3.weight'");
+    CHECK(load(other) ==
+          "load_state: there is no parameter '3.weight'; this module has 0.weight, 0.bias, "
+          "2.weight");
+    const auto pair = [] {
+      return nn::make<nn::Sequential>(std::initializer_list<Ref<nn::Module>>{
+          nn::make<nn::Linear>(2, 2), nn::make<nn::Linear>(2, 2)});
+    };
+    nn::Sequential deep{pair(), pair(), pair()};
+    CHECK(text_of_error([&] { deep.load_state(other); }) ==
+          "load_state: there is no parameter '0.weight'; this module has 0.0.weight, 0.0.bias, "
+          "0.1.weight, 0.1.bias, 1.0.weight, 1.0.bias, 1.1.weight, 1.1.bias and 4 more");
     other.pop_back();
     CHECK(load(other) == "load_state: the parameter '2.weight' is missing");
     CHECK(net.parameters()[0].to_vector() == before);

@@ -514,6 +514,8 @@ TEST_SUITE("errors") {
     CHECK(
         text_of_error([] { dim("batch", 5, 3); }) ==
         "dim: batch cannot be 5 to 3; let the least be 0 or more, and the most be more than that");
+    CHECK(text_of_error([] { dim("", 1, 3); }) ==
+          "dim: a name is missing; give what errors shall call it, such as \"batch\"");
     CHECK(text_of_error([&] { dynamic(0, -1, n); }) ==
           "dynamic: axis -1 of tensor 0 is negative; count axes from 0");
     CHECK(

@@ -195,7 +195,8 @@ TEST_CASE("a user's mistake ends with status 2 and says what was not accepted") 
        "--output: 'x.txt' ends with neither .npy nor .npz\n"},
       {{"run", "@/nowhere"},
        "the file '/nowhere' cannot be read; expected @FILE with an expression in it\n"},
-      {{"dump"}, "an expression is missing, as in: lazuli run 'softmax(x:f32[4], -1)'\n"},
+      {{"dump"}, "an expression is missing, as in: lazuli dump 'softmax(x:f32[4], -1)'\n"},
+      {{"check"}, "an expression is missing, as in: lazuli check 'softmax(x:f32[4], -1)'\n"},
       {{"dump", "mlp_sgd"},
        "mlp_sgd is a step of several evaluations, which `lazuli bench` alone measures; expected "
        "an expression or a workload of one\n"},

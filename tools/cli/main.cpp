@@ -45,7 +45,7 @@ void add_number(CLI::App& app, const std::string& name, auto& value, const char*
 void add_common(CLI::App& app, Common& common) {
   app.allow_extras();  // refused below, in words of our own
   app.option_defaults()->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
-  app.add_option("--device", common.device, "cpu, reference or opencl[:N]");
+  app.add_option("--device", common.device, "cpu or reference; opencl[:N] is not built yet");
   add_number<int>(app, "--threads", common.threads, "threads of the CPU device; 0: all cores");
   add_number<uint64_t>(app, "--seed", common.seed,
                        "of what fills the inputs and of random functions");
@@ -80,7 +80,10 @@ CLI::App* add_command(CLI::App& app, CommandLine& line, const char* name, const 
                       std::function<int()> action) {
   CLI::App* const command = app.add_subcommand(name, help);
   add_common(*command, line.common);
-  command->callback([&line, action = std::move(action)] { line.action = action; });
+  command->callback([&line, name, action = std::move(action)] {
+    line.common.command = name;
+    line.action = action;
+  });
   return command;
 }
 

@@ -52,7 +52,8 @@ std::string expression_text(const std::string& text) {
 }  // namespace
 
 Expression load_expression(const std::string& text, const Common& common) {
-  require(!text.empty(), "an expression is missing, as in: lazuli run 'softmax(x:f32[4], -1)'{}",
+  require(!text.empty(), "an expression is missing, as in: lazuli {} 'softmax(x:f32[4], -1)'{}",
+          common.command,
           common.json.empty() || common.json == "-"
               ? ""
               : "; --json took '" + common.json + "' for its file: an expression stands before it");

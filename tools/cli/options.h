@@ -20,6 +20,7 @@ enum ExitCode : int {
 
 /// The options that every subcommand has.
 struct Common {
+  std::string command;         // the subcommand's name
   std::string device;          // empty: the default, or what LAZULI_DEVICE says
   std::optional<int> threads;  // none: what LAZULI_THREADS says; 0: all cores
   uint64_t seed = 0;
