@@ -4,7 +4,6 @@
 #include <fmt/format.h>
 
 #include <cmath>
-#include <cstdlib>
 #include <random>
 #include <string>
 #include <vector>
@@ -13,17 +12,13 @@
 #include "nn/lazuli.h"
 #include "runtime/device.h"
 #include "runtime/jit.h"
+#include "tests/fuzz/settings.h"
 #include "tests/on_devices.h"
 
 namespace lazuli {
 namespace {
 
 using Tensors = std::vector<Tensor>;
-
-uint64_t setting(const char* name, uint64_t fallback) {
-  const char* text = std::getenv(name);
-  return text ? std::strtoull(text, nullptr, 10) : fallback;
-}
 
 // The same function for the same seed, whatever the sizes: it asks for ranks and for which axes are
 // as long as the first of `x`, never for lengths.
@@ -110,7 +105,7 @@ std::string difference(const Tensor& got, const Tensor& want) {
 
 TEST_SUITE("fuzz") {
   TEST_CASE("functions captured once for many sizes are what they are at each") {
-    const uint64_t first = setting("FUZZ_SEED", 1), rounds = setting("FUZZ_ROUNDS", 40);
+    const uint64_t first = test::first_seed(), rounds = test::setting("FUZZ_ROUNDS", 40);
     uint64_t checked = 0;
     for (uint64_t seed = first; seed < first + rounds; seed++) {
       on_devices([&] {

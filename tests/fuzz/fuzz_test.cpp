@@ -3,8 +3,6 @@
 #include <doctest/doctest.h>
 #include <fmt/format.h>
 
-#include <chrono>
-#include <cstdlib>
 #include <random>
 #include <string>
 
@@ -16,21 +14,12 @@
 #include "runtime/device.h"
 #include "runtime/runtime.h"
 #include "tests/cache_folder.h"
+#include "tests/fuzz/settings.h"
 #include "tests/ir/random_graph.h"
 #include "tests/ir/run_plan.h"
 
 namespace lazuli {
 namespace {
-
-double now() {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
-}
-
-// From the environment, because a run must be repeatable with the seed it printed.
-uint64_t setting(const char* name, uint64_t fallback) {
-  const char* text = std::getenv(name);
-  return text ? std::strtoull(text, nullptr, 10) : fallback;
-}
 
 double tolerance(DType t) {
   switch (t) {
@@ -135,11 +124,11 @@ std::string compare(const std::vector<NodeRef>& roots) {
 TEST_SUITE("fuzz") {
   TEST_CASE("random graphs have the same bits in little memory, or do not fit" *
             doctest::skip(!LAZULI_LLVM)) {
-    const uint64_t first = setting("FUZZ_SEED", 1);
-    const double end = now() + static_cast<double>(setting("FUZZ_SECONDS", 5)) / 2;
+    const uint64_t first = test::first_seed();
+    const test::FuzzTime time(0.15);
     uint64_t seed = first;
     int fits = 0, all = 0;
-    for (; now() < end; seed++) {
+    for (; time.left(); seed++) {
       std::vector<NodeRef> roots = test::random_graph(seed, 16 + static_cast<int>(seed % 48));
       roots = held_apart(seed % 2 == 0 ? with_gradients(std::move(roots))
                                        : std::vector<NodeRef>{roots.back()});
@@ -168,13 +157,13 @@ TEST_SUITE("fuzz") {
 
   TEST_CASE("random graphs have the same bits by plans from the disk" *
             doctest::skip(!LAZULI_LLVM)) {
-    const uint64_t first = setting("FUZZ_SEED", 1);
-    const double end = now() + static_cast<double>(setting("FUZZ_SECONDS", 5)) / 2;
+    const uint64_t first = test::first_seed();
+    const test::FuzzTime time(0.15);
     const test::CacheFolder folder;
     Config config;
     config.cache_folder = folder.cache();
     uint64_t seed = first;
-    for (; now() < end; seed++) {
+    for (; time.left(); seed++) {
       std::vector<NodeRef> roots = test::random_graph(seed, 4 + static_cast<int>(seed % 40));
       if (seed % 2 == 0) roots = held_apart(with_gradients(std::move(roots)));
       INFO("FUZZ_SEED=", seed);
@@ -189,10 +178,10 @@ TEST_SUITE("fuzz") {
 
   TEST_CASE("random graphs have the same values on the cpu as on the reference device" *
             doctest::skip(!LAZULI_LLVM)) {  // there is no cpu then
-    const uint64_t first = setting("FUZZ_SEED", 1);
-    const double end = now() + static_cast<double>(setting("FUZZ_SECONDS", 5));
+    const uint64_t first = test::first_seed();
+    const test::FuzzTime time(0.4);
     uint64_t seed = first;
-    for (; now() < end; seed++) {
+    for (; time.left(); seed++) {
       const int size = 4 + static_cast<int>(seed % 24);
       const bool gradients = seed % 3 == 0;
       std::string wrong;

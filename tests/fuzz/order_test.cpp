@@ -6,8 +6,6 @@
 #include <doctest/doctest.h>
 #include <fmt/format.h>
 
-#include <chrono>
-#include <cstdlib>
 #include <functional>
 #include <random>
 #include <string>
@@ -16,6 +14,7 @@
 #include "core/error.h"
 #include "nn/lazuli.h"
 #include "tests/fuzz/order_operations.h"
+#include "tests/fuzz/settings.h"
 
 namespace lazuli::order {
 namespace {
@@ -513,26 +512,16 @@ std::vector<uint64_t> shortened(std::vector<uint64_t> program) {
   return program;
 }
 
-double now() {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
-}
-
-// From the environment, because a run must be repeatable with the seed it printed.
-uint64_t setting(const char* name, uint64_t fallback) {
-  const char* value = std::getenv(name);
-  return value ? std::strtoull(value, nullptr, 10) : fallback;
-}
-
-void fuzz(const char* device, double seconds) {
+void fuzz(const char* device, double part) {
   Config config;
   config.device = device;
   Runtime runtime(config);
   const Runtime::Use use(runtime);
-  const uint64_t first = setting("FUZZ_SEED", 1);
-  const double end = now() + seconds;
+  const uint64_t first = test::first_seed();
+  const test::FuzzTime time(part);
   uint64_t seed = first;
   size_t readings = 0;
-  for (; now() < end; seed++) {
+  for (; time.left(); seed++) {
     std::mt19937_64 bits(seed);
     std::vector<uint64_t> program(5 + seed % 30);
     for (uint64_t& s : program) s = bits();
@@ -556,12 +545,12 @@ void fuzz(const char* device, double seconds) {
 
 TEST_SUITE("fuzz") {
   TEST_CASE("random programs of assignments, views and captured steps follow their order") {
-    fuzz("reference", static_cast<double>(setting("FUZZ_SECONDS", 5)) / 4);
+    fuzz("reference", 0.1);
   }
 
   TEST_CASE("random programs of assignments follow their order on the cpu" *
             doctest::skip(!LAZULI_LLVM)) {
-    fuzz("cpu", static_cast<double>(setting("FUZZ_SECONDS", 5)) / 2);
+    fuzz("cpu", 0.2);
   }
 }
 
