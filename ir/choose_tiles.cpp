@@ -92,8 +92,9 @@ bool walks_as_one(const Kernel& kernel, const NodeRef& expr, const NodeRef& a, c
 }  // namespace
 
 void unroll_sum(ScheduleWriter& w, Stage* s, Contraction c) {
-  // More terms an iteration gain nothing, and cost the compiler as much again.
-  constexpr int64_t kUnroll = 2, kLong = 32;
+  constexpr int64_t kLong = 32;
+  // Some 48 multiply-adds an iteration: more gain nothing, and cost the compiler as much again.
+  const int64_t unroll = w.target().vector_registers > 16 ? 2 : 4;
   // What the operands walk as one becomes one loop, which ends once.
   while (c.reduced.size() > 1) {
     const NodeRef inner = c.reduced.back(), outer = c.reduced.end()[-2];
@@ -107,7 +108,7 @@ void unroll_sum(ScheduleWriter& w, Stage* s, Contraction c) {
   }
   const NodeRef& last = c.reduced.back();
   const std::string k = w.loop(*s, last);
-  const int64_t n = extent(last), model = n <= kUnroll ? n : n <= kLong ? 1 : kUnroll;
+  const int64_t n = extent(last), model = n <= unroll ? n : n <= kLong ? 1 : unroll;
   std::vector<int64_t> others;
   for (const int64_t steps : {1, 2, 4, 8}) {
     if (steps <= n) others.push_back(steps);

@@ -124,6 +124,7 @@ std::unique_ptr<OwnedReply> run(std::string_view text, const CompileOptions& opt
       .features = options.features.c_str(),
       .recipe = options.full_pipeline     ? Recipe::kFull
                 : options.hoist_constants ? Recipe::kFastHoisting
+                : options.in_order        ? Recipe::kFastInOrder
                                           : Recipe::kFast,
       .output = output,
       .verify = options.verify,
@@ -231,12 +232,31 @@ bool sums_what_it_stores(const std::vector<Instruction>& block) {
   return found;
 }
 
+// Whether some innermost loop has long arithmetic on vectors, multiply-adds aside.
+bool has_long_arithmetic(const std::vector<Instruction>& block) {
+  constexpr int kLong = 32;
+  bool found = false;
+  for (const Instruction& i : block) {
+    if (i.body.empty()) continue;
+    int arithmetic = 0;
+    bool inmost = true;
+    for (const Instruction& x : i.body) {
+      inmost &= x.body.empty();
+      arithmetic += x.code == Code::Op && x.op != Op::Fma && x.dst.lanes > 1;
+    }
+    found |= inmost && i.code == Code::Loop ? arithmetic >= kLong : has_long_arithmetic(i.body);
+  }
+  return found;
+}
+
 }  // namespace
 
 CompileOptions options_for(const Target& target, const Program& program) {
   CompileOptions options = options_for(target);
+  options.in_order = target.vector_registers > 16;
   for (const Phase& p : program.phases) {
     options.hoist_constants |= sums_what_it_stores(p.body) || sums_what_it_stores(p.tail);
+    options.in_order &= !has_long_arithmetic(p.body) && !has_long_arithmetic(p.tail);
   }
   return options;
 }

@@ -35,6 +35,8 @@ struct CompileOptions {
   bool full_pipeline = false;
   /// In the short pass list: load constants before a loop, rather than in it.
   bool hoist_constants = false;
+  /// In the short pass list: leave instructions in the order of the text.
+  bool in_order = false;
   bool verify = true;  ///< run LLVM's verifier on the text; 1 to 2 % of the time
 };
 
@@ -42,7 +44,9 @@ struct CompileOptions {
 CompileOptions options_for(const Target& target);
 /// Code of `program`. Constants of a loop that adds up what it stores, such as exponentials, are
 /// hoisted: registers are short there, and the accumulators would be spilled in their place. Other
-/// loops are better off without.
+/// loops are better off without. Where no innermost loop has long arithmetic, as in a product's tile,
+/// and registers are many, the order of the text is as fast as another and takes a tenth less time;
+/// with 16 registers tiles would spill.
 CompileOptions options_for(const Target& target, const Program& program);
 
 /// A function of the host that kernels may call.

@@ -346,7 +346,7 @@ TEST_SUITE("ir") {
     const std::string s = checked_schedule(y, named_target("x86-64-v3"));
     CHECK(holds(s, "flatten sum m n nf\n"));
     CHECK(holds(s, "flatten sum l nf nff\n"));
-    CHECK(holds(s, "split sum nff nff.o nff.i 2\n"));
+    CHECK(holds(s, "split sum nff nff.o nff.i 4\n"));
   }
 
   TEST_CASE("sums over storage that is rounded up keep their loops") {

@@ -269,6 +269,7 @@ TEST_SUITE("runtime") {
           const auto got = run_phase(row.text, input, {.cpu = cpu});
           CHECK(got == expected);
           CHECK(run_phase(row.text, input, {.cpu = cpu, .hoist_constants = true}) == expected);
+          CHECK(run_phase(row.text, input, {.cpu = cpu, .in_order = true}) == expected);
         }
       }
     }

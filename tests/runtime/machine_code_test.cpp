@@ -28,6 +28,21 @@ TEST_CASE("constants are hoisted out of loops that add up what they store") {
   CHECK(!hoists(test::matmul(64, 64, 64, false, false, true)));
 }
 
+TEST_CASE("instructions stay in order but where a loop has long arithmetic") {
+  const auto in_order = [](Kernel k, const char* cpu = "x86-64-v4") {
+    const Target target = named_target(cpu);
+    choose_schedule(k, target);
+    return options_for(target, lower(k, target)).in_order;
+  };
+  CHECK(in_order(test::matmul(512, 512, 512, false, false, false)));
+  CHECK(!in_order(test::matmul(512, 512, 512, false, false, false), "x86-64-v3"));
+  CHECK(in_order(test::column_sum(1000, 1000)));
+  CHECK(!in_order(test::softmax(64, 1000)));
+  CHECK(!in_order(test::chain(64, 1000, DType::F32)));
+  CHECK(!in_order(test::layer_norm_backward(64, 1000, 8)));
+  CHECK(!in_order(test::attention(2, 64, 16, false)));
+}
+
 TEST_CASE("assembly is read for vector registers, stack accesses and innermost loops") {
   const MachineCode x86 = read_assembly(
       "\t.type\tf,@function\n"
@@ -67,6 +82,12 @@ TEST_CASE("assembly is read for vector registers, stack accesses and innermost l
 
 #if LAZULI_LLVM
 
+// As the device compiles it.
+std::string assembly_of(const Kernel& k, const Target& target) {
+  const Program program = lower(k, target);
+  return assembly(emit_llvm(program, target, "k"), options_for(target, program));
+}
+
 // Without an epilogue: behind a long one some tiles of AVX-512 keep a sum on the stack.
 TEST_CASE("innermost loops of contractions neither touch the stack nor call, on AVX2 and AVX-512") {
   for (const char* cpu : {"x86-64-v3", "x86-64-v4"}) {
@@ -77,8 +98,7 @@ TEST_CASE("innermost loops of contractions neither touch the stack nor call, on 
           const bool transposed = variant & 1, unrolled = variant & 2;
           Kernel k = test::matmul(m, n, unrolled ? 70 : 32, false, transposed, false);
           choose_schedule(k, target);
-          const MachineCode code = read_assembly(
-              assembly(emit_llvm(lower(k, target), target, "k"), options_for(target)));
+          const MachineCode code = read_assembly(assembly_of(k, target));
           INFO(std::string(cpu), " ", m, "x", n, " transposed ", transposed, " ", unrolled);
           CHECK(code.inner_stack_accesses == 0);
           CHECK(code.inner_calls == 0);
@@ -98,8 +118,7 @@ TEST_CASE("dot products of few rows leave the stack alone, on AVX2 and AVX-512")
       for (int64_t m = 2; m <= 8; m++) {
         Kernel k = test::wide_product({m, 29, 300, t, t, sum, false, true});
         choose_schedule(k, target);
-        const MachineCode code =
-            read_assembly(assembly(emit_llvm(lower(k, target), target, "k"), options_for(target)));
+        const MachineCode code = read_assembly(assembly_of(k, target));
         INFO(std::string(cpu), " ", std::string(name(t)), " ", m, " rows");
         CHECK(code.inner_stack_accesses == 0);
         CHECK(code.inner_calls == 0);
@@ -131,8 +150,7 @@ TEST_CASE("innermost loops of packed products have their instruction, and leave 
                                          r.dtype == DType::BF16 ? DType::F32 : DType::I32, false,
                                          transposed});
           choose_schedule(k, target);
-          const std::string text =
-              assembly(emit_llvm(lower(k, target), target, "k"), options_for(target));
+          const std::string text = assembly_of(k, target);
           const MachineCode code = read_assembly(text);
           INFO(std::string(r.cpu), " ", std::string(name(r.dtype)), " ", m, "x", n, " transposed ",
                transposed);
@@ -160,8 +178,7 @@ TEST_CASE("no tile of AVX2 and AVX-512 touches the stack in its innermost loop")
             if (!tiles.insert(o.text).second) continue;
             Kernel k = test::matmul(m, n, 40, false, false, false);
             choose_schedule(k, target, {{c.what, o.text}});
-            const MachineCode code = read_assembly(
-                assembly(emit_llvm(lower(k, target), target, "k"), options_for(target)));
+            const MachineCode code = read_assembly(assembly_of(k, target));
             INFO(std::string(cpu), " ", m, "x", n, " with tile ", o.text);
             CHECK(code.inner_stack_accesses == 0);
             CHECK(code.inner_calls == 0);

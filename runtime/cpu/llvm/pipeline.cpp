@@ -38,15 +38,15 @@ constexpr const char* kBeforeSelection[] = {
     "unreachableblockelim",
 };
 
-// From selected instructions to allocation. The machine scheduler stays: without it layer norm
-// backward is 15 % slower.
+// From selected instructions to allocation.
 constexpr const char* kFinishSelection[] = {"finalize-isel"};
 constexpr const char* kHoist[] = {"early-machinelicm"};
 constexpr const char* kBeforeAllocation[] = {
-    "machine-cse",       "x86-flags-copy-lowering", "dead-mi-elimination",   "processimpdefs",
-    "livevars",          "phi-node-elimination",    "twoaddressinstruction", "register-coalescer",
-    "machine-scheduler",
+    "machine-cse", "x86-flags-copy-lowering", "dead-mi-elimination",   "processimpdefs",
+    "livevars",    "phi-node-elimination",    "twoaddressinstruction", "register-coalescer",
 };
+// A tenth of all the time. Long arithmetic needs it: layer norm backward is 15 % slower without.
+constexpr const char* kReorder[] = {"machine-scheduler"};
 
 constexpr const char* kAfterAllocation[] = {
     "virtregrewriter",  "stack-slot-coloring", "machine-cp", "prologepilog",
@@ -86,7 +86,8 @@ class PassList {
 };
 
 void add_fast(llvm::LLVMTargetMachine& machine, llvm::legacy::PassManager& passes,
-              llvm::raw_pwrite_stream& stream, llvm::CodeGenFileType type, bool hoists) {
+              llvm::raw_pwrite_stream& stream, llvm::CodeGenFileType type,
+              llvm_api::Recipe recipe) {
   llvm::TargetPassConfig* config = machine.createPassConfig(passes);
   config->setDisableVerify(true);
   passes.add(config);
@@ -99,8 +100,9 @@ void add_fast(llvm::LLVMTargetMachine& machine, llvm::legacy::PassManager& passe
   list.add(kBeforeSelection);
   if (config->addInstSelector()) throw std::runtime_error(kNoFile);
   list.add(kFinishSelection);
-  if (hoists) list.add(kHoist);
+  if (recipe == llvm_api::Recipe::kFastHoisting) list.add(kHoist);
   list.add(kBeforeAllocation);
+  if (recipe != llvm_api::Recipe::kFastInOrder) list.add(kReorder);
   list.add(llvm::createGreedyRegisterAllocator());
   list.add(kAfterAllocation);
   list.add(llvm::createX86IssueVZeroUpperPass());
@@ -138,8 +140,7 @@ Pipeline::Pipeline(LLVMTargetMachineRef machine, llvm_api::Recipe recipe, bool a
   const auto type =
       assembly ? llvm::CodeGenFileType::AssemblyFile : llvm::CodeGenFileType::ObjectFile;
   if (recipe != llvm_api::Recipe::kFull && target->getTargetTriple().isX86()) {
-    add_fast(*target, state_->passes, state_->stream, type,
-             recipe == llvm_api::Recipe::kFastHoisting);
+    add_fast(*target, state_->passes, state_->stream, type, recipe);
   } else if (target->addPassesToEmitFile(state_->passes, state_->stream, nullptr, type, true)) {
     throw std::runtime_error(kNoFile);
   }
