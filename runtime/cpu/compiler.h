@@ -44,9 +44,9 @@ struct CompileOptions {
 CompileOptions options_for(const Target& target);
 /// Code of `program`. Constants of a loop that adds up what it stores, such as exponentials, are
 /// hoisted: registers are short there, and the accumulators would be spilled in their place. Other
-/// loops are better off without. Where no innermost loop has long arithmetic, as in a product's tile,
-/// and registers are many, the order of the text is as fast as another and takes a tenth less time;
-/// with 16 registers tiles would spill.
+/// loops are better off without. Where no innermost loop has long arithmetic, as in a product's
+/// tile, and registers are many, the order of the text is as fast as another and takes a tenth less
+/// time; with 16 registers tiles would spill.
 CompileOptions options_for(const Target& target, const Program& program);
 
 /// A function of the host that kernels may call.
