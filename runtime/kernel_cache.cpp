@@ -134,7 +134,10 @@ Hash128 KernelCache::key_of(std::string_view text) {
 }
 
 KernelCache::KernelCache(std::string folder, int64_t most_bytes)
-    : parent_(std::move(folder)), folder_(parent_ + "/kernels"), most_bytes_(most_bytes) {}
+    : parent_(std::move(folder)),
+      folder_(parent_ + "/kernels"),
+      most_bytes_(most_bytes),
+      kept_(getpid()) {}
 
 KernelCache::~KernelCache() {
   close_folder();
@@ -228,6 +231,7 @@ void KernelCache::keep(const Hash128& key, std::string_view content) {
     const int folder = open_folder(true);
     if (folder < 0) return;
     if (write(folder, name_of(key), text)) {
+      // Which looks at all files: processes that keep little sweep in turn.
       if (kept_++ % kSweepEvery == 0) sweep(folder);
       return;
     }

@@ -55,7 +55,7 @@ class KernelCache {
   const int64_t most_bytes_;
   std::mutex mutex_;
   int open_ = -1;
-  int64_t kept_ = 0;  // by this process
+  int64_t kept_;  // by this process, counted from a number of its own
   std::string refused_;
 };
 
