@@ -321,8 +321,11 @@ bool schedule_columns(ScheduleWriter& w, StageGroup& g) {
   const int64_t unit = 4 * w.lanes(), wanted = extent(v) / (kBlocks / fewer);
   int64_t others = 1;
   for (const NodeRef& k : kept) others *= extent(k);
-  const int64_t model = others >= kShared ? std::min(extent(v), 4 * kLargest)
-                                          : std::clamp(wanted / unit * unit, 2 * unit, kLargest);
+  // Of whole rows, as much as leaves room in L1 for the rows beside the sums.
+  const int64_t parts = (extent(v) + 2 * kLargest - 1) / (2 * kLargest),
+                part = ((extent(v) + parts - 1) / parts + unit - 1) / unit * unit;
+  const int64_t model =
+      others >= kShared ? part : std::clamp(wanted / unit * unit, 2 * unit, kLargest);
   const int64_t block = w.choose_number("columns at a time of " + s->name, model,
                                         {std::max(model / 2 / unit, int64_t{1}) * unit, 2 * model});
   const int64_t visit = w.choose_number("rows a visit of " + s->name,
