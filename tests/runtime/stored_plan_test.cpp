@@ -5,6 +5,7 @@
 #include <functional>
 #include <regex>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "nn/lazuli.h"
@@ -12,6 +13,7 @@
 #include "runtime/cpu/target.h"
 #include "runtime/device.h"
 #include "runtime/inspect.h"
+#include "runtime/kernel_cache.h"
 #include "runtime/plan_key.h"
 #include "tests/cache_folder.h"
 
@@ -189,6 +191,39 @@ TEST_CASE("a plan from the disk runs steps again where memory is short") {
   Process p(folder, peak * 90 / 100);
   CHECK(gradient() == first);
   CHECK(p.count().plans_loaded == p.count().plans);
+}
+
+TEST_CASE("threads of two runtimes share a folder of plans that is emptied now and then") {
+  const test::CacheFolder folder, alone;
+  constexpr size_t kThreads = 4;
+  constexpr int kRounds = 6;
+  const auto values = [](int round) {
+    const Tensor x = filled({24, 10 + round % 3}, 7);
+    return cumsum(softmax(x * 2, 1), 0).to_vector();
+  };
+  std::vector<Floats> wanted;
+  {
+    Process p(alone);
+    for (int i = 0; i < kRounds; i++) wanted.push_back(values(i));
+  }
+  std::vector<int> wrong(kThreads);
+  for (int repeat = 0; repeat < 3; repeat++) {
+    Config config = Process::config(folder, 0);
+    config.threads = 3;
+    Runtime one(config), other(config);
+    std::vector<std::thread> threads;
+    for (size_t t = 0; t < kThreads; t++) {
+      threads.emplace_back([&, t] {
+        const Runtime::Use use(t % 2 ? one : other);
+        for (int i = 0; i < kRounds; i++) {
+          wrong[t] += values(i) != wanted[static_cast<size_t>(i)];
+          if (t == 0 && i % 2) KernelCache(folder.cache()).clear();
+        }
+      });
+    }
+    for (std::thread& thread : threads) thread.join();
+  }
+  CHECK(wrong == std::vector<int>(kThreads));
 }
 
 TEST_CASE("a key of a graph tells apart what plans are made for") {
