@@ -280,7 +280,7 @@ Stage* sums_with_epilogue(ScheduleWriter& w, const StageGroup& g) {
 // walked row by row in the order of memory, some rows a visit, with the partial sums in the output
 // itself, or in scratch where more follows from them, which stays in L1.
 bool schedule_columns(ScheduleWriter& w, StageGroup& g) {
-  constexpr int64_t kLargest = 1024, kRows = 8, kLong = 64, kBlocks = 16, kShared = 4;
+  constexpr int64_t kLargest = 1024, kRows = 8, kBlocks = 16;
   Stage* const root = g.root();
   Stage* const s = g.members.size() == 1 ? root : sums_with_epilogue(w, g);
   if (!s || !reduces(*s) || w.lanes() == 1) return false;
@@ -298,7 +298,8 @@ bool schedule_columns(ScheduleWriter& w, StageGroup& g) {
   }
   int64_t length = 1;
   for (const NodeRef& r : reduced) length *= extent(r);
-  const bool memory = length >= kLong && extent(v) >= 256 && extent(reduced.back()) >= kRows;
+  const bool memory =
+      length >= kLongSum && extent(v) >= kWideRow && extent(reduced.back()) >= kRows;
   const int64_t bytes = length * extent(v) * size_of(s->values[0].expr->dtype);
   if (s != root) {
     // Registers hold the sums of what does not come from afar; memory would round some.
@@ -325,12 +326,13 @@ bool schedule_columns(ScheduleWriter& w, StageGroup& g) {
   const int64_t parts = (extent(v) + 2 * kLargest - 1) / (2 * kLargest),
                 part = ((extent(v) + parts - 1) / parts + unit - 1) / unit * unit;
   const int64_t model =
-      others >= kShared ? part : std::clamp(wanted / unit * unit, 2 * unit, kLargest);
+      others >= kEnoughChunks ? part : std::clamp(wanted / unit * unit, 2 * unit, kLargest);
   const int64_t block = w.choose_number("columns at a time of " + s->name, model,
                                         {std::max(model / 2 / unit, int64_t{1}) * unit, 2 * model});
-  const int64_t visit = w.choose_number("rows a visit of " + s->name,
-                                        others >= kShared ? w.target().vector_registers / 2 : kRows,
-                                        {kRows / 2, 2 * kRows});
+  const int64_t visit =
+      w.choose_number("rows a visit of " + s->name,
+                      others >= kEnoughChunks ? w.target().vector_registers / 2 : kRows,
+                      {kRows / 2, kRows, 2 * kRows});
   std::vector<NodeRef> outer_reduced(reduced.begin(), reduced.end() - 1);
   const std::string around = w.loops(*s, kept), rows = w.loops(*s, outer_reduced);
   w.step(

@@ -100,16 +100,21 @@ void place_squares(ScheduleWriter& w, const Squares& q, const Stage& s, const st
 /// Values that a contraction reads along an axis which is not their last get another storage order.
 void order_dims(ScheduleWriter& w);
 
-/// Neighbouring axes that all stages of the kernel walk as one become one: longer rows, fewer ragged
-/// tiles.
+/// Neighbouring axes that all stages of the kernel walk as one become one: longer rows, fewer
+/// ragged tiles.
 void merge_axes(ScheduleWriter& w);
 
 /// Whether every access of `s`, whose values keep a and b, in this order, walks them as one axis.
 bool walk_as_one(const Stage& s, const NodeRef& a, const NodeRef& b);
 
-/// The product of one row and a large matrix becomes a sum of what chunks of the matrix's rows give:
-/// every core then reads whole rows in the order of memory. Blocks of columns would read stretches,
-/// for which memory takes up to twice the time.
+/// A sum of fewer rows, or of shorter ones, is not walked row by row.
+constexpr int64_t kLongSum = 64, kWideRow = 256;
+/// Iterations of other axes that there are to share out, where rows need not be cut to that end.
+constexpr int64_t kEnoughChunks = 8;
+
+/// The product of one row and a large matrix becomes a sum of what chunks of the matrix's rows
+/// give: every core then reads whole rows in the order of memory. Blocks of columns would read
+/// stretches, for which memory takes up to twice the time.
 void chunk_rows(ScheduleWriter& w);
 
 /// A rule: schedules the whole group if it applies.

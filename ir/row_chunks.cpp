@@ -7,10 +7,15 @@
 namespace lazuli {
 namespace {
 
-// The summed axis of a stage that adds the rows of a matrix, each times a factor of its own, if the
-// matrix lies in memory as it is walked: one row after the other, without gaps. Null: it is no
-// such.
-NodeRef rows_of_matrix(const ScheduleWriter& w, const Stage& s) {
+// The rows that a stage adds up, each times a factor of its own, if they lie in memory as they are
+// walked: one after the other, without gaps.
+struct MatrixRows {
+  NodeRef row;  // the summed axis; null: the stage is no such sum
+  int64_t columns = 1;
+  int64_t bytes = 0;  // of the matrix
+};
+
+MatrixRows rows_of_matrix(const ScheduleWriter& w, const Stage& s) {
   const Value& v = s.values[0];
   const bool plain = s.values.size() == 1 && v.reduce == Op::ReduceAdd && v.expr->op == Op::Mul &&
                      s.limit.empty() && s.bound.empty();
@@ -29,40 +34,40 @@ NodeRef rows_of_matrix(const ScheduleWriter& w, const Stage& s) {
   const NodeRef& matrix = keeps(f0) == 0 ? f1 : f0;
   const NodeRef& factor = keeps(f0) == 0 ? f0 : f1;
   if (keeps(factor) != 0 || keeps(matrix) != static_cast<ptrdiff_t>(v.dims.size())) return {};
+  MatrixRows rows;
   bool computed = false;
-  visit(matrix, [&](const NodeRef& n) { computed |= n->op == Op::Read; });
+  visit(matrix, [&](const NodeRef& n) {
+    computed |= n->op == Op::Read;
+    if (n->op == Op::Load) rows.bytes += size_of(n->dtype);
+  });
   if (computed) return {};
-  int64_t columns = 1;
-  for (const NodeRef& d : v.dims) columns *= extent(d);
+  for (const NodeRef& d : v.dims) rows.columns *= extent(d);
   const Strides along = strides_along(w.kernel(), matrix, v.dims.back()),
                 across = strides_along(w.kernel(), matrix, *row);
-  const bool in_order = along.unit == 1 && along.other == 0 && across.largest == columns;
-  return in_order ? *row : NodeRef();
+  if (along.unit != 1 || along.other != 0 || across.largest != rows.columns) return {};
+  rows.bytes *= rows.columns * extent(*row);
+  rows.row = *row;
+  return rows;
 }
 
 }  // namespace
 
 void chunk_rows(ScheduleWriter& w) {
-  constexpr int64_t kMost = 16, kFewest = 4, kLeastRows = 64, kLeastColumns = 256;
+  constexpr int64_t kMost = 16;
   std::vector<Stage*> stages;
   for (const auto& s : w.kernel().stages) stages.push_back(s.get());
   for (Stage* s : stages) {
-    const NodeRef row = rows_of_matrix(w, *s);
-    if (!row) continue;
-    const DType dtype = s->values[0].expr->dtype;
-    int64_t columns = 1;
-    for (const NodeRef& d : s->values[0].dims) columns *= extent(d);
-    if (columns < kLeastColumns || columns * extent(row) * size_of(dtype) <= w.target().l2)
-      continue;
-    int64_t chunks = std::min(kMost, extent(row) / kLeastRows);
-    while (chunks >= kFewest && extent(row) % chunks != 0) chunks--;
-    if (chunks < kFewest) continue;
+    const MatrixRows m = rows_of_matrix(w, *s);
+    if (!m.row || m.columns < kWideRow || m.bytes <= w.target().l2) continue;
+    int64_t chunks = std::min(kMost, extent(m.row) / kLongSum);
+    while (chunks >= kEnoughChunks && extent(m.row) % chunks != 0) chunks--;
+    if (chunks < kEnoughChunks) continue;
     const std::string name = s->name + ".chunks";
-    w.step("rfactor {} {} {} {}", s->name, w.loop(*s, row), name, chunks);
+    w.step("rfactor {} {} {} {}", s->name, w.loop(*s, m.row), name, chunks);
     Stage* const p = w.kernel().find_stage(name);
     flatten_axes(w, p, {p->axes.front()});
     w.reason(fmt::format("{}: a large operand is read once, in order, by {} chunks of {} rows",
-                         s->name, chunks, extent(row) / chunks));
+                         s->name, chunks, extent(m.row) / chunks));
   }
 }
 

@@ -375,8 +375,8 @@ void lift(Kernel& k, const Step& step) {
   for (Value& v : s->values) v.expr = substitute(v.expr, map);
 }
 
-// The chunks are a stage of their own before S, whose values have the chunk in front. S then sums
-// what they give. (The step that Halide and TVM call rfactor.)
+// As in Halide and TVM: the chunks are a stage of their own before S, whose values have the chunk
+// in front, and S reduces what they give.
 void rfactor(Kernel& k, const Step& step) {
   Stage* s = k.find_stage(step.args[0]);
   const int place = s->loops[find_loop(step, *s, step.args[1])].axis;
@@ -389,11 +389,15 @@ void rfactor(Kernel& k, const Step& step) {
         "{} is not one reduction along {}", s->name, step.args[1]);
   check(step, s->limit.empty() && s->bound.empty(), "{} has a bounded axis", s->name);
   for (const Loop& l : s->loops) {
-    check(step, l.extent == s->axes[static_cast<size_t>(l.axis)]->hi + 1, "{} is split already",
-          s->name);
+    check(step,
+          l.kind == LoopKind::Serial && l.extent == s->axes[static_cast<size_t>(l.axis)]->hi + 1,
+          "loops of {} are split or marked already", s->name);
+  }
+  for (const auto& inside : k.stages) {
+    check(step, inside->at != s, "{} is computed inside {} already", inside->name, s->name);
   }
   Value& v = s->values[0];
-  const std::string& name = std::get<VarArg>(along->arg).name;
+  const std::string name = std::get<VarArg>(along->arg).name + "c";
   const NodeRef chunk = axis(name, chunks), own = axis(name, chunks);
   std::vector<NodeRef> fresh{chunk}, dims{chunk}, index{own}, kept;
   Substitution map;

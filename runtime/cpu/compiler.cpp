@@ -239,12 +239,12 @@ bool has_long_arithmetic(const std::vector<Instruction>& block) {
   for (const Instruction& i : block) {
     if (i.body.empty()) continue;
     int arithmetic = 0;
-    bool inmost = true;
+    bool inmost = i.code == Code::Loop;
     for (const Instruction& x : i.body) {
-      inmost &= x.body.empty();
+      inmost &= x.code != Code::Loop;
       arithmetic += x.code == Code::Op && x.op != Op::Fma && x.dst.lanes > 1;
     }
-    found |= inmost && i.code == Code::Loop ? arithmetic >= kLong : has_long_arithmetic(i.body);
+    found |= (inmost && arithmetic >= kLong) || has_long_arithmetic(i.body);
   }
   return found;
 }

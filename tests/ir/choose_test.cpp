@@ -255,6 +255,8 @@ TEST_SUITE("ir") {
     CHECK(!chunks(matmul(x, shrink(array({700, 600}), {{0, 700}, {0, 500}})), 10, 70));
     CHECK(!chunks(sum(y, 0), 10, 70));
     CHECK(!chunks(matmul(array({1, 700}), array({700, 100})), 10, 70));
+    const Tensor narrow = contiguous(randint(0, 9, {700, 500}, DType::I8));
+    CHECK(!chunks(matmul(x, cast(narrow, DType::F32)), 10, 70));
   }
 
   TEST_CASE("panels whose rows share lines of L1 are packed for few rows") {

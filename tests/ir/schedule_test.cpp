@@ -161,12 +161,12 @@ TEST_SUITE("ir") {
     const Kernel whole = test::matmul(3, 20, 12, false, false, true);
     Kernel k = clone(whole);
     apply_schedule(k,
-                   "rfactor C k P 4; scope P shared; order P k m k_2 n; parallel P k; "
-                   "order C m k n; scope C shared");
+                   "rfactor C k P 4; scope P shared; order P kc m k n; parallel P kc; "
+                   "order C m kc n; scope C shared");
     CHECK(test::difference(k, Target(), whole) == "");
     const std::string text = print_algorithm(k);
-    CHECK(text.find("stage P k:4 m:3 n:20 k_2:3\n") != std::string::npos);
-    CHECK(text.find("C(m_2, n_2) = reduce_add{k_3} P(k_3, m_2, n_2)\n") != std::string::npos);
+    CHECK(text.find("stage P kc:4 m:3 n:20 k:3\n") != std::string::npos);
+    CHECK(text.find("C(m_2, n_2) = reduce_add{kc_2} P(kc_2, m_2, n_2)\n") != std::string::npos);
     CHECK(error_of(clone(whole), "rfactor C k P 5") ==
           "schedule: `rfactor C k P 5`: 12 terms are not 5 chunks of several");
     CHECK(error_of(clone(whole), "rfactor C k P 12") ==
@@ -174,7 +174,11 @@ TEST_SUITE("ir") {
     CHECK(error_of(clone(whole), "rfactor C n P 4") ==
           "schedule: `rfactor C n P 4`: C is not one reduction along n");
     CHECK(error_of(clone(whole), "split C m a b 2; rfactor C k P 4") ==
-          "schedule: `rfactor C k P 4`: C is split already");
+          "schedule: `rfactor C k P 4`: loops of C are split or marked already");
+    CHECK(error_of(clone(whole), "parallel C m; rfactor C k P 4") ==
+          "schedule: `rfactor C k P 4`: loops of C are split or marked already");
+    CHECK(error_of(clone(whole), "lift C 0 L; at L C k; rfactor C k P 4") ==
+          "schedule: `rfactor C k P 4`: L is computed inside C already");
     CHECK(error_of(clone(whole), "rfactor C k C 4") ==
           "schedule: `rfactor C k C 4`: there is a stage C already");
   }

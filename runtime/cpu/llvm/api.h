@@ -18,8 +18,8 @@ enum class Output : uint32_t { kNothing, kObject, kAssembly };
 
 /// How machine code is made: `kFast` is the short pass list for explicit vector loops (x86 only),
 /// `kFastHoisting` the same with constants loaded before loops, `kFastInOrder` the same without the
-/// machine scheduler: instructions stay in the order of the text; `kFull` the standard list of LLVM's
-/// code generator at its default level.
+/// machine scheduler, so that instructions stay in the order of the text, `kFull` the standard list
+/// of LLVM's code generator at its default level.
 enum class Recipe : uint32_t { kFast, kFastHoisting, kFastInOrder, kFull };
 
 enum class Status : uint32_t {
