@@ -105,7 +105,7 @@ void order_dims(ScheduleWriter& w);
 void merge_axes(ScheduleWriter& w);
 
 /// Whether every access of `s`, whose values keep a and b, in this order, walks them as one axis.
-bool walk_as_one(const Stage& s, const NodeRef& a, const NodeRef& b);
+bool can_flatten(const Stage& s, const NodeRef& a, const NodeRef& b);
 
 /// A sum of fewer rows, or of shorter ones, is not walked row by row.
 constexpr int64_t kLongSum = 64, kWideRow = 256;

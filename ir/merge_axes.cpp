@@ -76,7 +76,7 @@ bool merges(const Kernel& kernel, const NodeRef& a, const NodeRef& b) {
 
 }  // namespace
 
-bool walk_as_one(const Stage& s, const NodeRef& a, const NodeRef& b) {
+bool can_flatten(const Stage& s, const NodeRef& a, const NodeRef& b) {
   return std::all_of(s.values.begin(), s.values.end(), [&](const Value& v) {
     return act_as_one(v.expr, a, b) && are_neighbours(v, a, b);
   });
@@ -88,7 +88,7 @@ void flatten_axes(ScheduleWriter& w, Stage* s, const std::vector<NodeRef>& apart
     if (i >= s->axes.size()) continue;
     const NodeRef a = s->axes[i - 1], b = s->axes[i];
     const bool may = extent(b) <= most && !contains(apart, a) && !contains(apart, b);
-    if (may && walk_as_one(*s, a, b))
+    if (may && can_flatten(*s, a, b))
       w.step("flatten {} {} {} {}", s->name, w.loop(*s, a), w.loop(*s, b), w.loop(*s, b) + "f");
   }
 }

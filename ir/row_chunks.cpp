@@ -24,7 +24,7 @@ MatrixRows rows_of_matrix(const ScheduleWriter& w, const Stage& s) {
   const auto row = std::find_if(s.axes.begin(), s.axes.end(),
                                 [&](const NodeRef& a) { return !contains(v.dims, a.get()); });
   for (size_t d = 1; d < v.dims.size(); d++) {
-    if (!walk_as_one(s, v.dims[d - 1], v.dims[d])) return {};
+    if (!can_flatten(s, v.dims[d - 1], v.dims[d])) return {};
   }
   const auto keeps = [&](const NodeRef& f) {
     return std::count_if(v.dims.begin(), v.dims.end(),

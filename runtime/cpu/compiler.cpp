@@ -234,6 +234,7 @@ bool sums_what_it_stores(const std::vector<Instruction>& block) {
 
 // Whether some innermost loop has long arithmetic on vectors, multiply-adds aside.
 bool has_long_arithmetic(const std::vector<Instruction>& block) {
+  // From 16 to 64 the benchmarks run alike; without any bound long chains lose 5 %.
   constexpr int kLong = 32;
   bool found = false;
   for (const Instruction& i : block) {

@@ -286,6 +286,26 @@ TEST_SUITE("ir") {
     CHECK(block(80, 1 << 20) == 512);
   }
 
+  TEST_CASE("column sums walk whole rows where other axes are enough to share out") {
+    const auto block = [](const Tensor& x) {
+      const Target target = named_target("x86-64-v3");
+      const NodeRef roots[] = {sum(x, 1).node()};
+      Kernel k = clone(*make_plan(roots, target).steps.back().kernel);
+      choose_schedule(k, target);
+      std::smatch found;
+      REQUIRE(std::regex_search(k.schedule, found, std::regex(" (\\w+)\\.b \\1 (\\d+)\n")));
+      return std::stoi(found[2]);
+    };
+    const auto array = [](Shape shape) {
+      const Tensor t = randn(std::move(shape));
+      realize_reference(std::vector{t.node()});
+      return t;
+    };
+    CHECK(block(array({8, 64, 1500})) == 1504);
+    CHECK(block(array({8, 64, 3000})) == 1504);  // in two parts: their sums share L1 with the rows
+    CHECK(block(array({7, 64, 1500})) < 1024);
+  }
+
   TEST_CASE("axes that a contraction and all around it walk as one are one") {
     const auto array = [](Shape shape) {
       const Tensor t = randn(std::move(shape));

@@ -8,6 +8,7 @@
 
 #include "codegen/llvm.h"
 #include "ir/choose.h"
+#include "ir/index.h"
 #include "ir/lower.h"
 #include "runtime/cpu/compiler.h"
 #include "tests/ir/algorithms.h"
@@ -41,6 +42,14 @@ TEST_CASE("instructions stay in order but where a loop has long arithmetic") {
   CHECK(!in_order(test::chain(64, 1000, DType::F32)));
   CHECK(!in_order(test::layer_norm_backward(64, 1000, 8)));
   CHECK(!in_order(test::attention(2, 64, 16, false)));
+  // A loop with a rare branch, for large angles.
+  Kernel sine;
+  const int in = sine.add_argument("in", DType::F32, 1000, false),
+            out = sine.add_argument("out", DType::F32, 1000, true);
+  const NodeRef i = axis("i", 1000);
+  const NodeRef value = scalar_op(Op::Sin, DType::F32, {load(in, DType::F32, i)});
+  sine.add_value(sine.add_stage("sin", {i}), "sin", value, {i}, Op::Count_, out);
+  CHECK(!in_order(std::move(sine)));
 }
 
 TEST_CASE("assembly is read for vector registers, stack accesses and innermost loops") {
