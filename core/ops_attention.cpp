@@ -12,6 +12,7 @@
 #include "core/ops_norm.h"
 #include "core/ops_random.h"
 #include "core/ops_reduce.h"
+#include "core/ops_softmax.h"
 #include "core/promotion.h"
 
 namespace lazuli {
@@ -69,11 +70,11 @@ Tensor weights_of(const Masked& m) {
   Tensor top = detach(amax(s, -1, true));
   if (!m.may_be_empty) {
     const Tensor e = exp(s - top);
-    return e / sum(e, -1, true);
+    return detail::with_softmax_gradient(e / sum(e, -1, true), s, -1);
   }
   const Tensor empty = top == -kInf;
   const Tensor e = exp(s - where(empty, 0.0, top));
-  return e / where(empty, 1.0, sum(e, -1, true));
+  return detail::with_softmax_gradient(e / where(empty, 1.0, sum(e, -1, true)), s, -1);
 }
 
 }  // namespace

@@ -27,13 +27,19 @@ Tensor shifted(const Tensor& x, int64_t dim) {
 
 }  // namespace
 
+Tensor detail::with_softmax_gradient(const Tensor& y, const Tensor& x, int64_t dim) {
+  return custom_vjp(y, {x}, [y, dim](const Tensor& g) {
+    return std::vector<Tensor>{y * (g - sum(g * y, dim, true))};
+  });
+}
+
 Tensor softmax(const Tensor& x, int64_t dim, std::optional<DType> dtype) {
   const Tensor y = prepared("softmax", x, dtype);
   const int64_t axis = check_axis("softmax", dim, y.dim());
   if (y.numel() == 0 || y.dim() == 0) return y.dim() == 0 ? exp(sub(y, y)) : y;
   return in_wide(y, [axis](const Tensor& v) {
     const Tensor e = exp(shifted(v, axis));
-    return div(e, sum(e, axis, true));
+    return detail::with_softmax_gradient(div(e, sum(e, axis, true)), v, axis);
   });
 }
 

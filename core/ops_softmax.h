@@ -20,4 +20,12 @@ Tensor logsumexp(const Tensor& x, const Dims& dims, bool keepdim = false);
 /// added up, so that no step loses the small ones beside a later large one.
 Tensor logcumsumexp(const Tensor& x, int64_t dim);
 
+namespace detail {
+
+/// `y`, the softmax of x along `dim`, with the gradient y (g - sum(g y)): the backward pass reads y
+/// alone, where that of exp(x - max) / sum keeps exponentials and sums besides.
+Tensor with_softmax_gradient(const Tensor& y, const Tensor& x, int64_t dim);
+
+}  // namespace detail
+
 }  // namespace lazuli

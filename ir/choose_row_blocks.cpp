@@ -95,6 +95,33 @@ int64_t choose_block(ScheduleWriter& w, const StageGroup& g,
   return w.choose_number("rows at a time of " + g.root()->name, chosen, others);
 }
 
+// Tiles of a block have their lanes along another axis than its rows. Where a contraction that is
+// not stored has rows last, so do the values around it: they lie row by row from here on.
+void lay_by_rows(ScheduleWriter& w, const StageGroup& g, const std::vector<NodeRef>& fixed) {
+  const Node* const rows = g.grid.back().get();
+  const auto is_local = [](const Value& v) { return v.slot < 0 && v.scope != Scope::Shared; };
+  const bool any = std::any_of(g.members.begin(), g.members.end(), [&](const Stage* s) {
+    const Contraction c = contraction_of(*s, fixed);
+    return c.is && c.v.get() == rows && is_local(s->values[0]);
+  });
+  if (!any) return;
+  std::vector<std::string> steps;
+  for (const Stage* s : g.members) {
+    for (const Value& v : s->values) {
+      if (!is_local(v) || v.dims.empty() || v.dims.back().get() != rows) continue;
+      size_t place = 0;
+      while (contains(fixed, v.dims[place].get())) place++;
+      std::string order;
+      for (size_t d = 0; d + 1 < v.dims.size(); d++) {
+        if (d == place) order += fmt::format(" {}", v.dims.size() - 1);
+        order += fmt::format(" {}", d);
+      }
+      if (place + 1 < v.dims.size()) steps.push_back(fmt::format("dims {}{}", v.name, order));
+    }
+  }
+  for (const std::string& step : steps) w.step("{}", step);
+}
+
 std::vector<RowContraction> find_contractions(const ScheduleWriter& w, const StageGroup& g,
                                               const std::vector<NodeRef>& fixed) {
   std::vector<RowContraction> list;
@@ -295,6 +322,7 @@ bool schedule_row_blocks(ScheduleWriter& w, StageGroup& g) {
   std::vector<RowContraction> list;
   for (; !g.grid.empty(); g.grid.pop_back()) {
     fixed.assign(g.grid.begin(), g.grid.end() - 1);
+    lay_by_rows(w, g, fixed);
     list = find_contractions(w, g, fixed);
     if (!list.empty()) break;
   }

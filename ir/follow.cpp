@@ -120,17 +120,20 @@ const Node* summed_product(const Node& n) {
 
 }  // namespace
 
-bool is_contraction(const Node& n) {
+TileAxes tile_axes(const Node& n) {
+  TileAxes r;
   const Node* product = summed_product(n);
-  if (!product) return false;
+  if (!product) return r;
   const auto a = varying_axes(*product->src[0]), b = varying_axes(*product->src[1]);
-  bool only_a = false, only_b = false;
   for (size_t i = 0; i < a.size(); i++) {
-    if (reduces_axis(n, i)) continue;
-    only_a |= a[i] && !b[i];
-    only_b |= b[i] && !a[i];
+    if (!reduces_axis(n, i) && a[i] != b[i]) r.of[a[i] ? 0 : 1].push_back(i);
   }
-  return only_a && only_b;
+  return r;
+}
+
+bool is_contraction(const Node& n) {
+  const TileAxes axes = tile_axes(n);
+  return !axes.of[0].empty() && !axes.of[1].empty();
 }
 
 bool slides_over_padding(const Node& n) {

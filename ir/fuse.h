@@ -118,6 +118,11 @@ SmallVector<bool, 8> varying_axes(const Node& x);
 int64_t counted_axis(const Node& n);
 /// Sum of a product whose factors each miss a kept axis of the other.
 bool is_contraction(const Node& n);
+/// The axes that a sum of a product keeps and that one factor alone has.
+struct TileAxes {
+  SmallVector<size_t, 8> of[2];
+};
+TileAxes tile_axes(const Node& n);
 /// Sum of a product with a factor that moves windows over a padded array, so that an element of it
 /// is read more than once.
 bool slides_over_padding(const Node& n);

@@ -143,11 +143,54 @@ int64_t Partitioner::walk(int n, const Labels& labels, const AtomSet& alive) {
   return most;
 }
 
+// Whether contraction n takes few products for each element that would else be stored, of its own
+// or of what it reads: memory would then take longer than to walk an operand that the last cache
+// holds.
+bool Partitioner::makes_much(int n) {
+  constexpr int64_t kFewProducts = 128;
+  int64_t elements = node(n).numel();
+  for (int s : p_[n].members) elements = std::max(elements, node(s).numel());
+  return numel(space(node(n))) / kFewProducts <= elements;
+}
+
 Partitioner::Text Partitioner::long_walk(int n, const Labels& labels, const AtomSet& alive) {
   if (!is_contraction(node(n))) return {};
   const int64_t bytes = walk(n, labels, alive);
-  if (bytes <= target_.l2) return {};
+  if (bytes <= target_.l2 || (bytes <= target_.l3 / 2 && makes_much(n))) return {};
   return fmt::format("contraction %{} would walk {} KiB per iteration", n, bytes >> 10);
+}
+
+// Register tiles have their lanes along the columns. Where iterations share those out, each of them
+// walks the rows for a column of its own.
+Partitioner::Text Partitioner::shares_columns(int n, const Labels& labels, const AtomSet& alive) {
+  const Node& v = node(n);
+  if (!is_contraction(v) || numel(space(v)) <= kSmallWork) return {};
+  // Axes as they lie in memory, if one permutation stores the sum.
+  SmallVector<size_t, 8> order;
+  for (size_t i = 0; i < space(v).size(); i++) {
+    if (!reduces_axis(v, i)) order.push_back(i);
+  }
+  for (int x = n; p_[x].users.size() == 1 && node(p_[x].users[0]).op == Op::Permute;) {
+    x = p_[x].users[0];
+    const auto from = order;
+    for (size_t i = 0; i < order.size(); i++)
+      order[i] = from[static_cast<size_t>(node(x).ints()[i])];
+  }
+  const TileAxes axes = tile_axes(v);
+  const auto has = [&](int factor, size_t axis) {
+    return std::find(axes.of[factor].begin(), axes.of[factor].end(), axis) != axes.of[factor].end();
+  };
+  size_t last = 0;
+  for (size_t axis : order) {
+    if (has(0, axis) || has(1, axis)) last = axis;
+  }
+  const auto inside = [&](size_t axis) { return local_size({labels[axis]}, alive); };
+  int64_t rows = 1;
+  for (size_t axis : axes.of[has(0, last) ? 1 : 0]) rows *= inside(axis);
+  const int64_t columns = space(v)[last];
+  if (rows == 1 || inside(last) >= std::min<int64_t>(columns, target_.lanes)) return {};
+  return fmt::format("contraction %{} would share out its {} columns, along which tiles lie", n,
+                     columns);
 }
 
 // Atoms in `drop` that a contraction of kernel k keeps, and members that it reads too: those are
@@ -194,6 +237,7 @@ Partitioner::Text Partitioner::misfit(int n, int k, const Labels& labels, const 
   for (int s : p_[n].members) {
     if (kern_of(s) == k && !p_[s].finish && !kn.kept.count(s)) bytes += footprint(s, alive);
   }
+  if (auto why = shares_columns(n, labels, alive)) return why;
   if (auto why = long_walk(n, labels, alive)) return why;
   if (auto why = long_walk_without(k, drop)) return why;
   if (bytes <= on_chip()) return {};

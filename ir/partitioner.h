@@ -91,6 +91,8 @@ class Partitioner {
   Text too_early(int n, int k, bool finish);
   std::optional<int64_t> common_order(int a, int b);
   Text long_walk(int n, const Labels& labels, const AtomSet& alive);
+  bool makes_much(int n);
+  Text shares_columns(int n, const Labels& labels, const AtomSet& alive);
   Text long_walk_without(int k, const AtomSet& drop);
   AtomSet chunks_among(int k, const AtomSet& drop);
   int64_t walk(int n, const Labels& labels, const AtomSet& alive);

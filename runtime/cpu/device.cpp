@@ -150,7 +150,8 @@ class CpuDevice final : public Device {
     }
     if (level >= 2) all += text.fusion;
     for (const KernelText& k : text.kernels) {
-      if (level >= 3) all += fmt::format("{}:\n{}", k.name, k.program);
+      if (level >= 3)
+        all += fmt::format("{}:\n{}{}{}", k.name, k.algorithm, k.schedule, k.program);
       if (level >= 4) all += k.llvm;
     }
     std::fputs(all.c_str(), stderr);

@@ -120,8 +120,28 @@ TEST_CASE("decisions give their reasons with numbers") {
                    "needs a barrier"));
   Target tiny = target;
   tiny.l2 = 4096;
+  tiny.l3 = 16384;
   const NodeRef second = matmul(ew(Op::Tanh, {matmul(x, w)}), numbers({80, 40}));
   CHECK(has_reason(reasons({second}, tiny), "would walk"));
+}
+
+TEST_CASE("what a contraction has its columns from is stored, not computed column by column") {
+  const Target target = named_target("x86-64-v3");
+  const NodeRef a = numbers({64, 96}), b = numbers({96, 80}), c = numbers({80, 96});
+  const auto kernels = [&](const NodeRef& n) {
+    return make_plan(std::vector{n}, target).steps.size();
+  };
+  const char* why = "would share out its 80 columns, along which tiles lie";
+  CHECK(has_reason(reasons({matmul(a, ew(Op::Tanh, {b}))}, target), why));
+  CHECK(has_reason(reasons({matmul(a, permute(ew(Op::Tanh, {c}), {1, 0}))}, target), why));
+  CHECK(kernels(matmul(a, ew(Op::Tanh, {b}))) == 2);
+  // Rows, one row, and little work share a kernel.
+  CHECK(kernels(matmul(ew(Op::Tanh, {a}), b)) == 1);
+  CHECK(kernels(matmul(numbers({1, 96}), ew(Op::Tanh, {b}))) == 1);
+  CHECK(kernels(matmul(numbers({8, 16}), ew(Op::Tanh, {numbers({16, 16})}))) == 1);
+  // Stored the other way round, the columns are rows.
+  const NodeRef turned = contiguous(permute(matmul(a, ew(Op::Tanh, {b})), {1, 0}));
+  CHECK(!has_reason(reasons({turned}, target), "share out"));
 }
 
 TEST_CASE(

@@ -255,6 +255,10 @@ TEST_CASE(
   for (const Tensor& t : attention(values, 12, 1024, 64, true)) roots.push_back(t.node());
   for (const PlanSlot& s : make_plan(roots, fast).slots) CHECK(numel(s.shape) <= 12 * 1024 * 64);
 
+  // Keys that L2 does not hold are walked in the last cache.
+  fast.l2 = 128 << 10;
+  for (const PlanSlot& s : make_plan(roots, fast).slots) CHECK(numel(s.shape) <= 12 * 1024 * 64);
+
   // The same decisions at a size that can be evaluated.
   Target tiny = fast;
   tiny.l2 = 2048;
