@@ -12,6 +12,7 @@ namespace {
 constexpr size_t kMostNodes = 256;
 constexpr int kMostInlined = 1024;  // movement and inlined nodes that its members evaluate
 constexpr size_t kMostArrays = 48;
+constexpr size_t kUnit = SIZE_MAX;
 constexpr int kAgainCost = 8;  // operations that may be evaluated again instead of kept
 
 int64_t local_size_of(const Pieces& pieces, const NumberSet& alive) {
@@ -160,29 +161,55 @@ Partitioner::Text Partitioner::long_walk(int n, const Labels& labels, const Atom
   return fmt::format("contraction %{} would walk {} KiB per iteration", n, bytes >> 10);
 }
 
+// The axes that reduction n keeps and that are longer than 1, in the order in which they are
+// stored: by n, or by what alone reads it through permutations.
+SmallVector<size_t, 8> Partitioner::stored_order(int n) {
+  constexpr size_t kUnit = SIZE_MAX;
+  SmallVector<size_t, 8> order;
+  for (size_t i = 0; i < space(node(n)).size(); i++) {
+    if (!reduces_axis(node(n), i)) order.push_back(space(node(n))[i] == 1 ? kUnit : i);
+  }
+  for (int x = n; p_[x].users.size() == 1;) {
+    x = p_[x].users[0];
+    const Node& move = node(x);
+    const auto from = order;
+    if (move.op == Op::Permute) {
+      for (size_t i = 0; i < order.size(); i++) {
+        order[i] = from[static_cast<size_t>(move.ints()[i])];
+      }
+      continue;
+    }
+    if (move.op != Op::Reshape) break;
+    SmallVector<size_t, 8> longer;
+    for (size_t axis : from) {
+      if (axis != kUnit) longer.push_back(axis);
+    }
+    size_t next = 0;
+    bool same = true;
+    order.clear();
+    for (const int64_t extent : move.shape) {
+      same &= extent == 1 || (next < longer.size() && extent == space(node(n))[longer[next]]);
+      order.push_back(extent == 1 || !same ? kUnit : longer[next++]);
+    }
+    if (same && next == longer.size()) continue;
+    order = from;
+    break;
+  }
+  return order;
+}
+
 // Register tiles have their lanes along the columns. Where iterations share those out, each of them
 // walks the rows for a column of its own.
 Partitioner::Text Partitioner::shares_columns(int n, const Labels& labels, const AtomSet& alive) {
   const Node& v = node(n);
   if (!is_contraction(v) || numel(space(v)) <= kSmallWork) return {};
-  // Axes as they lie in memory, if one permutation stores the sum.
-  SmallVector<size_t, 8> order;
-  for (size_t i = 0; i < space(v).size(); i++) {
-    if (!reduces_axis(v, i)) order.push_back(i);
-  }
-  for (int x = n; p_[x].users.size() == 1 && node(p_[x].users[0]).op == Op::Permute;) {
-    x = p_[x].users[0];
-    const auto from = order;
-    for (size_t i = 0; i < order.size(); i++)
-      order[i] = from[static_cast<size_t>(node(x).ints()[i])];
-  }
   const TileAxes axes = tile_axes(v);
   const auto has = [&](int factor, size_t axis) {
     return std::find(axes.of[factor].begin(), axes.of[factor].end(), axis) != axes.of[factor].end();
   };
   size_t last = 0;
-  for (size_t axis : order) {
-    if (has(0, axis) || has(1, axis)) last = axis;
+  for (size_t axis : stored_order(n)) {
+    if (axis != kUnit && (has(0, axis) || has(1, axis))) last = axis;
   }
   const auto inside = [&](size_t axis) { return local_size({labels[axis]}, alive); };
   int64_t rows = 1;

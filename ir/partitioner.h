@@ -92,6 +92,7 @@ class Partitioner {
   std::optional<int64_t> common_order(int a, int b);
   Text long_walk(int n, const Labels& labels, const AtomSet& alive);
   bool makes_much(int n);
+  SmallVector<size_t, 8> stored_order(int n);
   Text shares_columns(int n, const Labels& labels, const AtomSet& alive);
   Text long_walk_without(int k, const AtomSet& drop);
   AtomSet chunks_among(int k, const AtomSet& drop);
