@@ -119,14 +119,14 @@ int Partitioner::again(int n, const AtomSet& alive, int depth) {
   return cost;
 }
 
-// Bytes of the larger operand that one iteration of contraction n walks because a kept axis is
-// not in the grid; 0 if all are.
-int64_t Partitioner::walk(int n, const Labels& labels, const AtomSet& alive) {
+// The operand of contraction n of which one iteration walks most because a kept axis is not in the
+// grid; 0 bytes if all are.
+Partitioner::Walk Partitioner::walk(int n, const Labels& labels, const AtomSet& alive) {
   const Node* product = node(n).src[0];
   if (product->op == Op::Cast) product = product->src[0];
   const Labels l = p_.atoms.resolve(labels);
-  if (local_size(kept_labels(node(n), l), alive) == 1) return 0;
-  int64_t most = 0;
+  if (local_size(kept_labels(node(n), l), alive) == 1) return {};
+  Walk most;
   for (const NodeRef& factor : product->src) {
     const Node& base = moved_from(*factor);
     const auto varies = varying_axes(*factor);
@@ -139,26 +139,26 @@ int64_t Partitioner::walk(int n, const Labels& labels, const AtomSet& alive) {
         if (piece.atom >= 0 && alive.count(piece.atom)) elements /= piece.extent;
       }
     }
-    most = std::max(most, std::min(std::max<int64_t>(elements, 1), walked) * size_of(base.dtype));
+    const int64_t bytes = std::min(std::max<int64_t>(elements, 1), walked) * size_of(base.dtype);
+    if (bytes > most.bytes) most = {bytes, base.numel()};
   }
   return most;
 }
 
-// Whether contraction n takes few products for each element that would else be stored, of its own
-// or of what it reads: memory would then take longer than to walk an operand that the last cache
-// holds.
-bool Partitioner::makes_much(int n) {
-  constexpr int64_t kFewProducts = 128;
+// Whether what contraction n makes, or reads, is so much more than the operand that it walks, for
+// so few products, that memory would take longer than to walk that in the last cache: scores.
+bool Partitioner::makes_much(int n, const Walk& walk) {
+  constexpr int64_t kFewProducts = 128, kTimes = 8;
   int64_t elements = node(n).numel();
   for (int s : p_[n].members) elements = std::max(elements, node(s).numel());
-  return numel(space(node(n))) / kFewProducts <= elements;
+  return numel(space(node(n))) / kFewProducts <= elements && walk.operand <= elements / kTimes;
 }
 
 Partitioner::Text Partitioner::long_walk(int n, const Labels& labels, const AtomSet& alive) {
   if (!is_contraction(node(n))) return {};
-  const int64_t bytes = walk(n, labels, alive);
-  if (bytes <= target_.l2 || (bytes <= target_.l3 / 2 && makes_much(n))) return {};
-  return fmt::format("contraction %{} would walk {} KiB per iteration", n, bytes >> 10);
+  const Walk w = walk(n, labels, alive);
+  if (w.bytes <= target_.l2 || (w.bytes <= target_.l3 / 2 && makes_much(n, w))) return {};
+  return fmt::format("contraction %{} would walk {} KiB per iteration", n, w.bytes >> 10);
 }
 
 // The axes that reduction n keeps and that are longer than 1, in the order in which they are

@@ -47,6 +47,11 @@ class Partitioner {
     bool finishes = false;  // it is a small sum over the grid
   };
 
+  /// What one iteration of a contraction reads of an operand, and how many elements that has.
+  struct Walk {
+    int64_t bytes = 0, operand = 0;
+  };
+
   Kern& kern(int k) { return kerns_[static_cast<size_t>(k)]; }
   int find(int k);
   int kern_of(int n);
@@ -91,12 +96,12 @@ class Partitioner {
   Text too_early(int n, int k, bool finish);
   std::optional<int64_t> common_order(int a, int b);
   Text long_walk(int n, const Labels& labels, const AtomSet& alive);
-  bool makes_much(int n);
+  bool makes_much(int n, const Walk& walk);
   SmallVector<size_t, 8> stored_order(int n);
   Text shares_columns(int n, const Labels& labels, const AtomSet& alive);
   Text long_walk_without(int k, const AtomSet& drop);
   AtomSet chunks_among(int k, const AtomSet& drop);
-  int64_t walk(int n, const Labels& labels, const AtomSet& alive);
+  Walk walk(int n, const Labels& labels, const AtomSet& alive);
   int64_t footprint(int n, const AtomSet& alive);
   int64_t footprint_without(int k, const AtomSet& drop);
   int again(int n, const AtomSet& alive, int depth);
