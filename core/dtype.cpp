@@ -58,17 +58,30 @@ uint16_t round_to_16(double v, int mant, int bias) {
 }  // namespace
 
 float f16_to_f32(uint16_t h) {
-  const int exp = (h >> 10) & 31, man = h & 1023;
-  const float sign = h >> 15 ? -1.0f : 1.0f;
-  if (exp == 31) {
-    const uint32_t bits = (static_cast<uint32_t>(h >> 15) << 31) | 0x7f800000u |
-                          (static_cast<uint32_t>(man) << 13);
-    return std::bit_cast<float>(bits);
-  }
-  if (exp == 0) return sign * std::ldexp(static_cast<float>(man), -24);
-  return sign * std::ldexp(static_cast<float>(man | 1024), exp - 25);
+  constexpr uint32_t kBiases = (127u - 15u) << 23;  // apart
+  const uint32_t sign = static_cast<uint32_t>(h & 0x8000) << 16, magnitude = h & 0x7fff;
+  uint32_t bits = (magnitude << 13) + kBiases;
+  if (magnitude >= 0x7c00) bits += kBiases;  // infinity and NaN
+  if (magnitude < 0x0400) bits = std::bit_cast<uint32_t>(static_cast<float>(magnitude) * 0x1p-24f);
+  return std::bit_cast<float>(sign | bits);
 }
-uint16_t f32_to_f16(float v) { return round_to_16(v, 10, 15); }
+uint16_t f32_to_f16(float v) {
+  constexpr uint32_t kBiases = (127u - 15u) << 23, kLeastNormal = 0x38800000u;
+  const uint32_t u = std::bit_cast<uint32_t>(v), magnitude = u & 0x7fffffffu;
+  const uint32_t sign = (u >> 16) & 0x8000u;
+  uint32_t bits = 0;
+  if (magnitude > 0x7f800000u) {
+    bits = 0x7e00;
+  } else if (magnitude >= 0x477ff000u) {  // from 65520 on the next is infinity
+    bits = 0x7c00;
+  } else if (magnitude >= kLeastNormal) {
+    bits = (magnitude - kBiases + 0xfff + ((magnitude >> 13) & 1)) >> 13;
+  } else {
+    // The last place of a half is that of what lies between a half and 1, 2^-24.
+    bits = std::bit_cast<uint32_t>(std::bit_cast<float>(magnitude) + 0.5f) - 0x3f000000u;
+  }
+  return static_cast<uint16_t>(sign | bits);
+}
 uint16_t f64_to_f16(double v) { return round_to_16(v, 10, 15); }
 float bf16_to_f32(uint16_t h) { return std::bit_cast<float>(static_cast<uint32_t>(h) << 16); }
 uint16_t f32_to_bf16(float v) {

@@ -199,20 +199,30 @@ Operand Emitter::load_vector(const Access& a, const NodeRef& lane, const LinearF
     const Operand x = push(std::move(i), std::max(p.level, a.level), a.dtype, lanes_);
     return op(Op::Where, a.dtype, {valid, x, constant(a.dtype, 0)});
   }
-  i.imm = form.constant;
-  form.constant = 0;
-  const Operand p = pointer(a.memory, a.dtype, from_linear(form));
-  i.args = {p};
-  int level = std::max(p.level, a.level);
-  if (a.valid) {
-    Operand mask = widen(emit(a.valid), lanes_);
-    if (i.mask > 0) {
-      mask = op(Op::And, DType::Bool, {mask, lane_numbers(DType::Bool, live)});
-      i.mask = 0;
-    }
-    level = std::max(level, mask.level);
-    i.args.push_back(mask);
+  const auto emit_mask = [&] {
+    const Operand mask = widen(emit(a.valid), lanes_);
+    if (i.mask == 0) return mask;
+    i.mask = 0;
+    return op(Op::And, DType::Bool, {mask, lane_numbers(DType::Bool, live)});
+  };
+  // A masked load from a page that is not there takes hundreds of cycles, though it asks for none
+  // of its elements.
+  constexpr int64_t kPage = 4096;
+  const NodeRef whole = from_linear(form);
+  const int64_t near = kPage / size_of(a.dtype);
+  if (a.valid && (whole->lo < -near || whole->hi > a.size + near)) {
+    const Operand mask = emit_mask();
+    const Operand any = push({.code = Code::Any, .args = {mask}}, mask.level, DType::Bool, 1);
+    const Operand at = op(Op::Where, DType::I64, {any, emit(whole), index(0)});
+    i.args = {pointer_at(a.memory, a.dtype, at), mask};
+  } else {
+    i.imm = form.constant;
+    form.constant = 0;
+    i.args = {pointer(a.memory, a.dtype, from_linear(form))};
+    if (a.valid) i.args.push_back(emit_mask());
   }
+  int level = a.level;
+  for (const Operand& x : i.args) level = std::max(level, x.level);
   return push(std::move(i), level, a.dtype, lanes_);
 }
 

@@ -17,6 +17,7 @@ namespace {
 
 constexpr int64_t kBlock = 16;       // elements that are in registers at once
 constexpr int64_t kChunk = 1 << 15;  // of a line
+constexpr int64_t kShort = 8;        // elements that are scanned one after the other
 constexpr int64_t kGrain = 1 << 14;  // elements that are worth a thread
 constexpr int64_t kTileLines = 64;   // side by side
 
@@ -131,6 +132,14 @@ template <typename T, template <typename> typename Op, bool kReverse,
 A scan_chunk(const T* x, T* out, int64_t count, A before) {
   using N = Number<T>;
   constexpr int kStep = kReverse ? -1 : 1;
+  if (count <= kShort) {
+    A total = Op<A>::kIdentity;
+    for (int64_t i = 0; i < count; i++) {
+      total = combine<Op>(total, N::widen(x[i * kStep]));
+      if (out) out[i * kStep] = N::narrow(combine<Op>(before, total));
+    }
+    return total;
+  }
   Blocks<A, Op> blocks(before);
   int64_t i = 0;
   if constexpr (std::is_same_v<T, A>) {

@@ -62,6 +62,30 @@ TEST_CASE("casts saturate, wrap and round once") {
         18446744073709551616.0);
 }
 
+TEST_CASE("halves become floats and floats halves, rounded once to the nearest, ties to even") {
+  CHECK(f16_to_f32(0x3c00) == 1);
+  CHECK(f16_to_f32(0x7bff) == 65504);
+  CHECK(f16_to_f32(0x0001) == 0x1p-24f);
+  CHECK(f16_to_f32(0x83ff) == -0x1.ff8p-15f);
+  CHECK(f16_to_f32(0xfc00) == -static_cast<float>(kInfinity));
+  CHECK(f32_to_f16(-0.0f) == 0x8000);
+  int differ = 0;
+  for (uint32_t h = 0; h < 0x10000; h++) {
+    const auto half = static_cast<uint16_t>(h);
+    const float x = f16_to_f32(half);
+    differ += std::isnan(x) ? (f32_to_f16(x) & 0x7fff) != 0x7e00 : f32_to_f16(x) != half;
+    // Around each half and each middle between two, as doubles are rounded.
+    const float middle = x + (f16_to_f32(static_cast<uint16_t>(h + 1)) - x) / 2;
+    for (const float y : {x, middle}) {
+      for (const float z : {std::nextafter(y, 0.0f), y, std::nextafter(y, 1e9f)})
+        differ += f32_to_f16(z) != f64_to_f16(z);
+    }
+  }
+  CHECK(differ == 0);
+  for (const float x : {65519.996f, 65520.0f, 1e9f, 0x1p-25f, 0x1.000002p-25f, 0x1p-126f, 1e-45f})
+    CHECK(f32_to_f16(x) == f64_to_f16(x));
+}
+
 TEST_CASE("rounding goes to the even neighbour and the sign of NaN is NaN") {
   CHECK(apply(Op::Round, DType::F32, {2.5}) == 2);
   CHECK(apply(Op::Round, DType::F32, {-3.5}) == -4);

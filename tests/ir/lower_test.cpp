@@ -207,6 +207,22 @@ TEST_SUITE("ir") {
     }
   }
 
+  TEST_CASE("a masked load goes to pages far outside only for lanes that are inside") {
+    for (const int64_t shift : {2, 3000}) {
+      Kernel k;
+      k.name = "shift";
+      const int x = k.add_argument("x", DType::F32, 100, false),
+                out = k.add_argument("out", DType::F32, 100 + shift, true);
+      const NodeRef i = axis("i", 100 + shift), at = index_add(i, index_const(-shift));
+      k.add_value(k.add_stage("out", {i}), "out",
+                  load(x, DType::F32, at, index_less(index_const(-1), at)), {i}, Op::Count_, out);
+      apply_schedule(k, "split out i io iv 8; vector out iv");
+      const std::string program = print_program(lower(k, Target()));
+      CHECK((program.find("= any ") != std::string::npos) == (shift > 1024));
+      CHECK(test::difference(k, Target()) == "");
+    }
+  }
+
   TEST_CASE("indices that are data are gathered lane by lane, and guarded") {
     Kernel k;
     k.name = "gather";
