@@ -79,12 +79,13 @@ bool ScheduleWriter::sums_rows_together(const Stage& s, const NodeRef& row) cons
 }
 
 void ScheduleWriter::vectorize(Stage* s, const std::vector<NodeRef>& outer,
-                               const std::vector<NodeRef>& local) {
+                               const std::vector<NodeRef>& local, const NodeRef& along) {
   const std::vector<NodeRef> selecting = selecting_axes(*s);
   std::vector<NodeRef> among = local;
   std::erase_if(among, [&](const NodeRef& a) { return contains(selecting, a); });
-  const NodeRef v =
-      lanes_ > 1 ? vector_axis(kernel_, *s, among, static_cast<int>(lanes_)) : NodeRef();
+  const NodeRef v = lanes_ == 1 ? NodeRef()
+                    : along     ? along
+                                : vector_axis(kernel_, *s, among, static_cast<int>(lanes_));
   if (!v || extent(v) == 1) {
     std::vector<NodeRef> all = outer;
     all.insert(all.end(), local.begin(), local.end());

@@ -363,7 +363,8 @@ namespace {
 // The loop of the root inside which all other members are computed, and the axes outside it.
 struct RowPlan {
   std::vector<NodeRef> grid;  // loops around
-  NodeRef block;  // the last of them, if it is walked in blocks because vectors run along it
+  NodeRef block;        // the last of them, if it is walked in blocks because vectors run along it
+  bool narrow = false;  // they do since rows are so short
 };
 
 // Vectors of long rows run inside a row. Where the members' accesses are contiguous along the
@@ -390,6 +391,16 @@ RowPlan plan_rows(ScheduleWriter& w, const StageGroup& g) {
   }
   // A single vector is worth it when most of it is used.
   if (along > inside && 2 * extent(plan.grid.back()) > w.lanes()) plan.block = plan.grid.back();
+  // Rows of few elements would leave most lanes empty.
+  constexpr int64_t kManyRows = 64;
+  plan.narrow = !plan.block && extent(plan.grid.back()) >= kManyRows &&
+                std::all_of(g.members.begin(), g.members.end(), [&](const Stage* s) {
+                  int64_t row = 1;
+                  for (const NodeRef& a : ScheduleWriter::axes_without(*s, plan.grid))
+                    row *= extent(a);
+                  return contains(s->axes, plan.grid.back().get()) && 2 * row <= w.lanes();
+                });
+  if (plan.narrow) plan.block = plan.grid.back();
   return plan;
 }
 
@@ -469,7 +480,8 @@ bool takes_rows_together(const ScheduleWriter& w, const StageGroup& g, const Row
 void schedule_member(ScheduleWriter& w, Stage* s, const RowPlan& plan) {
   const std::vector<NodeRef> outer(plan.grid.begin(), plan.grid.end() - (plan.block ? 1 : 0));
   flatten_axes(w, s, plan.grid, w.lanes() / 2);
-  w.vectorize(s, outer, ScheduleWriter::axes_without(*s, outer));
+  w.vectorize(s, outer, ScheduleWriter::axes_without(*s, outer),
+              plan.narrow ? plan.block : NodeRef());
 }
 
 }  // namespace
@@ -512,7 +524,9 @@ bool schedule_rows(ScheduleWriter& w, StageGroup& g) {
         chosen.push_back(a);
     }
     const std::string copies = w.loops(*root, chosen);
-    const int64_t block = (copies.empty() ? 4 : long_block(w, g, plan)) * w.lanes();
+    // Elements of narrow rows are collected one by one: a long text for each vector.
+    const int64_t vectors = plan.narrow ? 2 : copies.empty() ? 4 : long_block(w, g, plan);
+    const int64_t block = vectors * w.lanes();
     w.step("split {0} {1} {1}.b {1} {2}", root->name, n, block);
     w.step("split {0} {1} {1}.u {1}.v {2}", root->name, n, w.lanes());
     w.step("order {0}{1} {2}.b{3} {2}.u{4} {2}.v; vector {0} {2}.v; unroll {0} {5}", root->name,

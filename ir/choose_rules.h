@@ -46,7 +46,8 @@ class ScheduleWriter {
   Split split_vectors(const Stage& s, const NodeRef& axis, int64_t unroll);
   /// Vectors along the best axis among `local`, the axes in `outer` as loops around. Everything
   /// that is not ordered comes between.
-  void vectorize(Stage* s, const std::vector<NodeRef>& outer, const std::vector<NodeRef>& local);
+  void vectorize(Stage* s, const std::vector<NodeRef>& outer, const std::vector<NodeRef>& local,
+                 const NodeRef& along = {});
   /// Whether vectorize() sums kRowsTogether neighbours along `row`, a kept axis, in one loop, where
   /// vectors run along a summed axis.
   bool sums_rows_together(const Stage& s, const NodeRef& row) const;

@@ -31,6 +31,7 @@ const std::vector<Case>& cases() {
       {"softmax", [] { return test::softmax(5, 77); }, "rows"},
       {"long rows", [] { return test::softmax(2, 10007); }, "rows"},
       {"three columns", [] { return test::softmax(40, 3); }, "rows"},
+      {"narrow rows", [] { return test::softmax(300, 3); }, "rows"},
       {"layer norm", [] { return test::layer_norm(9, 50); }, "rows"},
       {"layer norm backward", [] { return test::layer_norm_backward(12, 50, 4); }, "columns"},
       {"matmul", [] { return test::matmul(33, 49, 65, false, false, false); }, "contraction"},
@@ -208,6 +209,21 @@ TEST_SUITE("ir") {
     CHECK(order(1 << 20, true) == "order C n.o m.o k m.i n.u n.v");
     CHECK(order(256 << 10, true) == "order C n.b m.o n.o k m.i n.u n.v");
     CHECK(order(128 << 10, true) == "order C m.b k.b n.o m.o k m.i n.u n.v");
+  }
+
+  TEST_CASE("vectors run across rows of few elements") {
+    const auto steps = [](int64_t rows, int64_t columns) {
+      Kernel k = test::softmax(rows, columns);
+      choose_schedule(k, Target());
+      return k.schedule;
+    };
+    const auto across = [](const std::string& text) {
+      return text.find("vector out i.v") != std::string::npos;
+    };
+    CHECK(across(steps(300, 3)));
+    CHECK(across(steps(300, 4)));
+    CHECK(!across(steps(300, 5)));
+    CHECK(!across(steps(60, 3)));
   }
 
   TEST_CASE("a large operand is read once, in order, for few rows") {

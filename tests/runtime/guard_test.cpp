@@ -137,6 +137,7 @@ constexpr const char* kExpressions[] = {
     "contiguous(x:u8[33,65].T)",
     "cat([x:f32[3,5], y:f32[4,5], x * 2], 0)",
     "pad(x:f32[5,7], [1, 2, 3, 0])",
+    "(softmax(x:f32[300,3], 1), x / norm(x, 2, 1, true), grad(sum(softmax(x, 1) ** 2), x))",
     "cat([x:f32[3001], y:f32[2999]], 0)",
     "pad(x:f32[3001], [3000, 2999])",
     "(exp(a:f32[40,33]) @ b:f32[33,50]).T",
