@@ -367,6 +367,23 @@ struct RowPlan {
   bool narrow = false;  // they do since rows are so short
 };
 
+// Rows of few elements would leave most lanes empty: vectors run across them, along the last axis
+// that has many. What the grid has behind that one becomes a part of the row.
+void walk_across(const ScheduleWriter& w, const StageGroup& g, RowPlan& plan) {
+  constexpr int64_t kMany = 64;
+  std::vector<NodeRef> grid = plan.grid;
+  while (!grid.empty() && extent(grid.back()) < kMany) grid.pop_back();
+  plan.narrow =
+      !grid.empty() && std::all_of(g.members.begin(), g.members.end(), [&](const Stage* s) {
+        int64_t row = 1;
+        for (const NodeRef& a : ScheduleWriter::axes_without(*s, grid)) row *= extent(a);
+        return contains(s->axes, grid.back().get()) && 2 * row <= w.lanes();
+      });
+  if (!plan.narrow) return;
+  plan.block = grid.back();
+  plan.grid = std::move(grid);
+}
+
 // Vectors of long rows run inside a row. Where the members' accesses are contiguous along the
 // grid's last axis instead, that axis is walked in blocks, and vectors run inside a block.
 RowPlan plan_rows(ScheduleWriter& w, const StageGroup& g) {
@@ -391,16 +408,7 @@ RowPlan plan_rows(ScheduleWriter& w, const StageGroup& g) {
   }
   // A single vector is worth it when most of it is used.
   if (along > inside && 2 * extent(plan.grid.back()) > w.lanes()) plan.block = plan.grid.back();
-  // Rows of few elements would leave most lanes empty.
-  constexpr int64_t kManyRows = 64;
-  plan.narrow = !plan.block && extent(plan.grid.back()) >= kManyRows &&
-                std::all_of(g.members.begin(), g.members.end(), [&](const Stage* s) {
-                  int64_t row = 1;
-                  for (const NodeRef& a : ScheduleWriter::axes_without(*s, plan.grid))
-                    row *= extent(a);
-                  return contains(s->axes, plan.grid.back().get()) && 2 * row <= w.lanes();
-                });
-  if (plan.narrow) plan.block = plan.grid.back();
+  if (!plan.block) walk_across(w, g, plan);
   return plan;
 }
 

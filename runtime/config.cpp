@@ -69,8 +69,8 @@ struct Row {
 
 constexpr Row kRows[] = {
     {{"LAZULI_DEBUG",
-      "what to tell on standard error of each new graph: 1 kernels, 2 fusion, 3 programs, 4 "
-      "sources",
+      "what to tell on standard error of each new graph: 1 kernels, 2 fusion, 3 schedules and "
+      "programs, 4 sources",
       "give an integer from 0 to 4", "0"},
      "is no debug level",
      [](Config& c, std::string_view v) { return set(c.debug, parse_number<int>(v, 0, 4)); }},
