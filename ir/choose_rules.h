@@ -44,8 +44,8 @@ class ScheduleWriter {
     std::string inner() const { return fmt::format(" {} {}", unrolled, lane); }
   };
   Split split_vectors(const Stage& s, const NodeRef& axis, int64_t unroll);
-  /// Vectors along the best axis among `local`, the axes in `outer` as loops around. Everything
-  /// that is not ordered comes between.
+  /// Vectors along the best axis among `local`, or `along` if that is given, the axes in `outer` as
+  /// loops around. Everything that is not ordered comes between.
   void vectorize(Stage* s, const std::vector<NodeRef>& outer, const std::vector<NodeRef>& local,
                  const NodeRef& along = {});
   /// Whether vectorize() sums kRowsTogether neighbours along `row`, a kept axis, in one loop, where

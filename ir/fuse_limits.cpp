@@ -12,8 +12,8 @@ namespace {
 constexpr size_t kMostNodes = 256;
 constexpr int kMostInlined = 1024;  // movement and inlined nodes that its members evaluate
 constexpr size_t kMostArrays = 48;
-constexpr size_t kUnit = SIZE_MAX;
-constexpr int kAgainCost = 8;  // operations that may be evaluated again instead of kept
+constexpr size_t kUnit = SIZE_MAX;  // no axis: one of length 1
+constexpr int kAgainCost = 8;       // operations that may be evaluated again instead of kept
 
 int64_t local_size_of(const Pieces& pieces, const NumberSet& alive) {
   int64_t r = 1;
@@ -164,7 +164,6 @@ Partitioner::Text Partitioner::long_walk(int n, const Labels& labels, const Atom
 // The axes that reduction n keeps and that are longer than 1, in the order in which they are
 // stored: by n, or by what alone reads it through permutations.
 SmallVector<size_t, 8> Partitioner::stored_order(int n) {
-  constexpr size_t kUnit = SIZE_MAX;
   SmallVector<size_t, 8> order;
   for (size_t i = 0; i < space(node(n)).size(); i++) {
     if (!reduces_axis(node(n), i)) order.push_back(space(node(n))[i] == 1 ? kUnit : i);
