@@ -160,14 +160,37 @@ Tensor jvp(const Tensor& y, std::span<const Tensor> xs, std::span<const Tensor> 
   return Tensor(r ? r : fresh(zeros_like(y_node)));
 }
 
+namespace {
+
+// What a user's function says.
+class UserVjp : public VjpAttribute {
+ public:
+  explicit UserVjp(VjpFunction f) : function_(std::move(f)) {}
+  std::string text() const override { return "custom"; }
+  std::vector<Tensor> cotangents(const Node&, const Tensor& cotangent) const override {
+    return function_(cotangent);
+  }
+
+ private:
+  VjpFunction function_;
+};
+
+}  // namespace
+
+NodeRef with_vjp(const NodeRef& value, std::span<const NodeRef> inputs, Ref<const Attribute> rule) {
+  Sources src{value};
+  src.append(inputs.begin(), inputs.end());
+  return make({.op = Op::CustomVjp,
+               .dtype = value->dtype,
+               .shape = value->shape,
+               .arg = std::move(rule),
+               .src = std::move(src)});
+}
+
 Tensor custom_vjp(const Tensor& value, const std::vector<Tensor>& inputs, VjpFunction vjp) {
-  Sources src{value.node()};
-  for (const Tensor& t : inputs) src.push_back(t.node());
-  return Tensor(make({.op = Op::CustomVjp,
-                      .dtype = value.dtype(),
-                      .shape = value.shape(),
-                      .arg = Ref<const Attribute>(make_ref<VjpAttribute>(std::move(vjp))),
-                      .src = std::move(src)}));
+  std::vector<NodeRef> nodes;
+  for (const Tensor& t : inputs) nodes.push_back(t.node());
+  return Tensor(with_vjp(value.node(), nodes, Ref<const Attribute>(make_ref<UserVjp>(std::move(vjp)))));
 }
 
 Tensor checkpoint(const Function<Tensor(const std::vector<Tensor>&)>& f, const std::vector<Tensor>& xs) {

@@ -28,13 +28,15 @@ GradientRule gradient_rule(Op op);
 /// Whether an op passes gradients to at least one source.
 bool is_differentiable(Op op);
 
-/// The argument of a CustomVjp node.
+/// The argument of a CustomVjp node. Nodes of one attribute and of equal sources are one node.
 class VjpAttribute : public Attribute {
  public:
-  explicit VjpAttribute(VjpFunction f) : function(std::move(f)) {}
-  std::string text() const override { return "custom"; }
-  VjpFunction function;
+  /// The cotangents of the inputs of `node`, which has this attribute, from that of its value.
+  virtual std::vector<Tensor> cotangents(const Node& node, const Tensor& cotangent) const = 0;
 };
+
+/// `value`, with the gradient that `rule` says.
+NodeRef with_vjp(const NodeRef& value, std::span<const NodeRef> inputs, Ref<const Attribute> rule);
 
 /// The graph of `outputs` for a batch: each of `inputs` is replaced by the node with a new leading
 /// axis of size `batch`.

@@ -210,7 +210,7 @@ Grads custom_rule(const N& out, const N& g) {
   const Attribute* any = std::get<Ref<const Attribute>>(out->arg).get();
   const auto* attribute = dynamic_cast<const VjpAttribute*>(any);
   ensure(attribute != nullptr, "gradient: a CustomVjp node without a function");
-  const std::vector<Tensor> given = attribute->function(Tensor(g));
+  const std::vector<Tensor> given = attribute->cotangents(*out, Tensor(g));
   require(given.size() + 1 == out->src.size(), "custom_vjp: the function returned {} cotangents for {} inputs",
           given.size(), out->src.size() - 1);
   Grads r(out->src.size());

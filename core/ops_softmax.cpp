@@ -1,9 +1,12 @@
 #include "core/ops_softmax.h"
 
+#include <array>
 #include <limits>
+#include <utility>
 
 #include "core/error.h"
 #include "core/gradient.h"
+#include "core/gradient_graph.h"
 #include "core/ops_elementwise.h"
 #include "core/ops_movement.h"
 #include "core/ops_reduce.h"
@@ -25,12 +28,33 @@ Tensor shifted(const Tensor& x, int64_t dim) {
   return sub(x, detach(amax(x, dim, true)));
 }
 
+// One for each axis, so that equal softmaxes are one node.
+class SoftmaxVjp : public VjpAttribute {
+ public:
+  explicit SoftmaxVjp(int64_t dim) : dim_(dim) {}
+  std::string text() const override { return "softmax"; }
+  std::vector<Tensor> cotangents(const Node& node, const Tensor& g) const override {
+    const Tensor y(node.src[0]);
+    return {y * (g - sum(g * y, dim_, true))};
+  }
+
+ private:
+  int64_t dim_;
+};
+
 }  // namespace
 
 Tensor detail::with_softmax_gradient(const Tensor& y, const Tensor& x, int64_t dim) {
-  return custom_vjp(y, {x}, [y, dim](const Tensor& g) {
-    return std::vector<Tensor>{y * (g - sum(g * y, dim, true))};
-  });
+  constexpr size_t kAxes = 16;
+  static const auto rules = []<size_t... kAxis>(std::index_sequence<kAxis...>) {
+    return std::array{Ref<const Attribute>(make_ref<SoftmaxVjp>(static_cast<int64_t>(kAxis)))...};
+  }
+  (std::make_index_sequence<kAxes>());
+  const auto axis = static_cast<size_t>(dim < 0 ? dim + y.dim() : dim);
+  const NodeRef input = x.node();
+  return Tensor(
+      with_vjp(y.node(), std::span(&input, 1),
+               axis < kAxes ? rules[axis] : Ref<const Attribute>(make_ref<SoftmaxVjp>(dim))));
 }
 
 Tensor softmax(const Tensor& x, int64_t dim, std::optional<DType> dtype) {

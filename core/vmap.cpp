@@ -110,7 +110,7 @@ class Batcher {
       from.push_back(placeholder(n->dtype, n->shape));
       to.push_back(cotangent.node());
       std::vector<NodeRef> given;
-      for (const Tensor& t : static_cast<const VjpAttribute&>(*rule).function(Tensor(from.back()))) given.push_back(t.node());
+      for (const Tensor& t : static_cast<const VjpAttribute&>(*rule).cotangents(*n, Tensor(from.back()))) given.push_back(t.node());
       std::vector<Tensor> r;
       for (NodeRef& g : batch_graph(given, from, to, batch)) r.emplace_back(std::move(g));
       return r;

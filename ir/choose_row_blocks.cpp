@@ -96,14 +96,20 @@ int64_t choose_block(ScheduleWriter& w, const StageGroup& g,
 }
 
 // Tiles of a block have their lanes along another axis than its rows. Where a contraction that is
-// not stored has rows last, so do the values around it: they lie row by row from here on.
+// not stored has rows last, it and what else is not stored lie row by row from here on; but where
+// something that is stored has them last, lanes along rows write it in order.
 void lay_by_rows(ScheduleWriter& w, const StageGroup& g, const std::vector<NodeRef>& fixed) {
   const Node* const rows = g.grid.back().get();
   const auto is_local = [](const Value& v) { return v.slot < 0 && v.scope != Scope::Shared; };
-  const bool any = std::any_of(g.members.begin(), g.members.end(), [&](const Stage* s) {
+  bool any = false;
+  for (const Stage* s : g.members) {
     const Contraction c = contraction_of(*s, fixed);
-    return c.is && c.v.get() == rows && is_local(s->values[0]);
-  });
+    any |= c.is && c.v.get() == rows && is_local(s->values[0]);
+    for (const Value& v : s->values) {
+      const bool by_columns = v.dims.size() > g.grid.size() && v.dims.back().get() == rows;
+      if (v.slot >= 0 && by_columns) return;
+    }
+  }
   if (!any) return;
   std::vector<std::string> steps;
   for (const Stage* s : g.members) {

@@ -370,7 +370,7 @@ struct RowPlan {
 // Rows of few elements would leave most lanes empty: vectors run across them, along the last axis
 // that has many. What the grid has behind that one becomes a part of the row.
 void walk_across(const ScheduleWriter& w, const StageGroup& g, RowPlan& plan) {
-  constexpr int64_t kMany = 64;
+  constexpr int64_t kMany = 256;
   std::vector<NodeRef> grid = plan.grid;
   while (!grid.empty() && extent(grid.back()) < kMany) grid.pop_back();
   plan.narrow =

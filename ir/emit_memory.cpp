@@ -206,10 +206,10 @@ Operand Emitter::load_vector(const Access& a, const NodeRef& lane, const LinearF
     return op(Op::And, DType::Bool, {mask, lane_numbers(DType::Bool, live)});
   };
   // A masked load from a page that is not there takes hundreds of cycles, though it asks for none
-  // of its elements.
-  constexpr int64_t kPage = 4096;
+  // of its elements. Far from an array there may be none.
+  constexpr int64_t kFar = 64 << 10;
   const NodeRef whole = from_linear(form);
-  const int64_t near = kPage / size_of(a.dtype);
+  const int64_t near = kFar / size_of(a.dtype);
   if (a.valid && (whole->lo < -near || whole->hi > a.size + near)) {
     const Operand mask = emit_mask();
     const Operand any = push({.code = Code::Any, .args = {mask}}, mask.level, DType::Bool, 1);

@@ -17,7 +17,7 @@ namespace {
 
 constexpr int64_t kBlock = 16;       // elements that are in registers at once
 constexpr int64_t kChunk = 1 << 15;  // of a line
-constexpr int64_t kShort = 8;        // elements that are scanned one after the other
+constexpr int64_t kShort = 16;       // elements that are scanned one after the other
 constexpr int64_t kGrain = 1 << 14;  // elements that are worth a thread
 constexpr int64_t kTileLines = 64;   // side by side
 

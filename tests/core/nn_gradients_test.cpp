@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "core/gradient.h"
+#include "core/node.h"
 #include "tests/core/reference_scope.h"
 
 using namespace lazuli;
@@ -141,6 +142,15 @@ TEST_CASE("gradients of the operations of networks are their slopes") {
     check_gradient(
         c.name, [&](const Inputs& xs) { return weighed(c.function(xs)); }, inputs_of(c));
   }
+}
+
+TEST_CASE("equal softmaxes are one node, and have one gradient") {
+  const Tensor x = randn({3, 4}, DType::F64);
+  const Tensor y = softmax(x, 1);
+  CHECK(y.node().get() == softmax(x, -1).node().get());
+  CHECK(y.node().get() != softmax(x, 0).node().get());
+  const Tensor slope = grad(sum(square(softmax(x, 1))), y);
+  CHECK(max(abs(slope - 2 * y)).item<double>() < 1e-15);
 }
 
 TEST_CASE("gradients of those gradients are their slopes") {
