@@ -2,7 +2,6 @@
 
 #include <array>
 #include <limits>
-#include <utility>
 
 #include "core/error.h"
 #include "core/gradient.h"
@@ -11,6 +10,7 @@
 #include "core/ops_movement.h"
 #include "core/ops_reduce.h"
 #include "core/promotion.h"
+#include "core/shape.h"
 
 namespace lazuli {
 namespace {
@@ -45,16 +45,15 @@ class SoftmaxVjp : public VjpAttribute {
 }  // namespace
 
 Tensor detail::with_softmax_gradient(const Tensor& y, const Tensor& x, int64_t dim) {
-  constexpr size_t kAxes = 16;
-  static const auto rules = []<size_t... kAxis>(std::index_sequence<kAxis...>) {
-    return std::array{Ref<const Attribute>(make_ref<SoftmaxVjp>(static_cast<int64_t>(kAxis)))...};
-  }
-  (std::make_index_sequence<kAxes>());
-  const auto axis = static_cast<size_t>(dim < 0 ? dim + y.dim() : dim);
+  static const auto rules = [] {
+    std::array<Ref<const Attribute>, kMaxRank> r;
+    for (int axis = 0; axis < kMaxRank; axis++)
+      r[static_cast<size_t>(axis)] = make_ref<SoftmaxVjp>(axis);
+    return r;
+  }();
+  const int64_t axis = check_axis("softmax", dim, y.dim());
   const NodeRef input = x.node();
-  return Tensor(
-      with_vjp(y.node(), std::span(&input, 1),
-               axis < kAxes ? rules[axis] : Ref<const Attribute>(make_ref<SoftmaxVjp>(dim))));
+  return Tensor(with_vjp(y.node(), std::span(&input, 1), rules[static_cast<size_t>(axis)]));
 }
 
 Tensor softmax(const Tensor& x, int64_t dim, std::optional<DType> dtype) {

@@ -161,14 +161,14 @@ Partitioner::Text Partitioner::long_walk(int n, const Labels& labels, const Atom
   return fmt::format("contraction %{} would walk {} KiB per iteration", n, w.bytes >> 10);
 }
 
-// The axes that reduction n keeps and that are longer than 1, in the order in which they are
-// stored: by n, or by what alone reads it through permutations.
+// The axes that reduction n keeps, kUnit for those of length 1, in the order in which they are
+// stored: by n, or by what alone reads it through permutations and other axes of length 1.
 SmallVector<size_t, 8> Partitioner::stored_order(int n) {
   SmallVector<size_t, 8> order;
   for (size_t i = 0; i < space(node(n)).size(); i++) {
     if (!reduces_axis(node(n), i)) order.push_back(space(node(n))[i] == 1 ? kUnit : i);
   }
-  for (int x = n; p_[x].users.size() == 1;) {
+  for (int x = n; !p_[x].array && p_[x].users.size() == 1;) {
     x = p_[x].users[0];
     const Node& move = node(x);
     const auto from = order;

@@ -145,6 +145,7 @@ TEST_CASE("gradients of the operations of networks are their slopes") {
 }
 
 TEST_CASE("equal softmaxes are one node, and have one gradient") {
+  const ReferenceScope scope;
   const Tensor x = randn({3, 4}, DType::F64);
   const Tensor y = softmax(x, 1);
   CHECK(y.node().get() == softmax(x, -1).node().get());

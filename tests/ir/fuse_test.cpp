@@ -120,7 +120,6 @@ TEST_CASE("decisions give their reasons with numbers") {
                    "needs a barrier"));
   Target tiny = target;
   tiny.l2 = 4096;
-  tiny.l3 = 16384;
   const NodeRef second = matmul(ew(Op::Tanh, {matmul(x, w)}), numbers({80, 40}));
   CHECK(has_reason(reasons({second}, tiny), "would walk"));
 }
