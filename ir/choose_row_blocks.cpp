@@ -299,7 +299,8 @@ void keep_in_place(ScheduleWriter& w, const StageGroup& g, Stage* s, const std::
         for (const Stage* reader : readers_of(w.kernel(), *m)) {
           bool reads_u = false;
           for (const Reads::Read& q : reads.of(reader)) reads_u |= q.value == u.id;
-          if (reads_u && reader != s && (!g.has(reader) || number(reader) > number(s)))
+          if (reads_u && reader != s &&
+              (!g.has(reader) || number(reader) > number(s) || comes_after(w.kernel(), *reader, *s)))
             same = false;
         }
       }

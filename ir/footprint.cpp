@@ -100,6 +100,26 @@ bool is_below(const Stage* s, const Stage* host, size_t position) {
   return false;
 }
 
+bool comes_after(const Kernel& kernel, const Stage& a, const Stage& b) {
+  const auto number = [&](const Stage* s) {
+    return std::find_if(kernel.stages.begin(), kernel.stages.end(),
+                        [&](const auto& x) { return x.get() == s; }) -
+           kernel.stages.begin();
+  };
+  // The nests that hold them where they part; what is attached to a loop comes before deeper ones.
+  for (const Stage* x = &a; x->at; x = x->at) {
+    for (const Stage* y = &b; y->at; y = y->at) {
+      if (x == y) return false;
+      if (x->at != y->at) continue;
+      const auto place = [&](const Stage* s) {
+        return std::pair(loop_position(*x->at, s->at_loop), number(s));
+      };
+      return place(x) > place(y);
+    }
+  }
+  return false;
+}
+
 Regions footprints(const Reads& reads, const std::vector<Stage*>& attached, const Stage* host,
                    const Region& covered) {
   Regions regions;

@@ -34,6 +34,9 @@ class Reads {
 /// True if `s` is computed inside loop `position` or deeper of `host`, directly or through the
 /// stages it is attached to.
 bool is_below(const Stage* s, const Stage* host, size_t position);
+/// True if `a` is computed after `b` began, by the loops that they are attached to and their places
+/// in the kernel's list. Of two in one another, and of two phases, neither is.
+bool comes_after(const Kernel& kernel, const Stage& a, const Stage& b);
 /// Place of the loop in host's list.
 size_t loop_position(const Stage& host, const std::string& loop_name);
 

@@ -174,13 +174,22 @@ class ScheduleVerifier {
                 second.name, first.name, late->name, first.name);
           }
         } else {
-          require(number(reader.get()) < number(&writer) && !follows(*reader, writer) &&
-                      keeps_pace(*reader, writer, r, second),
+          require(number(reader.get()) < number(&writer) && !comes_after(kernel_, *reader, writer) &&
+                      !in_later_phase(*reader, writer) && keeps_pace(*reader, writer, r, second),
                   "schedule: {} takes the place of {}, but {} reads {} after it is overwritten",
                   second.name, first.name, reader->name, first.name);
         }
       }
     }
+  }
+
+  bool in_later_phase(const Stage& a, const Stage& b) const {
+    if (root_of(&a) == root_of(&b)) return false;
+    const std::vector<const Stage*> order = phases(kernel_);
+    const auto place = [&](const Stage& s) {
+      return std::find(order.begin(), order.end(), root_of(&s));
+    };
+    return place(a) > place(b);
   }
 
   // Values of one stage are computed in their order at every point.
@@ -213,19 +222,6 @@ class ScheduleVerifier {
       }
     }
     return true;
-  }
-
-  // `a` is computed deeper inside than, and so after, `b` began: both below one stage, a in an
-  // inner loop.
-  bool follows(const Stage& a, const Stage& b) const {
-    for (const Stage* x = &a; x && x->at; x = x->at) {
-      for (const Stage* y = &b; y && y->at; y = y->at) {
-        if (x->at == y->at && x != y) {
-          return loop_position(*x->at, x->at_loop) > loop_position(*y->at, y->at_loop);
-        }
-      }
-    }
-    return false;
   }
 
   const Kernel& kernel_;

@@ -140,6 +140,31 @@ TEST_SUITE("ir") {
     two.add_value(both, "w", scalar_op(Op::Exp, DType::F32, {at}), {k2}, Op::Count_, z);
     CHECK(error_of(clone(two), "scope u shared; scope v shared; inplace v u") ==
           "schedule: v takes the place of u, but w reads u after it is overwritten");
+    // A reader earlier in the list, but computed inside a loop that comes after the writer.
+    Kernel late;
+    late.name = "late";
+    const int p = late.add_argument("p", DType::F32, 8, false),
+              q = late.add_argument("q", DType::F32, 8, true);
+    const auto next = [&](const char* name, Op op, std::vector<int> of, int to = -1) {
+      const NodeRef a = axis("i", 8);
+      std::vector<NodeRef> from;
+      for (int v : of) from.push_back(read(v, DType::F32, {a}));
+      if (of.empty()) from.push_back(load(p, DType::F32, a));
+      Stage* s = late.add_stage(name, {a});
+      return late.add_value(s, name, scalar_op(op, DType::F32, from), {a}, Op::Count_, to);
+    };
+    const int first = next("a", Op::Exp, {});
+    const int reader = next("b", Op::Neg, {first});
+    const int writer = next("c", Op::Abs, {first});
+    next("d", Op::Add, {reader, writer}, q);
+    const std::string nested = "split d i io i 4; at a d io; at c d io; at b d i; scope b reg";
+    CHECK(error_of(clone(late), nested + "; inplace c a") ==
+          "schedule: c takes the place of a, but b reads a after it is overwritten");
+    const std::string phases =
+        "scope a shared; scope b shared; scope c shared; split b i io i 4; at c d i";
+    CHECK(error_of(clone(late), phases + "; inplace c a") == "");
+    CHECK(error_of(clone(late), "split d i io i 4; at a d io; at b d io; at c d io; inplace c a") ==
+          "");
   }
 
   TEST_CASE("packing, lifting and flattening keep the values") {
