@@ -99,15 +99,26 @@ Grads unwindow_rule(const N& out, const N& g) {
   const int64_t windows = out->src[0]->shape[a], size = out->shape.back();
   if (out->src[0]->numel() == 0) return {like(x0(out), 0)};
   const int64_t need = (windows - 1) * step + (size - 1) * dilation + 1;
-  Ints amounts(2 * out->shape.size(), 0);
+  // What repeats along the places, as the gradient of their sum does, has no diagonal to look for.
+  const bool repeats = g->op == Op::Expand && g->src[0]->shape.back() == 1;
+  N x = g;
+  if (repeats) {
+    Shape shape = g->shape;
+    shape.back() = 1;
+    x = expand(g->src[0], shape);
+    shape.pop_back();
+    x = reshape(x, shape);
+  }
+  Ints amounts(2 * x->shape.size(), 0);
   amounts[2 * a + 1] = std::max<int64_t>(0, need - out->shape[a]);
-  N w = window(pad(g, amounts), axis, size, step, dilation);
+  N w = window(pad(x, amounts), axis, size, step, dilation);
   Ints range;
   for (size_t i = 0; i < w->shape.size(); i++) {
     range.push_back(0);
     range.push_back(i == a ? windows : w->shape[i]);
   }
   w = shrink(w, range);
+  if (repeats) return {w};
   Shape row(w->shape.size(), 1), column(w->shape.size(), 1);
   row[row.size() - 2] = size;
   column[column.size() - 1] = size;

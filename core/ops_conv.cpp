@@ -114,30 +114,8 @@ Tensor in_groups(const Tensor& x, int64_t axis, int64_t groups) {
   return groups == 1 ? x : unflatten(x, axis, {groups, x.size(axis) / groups});
 }
 
-void append_range(Ints& labels, int64_t first, int64_t count) {
-  for (int64_t i = 0; i < count; i++) labels.push_back(first + i);
-}
-
-// Sum over input channels and kernel positions of `windows` (batch, in, spatial..., kernel...)
-// times the weight, whose first two axes are labelled `w0` and `w1`; plus the bias.
-Tensor contracted(const Convolution& c, const Tensor& windows, int64_t w0, int64_t w1,
-                  const OptionalTensor& bias) {
-  const bool grouped = c.groups > 1;
-  Ints lx{kBatch}, lw, out{kBatch};
-  for (Ints* l : {&lx, &lw, &out}) {
-    if (grouped) l->push_back(kGroup);
-  }
-  lx.push_back(kIn);
-  lw.push_back(w0);
-  lw.push_back(w1);
-  out.push_back(kOut);
-  append_range(lx, kSpatial, c.n);
-  append_range(lx, kKernel, c.n);
-  append_range(lw, kKernel, c.n);
-  append_range(out, kSpatial, c.n);
-  Tensor y = contract_wide(c.op, in_groups(windows, 1, c.groups), lx,
-                           in_groups(c.weight, 0, c.groups), lw, out);
-  if (grouped) y = flatten(y, 1, 2);
+// With the bias, in the dtype and with the batch that the arguments have.
+Tensor finished(const Convolution& c, Tensor y, const OptionalTensor& bias) {
   if (bias) {
     Shape aligned(at(c.n + 1), 1);
     aligned[0] = bias->numel();
@@ -145,6 +123,25 @@ Tensor contracted(const Convolution& c, const Tensor& windows, int64_t w0, int64
   }
   y = cast(y, c.x.dtype());
   return c.batched ? y : squeeze(y, 0);
+}
+
+// labels, and those of n axes that count on from `first`.
+Ints with_range(Ints labels, int64_t first, int64_t n) {
+  for (int64_t i = 0; i < n; i++) labels.push_back(first + i);
+  return labels;
+}
+
+// The contraction of x and the weight, whose axes are labelled without the groups: x and the result
+// have them behind the batch, the weight in front.
+Tensor contracted(const Convolution& c, const Tensor& x, Ints lx, Ints lw, Ints out) {
+  const bool grouped = c.groups > 1;
+  if (grouped) {
+    for (Ints* l : {&lx, &out}) l->insert(l->begin() + 1, kGroup);
+    lw.insert(lw.begin(), kGroup);
+  }
+  const Tensor y =
+      contract_wide(c.op, in_groups(x, 1, c.groups), lx, in_groups(c.weight, 0, c.groups), lw, out);
+  return grouped ? flatten(y, 1, 2) : y;
 }
 
 Tensor conv(std::string_view op, int64_t n, const Tensor& x, const Tensor& weight,
@@ -180,8 +177,12 @@ Tensor conv(std::string_view op, int64_t n, const Tensor& x, const Tensor& weigh
             "{}: the kernel spans {} elements of a spatial dimension that has {} with its padding",
             op, span, size);
   }
-  return contracted(c, Tensor(detail::windows(padded, c.kernel, c.stride, c.dilation)), kOut, kIn,
-                    bias);
+  const Tensor windows(detail::windows(padded, c.kernel, c.stride, c.dilation));
+  const Ints lx = with_range(with_range({kBatch, kIn}, kSpatial, n), kKernel, n);
+  return finished(c,
+                  contracted(c, windows, lx, with_range({kOut, kIn}, kKernel, n),
+                             with_range({kBatch, kOut}, kSpatial, n)),
+                  bias);
 }
 
 Tensor conv_transpose(std::string_view op, int64_t n, const Tensor& x, const Tensor& weight,
@@ -197,34 +198,34 @@ Tensor conv_transpose(std::string_view op, int64_t n, const Tensor& x, const Ten
   require_bias(op, bias, weight.size(1) * groups);
   const Ints cut = detail::per_axis(op, "padding", padding, n, 0);
   const Ints extra = detail::per_axis(op, "output_padding", output_padding, n, 0);
-  // Element k of a window that x[i] stands for lies at i * stride + k * dilation - padding.
   const Shape spatial = c.spatial();
-  NodeRef placed = c.x.node();
-  Ints range(4, 0);
-  range[1] = placed->shape[0];
-  range[3] = placed->shape[1];
+  Ints sizes;
   for (int64_t i = 0; i < n; i++) {
     const size_t a = at(i);
     require(extra[a] < std::max(c.stride[a], c.dilation[a]),
             "{}: output_padding is {}; it must be smaller than the stride {} or the dilation {}",
             op, extra[a], c.stride[a], c.dilation[a]);
-    const int64_t size = (spatial[a] - 1) * c.stride[a] - 2 * cut[a] +
-                         c.dilation[a] * (c.kernel[a] - 1) + extra[a] + 1;
-    require(size >= 0, "{}: a spatial dimension of size {} would get the size {}", op, spatial[a],
-            size);
-    Shape repeated = placed->shape;
-    repeated.push_back(1);
-    placed = reshape(placed, repeated);
-    repeated.back() = c.kernel[a];
-    placed = unwindow(expand(placed, repeated), 2 + i, cut[a] + size, c.stride[a], c.dilation[a]);
+    sizes.push_back((spatial[a] - 1) * c.stride[a] - 2 * cut[a] +
+                    c.dilation[a] * (c.kernel[a] - 1) + extra[a] + 1);
+    require(sizes.back() >= 0, "{}: a spatial dimension of size {} would get the size {}", op,
+            spatial[a], sizes.back());
+  }
+  // What x[i] gives to place k of its window goes to i * stride + k * dilation - padding.
+  const Ints out = with_range(with_range({kBatch, kOut}, kSpatial, n), kKernel, n);
+  NodeRef y = contracted(c, c.x, with_range({kBatch, kIn}, kSpatial, n),
+                         with_range({kIn, kOut}, kKernel, n), out)
+                  .node();
+  Ints range{0, y->shape[0], 0, y->shape[1]};
+  for (int64_t i = n; i-- > 0;) {
+    const size_t a = at(i);
+    y = unwindow(y, 2 + i, cut[a] + sizes[a], c.stride[a], c.dilation[a]);
+    y = reduce(Op::ReduceAdd, y, {y->rank() - 1});
+  }
+  for (size_t a = 0; a < at(n); a++) {
     range.push_back(cut[a]);
-    range.push_back(cut[a] + size);
+    range.push_back(cut[a] + sizes[a]);
   }
-  for (int64_t k : c.kernel) {
-    range.push_back(0);
-    range.push_back(k);
-  }
-  return contracted(c, Tensor(shrink(placed, range)), kIn, kOut, bias);
+  return finished(c, Tensor(shrink(y, range)), bias);
 }
 
 }  // namespace

@@ -181,7 +181,7 @@ bool schedule_contraction(ScheduleWriter& w, StageGroup& g) {
   if (w.lanes() == 1) return false;
   std::vector<TiledSum> sums = tiled_sums(w, g);
   if (sums.empty()) return false;
-  const std::optional<std::vector<Stage*>> epilogue = epilogue_of(g);
+  const std::optional<std::vector<Stage*>> epilogue = epilogue_of(w.kernel(), g);
   // Sums that nothing brings together are phases of their own.
   if (!epilogue || (epilogue->empty() && sums.size() > 1)) return false;
   Stage* const last = merge_epilogue(w, *epilogue);

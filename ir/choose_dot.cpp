@@ -91,7 +91,7 @@ bool schedule_dot(ScheduleWriter& w, StageGroup& g) {
   const NodeRef rows = tile_axis(axes_of_one(v, f0, f1)),
                 columns = tile_axis(axes_of_one(v, f1, f0));
   if (!rows || !columns) return false;
-  const std::optional<std::vector<Stage*>> epilogue = epilogue_of(g);
+  const std::optional<std::vector<Stage*>> epilogue = epilogue_of(w.kernel(), g);
   if (!epilogue || epilogue->size() + 1 != g.members.size()) return false;
   for (const Stage* e : *epilogue) {
     if (!is_epilogue(w.kernel(), *e, *s)) return false;

@@ -283,6 +283,12 @@ void keep_in_place(ScheduleWriter& w, const StageGroup& g, Stage* s, const std::
   const auto number = [&](const Stage* x) {
     return std::find(g.members.begin(), g.members.end(), x) - g.members.begin();
   };
+  // Whether a stage is computed after s, in its own place of the block or in a later one's loop.
+  const auto is_later = [&](const Stage* x) {
+    bool later = number(x) > number(s);
+    while ((x = x->at) && x != s->at) later |= number(x) > number(s);
+    return later;
+  };
   for (const Reads::Read& r : reads.of(s)) {
     const auto [owner, x] = w.kernel().find_value(r.value);
     if (owner == s || !g.has(owner) || owner->at_loop.empty()) continue;
@@ -299,9 +305,7 @@ void keep_in_place(ScheduleWriter& w, const StageGroup& g, Stage* s, const std::
         for (const Stage* reader : readers_of(w.kernel(), *m)) {
           bool reads_u = false;
           for (const Reads::Read& q : reads.of(reader)) reads_u |= q.value == u.id;
-          if (reads_u && reader != s &&
-              (!g.has(reader) || number(reader) > number(s) || comes_after(w.kernel(), *reader, *s)))
-            same = false;
+          if (reads_u && reader != s && (!g.has(reader) || is_later(reader))) same = false;
         }
       }
     }

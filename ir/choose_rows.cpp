@@ -36,15 +36,8 @@ void fuse_siblings(ScheduleWriter& w, StageGroup& g) {
         continue;
       if (a->limit != b->limit) continue;
       // b must follow from a at the same point, and from nothing that needs all of a.
-      bool legal = true;
-      for (const Reads::Read& r : reads.of(b)) {
-        const auto [owner, v] = w.kernel().find_value(r.value);
-        if (owner != a) continue;
-        bool same = !v->reduces();
-        for (size_t d = 0; same && d < r.index.size(); d++)
-          same = r.index[d].get() == v->dims[d].get();
-        legal &= same;
-      }
+      bool legal = reads_in_place(reads, *b, *a);
+      for (const Value& v : a->values) legal &= !v.reduces() || !reads.reads(b, v.id);
       // Stages between that read a come later if b does not need them.
       bool inside = false, late = true;
       bool early = std::none_of(b->values.begin(), b->values.end(),

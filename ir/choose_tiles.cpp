@@ -375,13 +375,17 @@ bool is_epilogue(const Kernel& kernel, const Stage& e, const Stage& c) {
   return true;
 }
 
-std::optional<std::vector<Stage*>> epilogue_of(const StageGroup& g) {
+std::optional<std::vector<Stage*>> epilogue_of(const Kernel& kernel, const StageGroup& g) {
   std::vector<Stage*> epilogue;
+  const Reads reads(kernel);
   for (Stage* m : g.members) {
     if (contraction_of(*m, {}).is) continue;
     if (!epilogue.empty()) {
       const std::vector<NodeRef>&a = epilogue[0]->axes, &b = m->axes;
       if (!std::equal(a.begin(), a.end(), b.begin(), b.end(), NodeEqual())) return {};
+    }
+    for (const Stage* e : epilogue) {
+      if (!reads_in_place(reads, *m, *e)) return {};
     }
     epilogue.push_back(m);
   }

@@ -88,8 +88,9 @@ class Packer {
 /// host the tile.
 bool is_epilogue(const Kernel& kernel, const Stage& e, const Stage& c);
 
-/// The members of a group that are no contractions, in order, if they run over the same axes.
-std::optional<std::vector<Stage*>> epilogue_of(const StageGroup& g);
+/// The members of a group that are no contractions, in order, if they run over the same axes and
+/// read each other at the same point.
+std::optional<std::vector<Stage*>> epilogue_of(const Kernel& kernel, const StageGroup& g);
 /// One stage of them; null if there are none.
 Stage* merge_epilogue(ScheduleWriter& w, const std::vector<Stage*>& epilogue);
 

@@ -85,6 +85,17 @@ bool Reads::reads(const Stage* reader, const Stage* source) const {
                      [&](const Value& v) { return reads(reader, v.id); });
 }
 
+bool reads_in_place(const Reads& reads, const Stage& reader, const Stage& source) {
+  for (const Reads::Read& r : reads.of(&reader)) {
+    const auto v = std::find_if(source.values.begin(), source.values.end(),
+                                [&](const Value& x) { return x.id == r.value; });
+    if (v != source.values.end() &&
+        !std::equal(r.index.begin(), r.index.end(), v->dims.begin(), v->dims.end(), NodeEqual()))
+      return false;
+  }
+  return true;
+}
+
 size_t loop_position(const Stage& host, const std::string& loop_name) {
   const auto it = std::find_if(host.loops.begin(), host.loops.end(),
                                [&](const Loop& l) { return l.name == loop_name; });
@@ -96,26 +107,6 @@ size_t loop_position(const Stage& host, const std::string& loop_name) {
 bool is_below(const Stage* s, const Stage* host, size_t position) {
   for (; s; s = s->at) {
     if (s->at == host) return loop_position(*host, s->at_loop) >= position;
-  }
-  return false;
-}
-
-bool comes_after(const Kernel& kernel, const Stage& a, const Stage& b) {
-  const auto number = [&](const Stage* s) {
-    return std::find_if(kernel.stages.begin(), kernel.stages.end(),
-                        [&](const auto& x) { return x.get() == s; }) -
-           kernel.stages.begin();
-  };
-  // The nests that hold them where they part; what is attached to a loop comes before deeper ones.
-  for (const Stage* x = &a; x->at; x = x->at) {
-    for (const Stage* y = &b; y->at; y = y->at) {
-      if (x == y) return false;
-      if (x->at != y->at) continue;
-      const auto place = [&](const Stage* s) {
-        return std::pair(loop_position(*x->at, s->at_loop), number(s));
-      };
-      return place(x) > place(y);
-    }
   }
   return false;
 }

@@ -31,12 +31,12 @@ class Reads {
   std::unordered_map<const Stage*, std::vector<Read>> reads_;
 };
 
+/// Whether `reader` sees values of `source` at its own point only.
+bool reads_in_place(const Reads& reads, const Stage& reader, const Stage& source);
+
 /// True if `s` is computed inside loop `position` or deeper of `host`, directly or through the
 /// stages it is attached to.
 bool is_below(const Stage* s, const Stage* host, size_t position);
-/// True if `a` is computed after `b` began, by the loops that they are attached to and their places
-/// in the kernel's list. Of two in one another, and of two phases, neither is.
-bool comes_after(const Kernel& kernel, const Stage& a, const Stage& b);
 /// Place of the loop in host's list.
 size_t loop_position(const Stage& host, const std::string& loop_name);
 
@@ -44,7 +44,7 @@ using Regions = std::unordered_map<const Stage*, Region>;
 
 /// Regions of `attached` (in topological order), all of them below a loop of `host`, when host
 /// covers `covered`.
-Regions footprints(const Reads& reads, const std::vector<Stage*>& attached,
-                   const Stage* host, const Region& covered);
+Regions footprints(const Reads& reads, const std::vector<Stage*>& attached, const Stage* host,
+                   const Region& covered);
 
 }  // namespace lazuli

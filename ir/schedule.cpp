@@ -11,6 +11,7 @@
 
 #include "core/error.h"
 #include "ir/dots.h"
+#include "ir/footprint.h"
 #include "ir/index.h"
 #include "ir/limits.h"
 
@@ -190,6 +191,8 @@ void fuse(Kernel& k, const Step& step) {
   };
   check(step, !reads(*b, *a, true),
         "{} reads a reduction of {}, which is known after its loops only", b->name, a->name);
+  check(step, reads_in_place(Reads(k), *b, *a), "{} reads {} elsewhere than at its own point",
+        b->name, a->name);
   // b is computed where a is if that can be, else a where b is. Outputs keep their place.
   const auto between = [&](auto f) {
     return std::find_if(k.stages.begin() + static_cast<ptrdiff_t>(from) + 1,

@@ -242,17 +242,27 @@ NodeRef move_before_repeating(const NodeRef& n, Simplifier& s) {
   if ((n->op != Op::Permute && n->op != Op::Reshape) || !is_op(n->src[0], Op::Expand)) return {};
   const NodeRef &e = n->src[0], &x = e->src[0];
   if (n->op == Op::Permute) return expand(s(permute(x, n->ints())), n->shape);
-  // Axis by axis, apart from units, which may come and go.
+  // Groups of axes that become one another, apart from units, which may come and go: all of a group
+  // is repeated, or nothing is.
   Shape small;
-  size_t i = 0;
-  for (int64_t size : n->shape) {
-    if (size == 1) {
-      small.push_back(1);
-      continue;
+  size_t i = 0, j = 0;
+  const auto skip = [](const Shape& shape, size_t& a) {
+    while (a < shape.size() && shape[a] == 1) a++;
+  };
+  for (;;) {
+    skip(e->shape, i);
+    for (; j < n->shape.size() && n->shape[j] == 1; j++) small.push_back(1);
+    if (i == e->shape.size() || j == n->shape.size()) break;
+    const size_t first = i, made = j;
+    int64_t from = e->shape[i++], to = n->shape[j++];
+    while (from != to) (from < to ? from *= e->shape[i++] : to *= n->shape[j++]);
+    size_t repeated = 0, axes = 0;
+    for (size_t a = first; a < i; a++) {
+      axes += e->shape[a] > 1;
+      repeated += e->shape[a] > 1 && x->shape[a] == 1;
     }
-    while (i < e->shape.size() && e->shape[i] == 1) i++;
-    if (i == e->shape.size() || e->shape[i] != size) return {};
-    small.push_back(x->shape[i++]);
+    if (repeated != 0 && repeated != axes) return {};
+    for (size_t a = made; a < j; a++) small.push_back(repeated > 0 ? 1 : n->shape[a]);
   }
   return expand(s(reshape(x, small)), n->shape);
 }

@@ -154,6 +154,11 @@ NodeRef move_leading(const NodeRef& move, NodeRef y, size_t extra, Simplifier& s
       y = s(move_like(move, s(move_axis(y, lead - 1, last))));
       return s(move_axis(y, last, lead - 1));
     }
+    case Op::Window: {
+      // The place in a window comes to be last of the leading axes.
+      y = s(move_like(move, y));
+      return s(move_axis(y, y->shape.size() - 1, lead));
+    }
     default:
       internal_error("move_leading: such a node does not move");
   }
@@ -172,6 +177,11 @@ std::vector<NodeRef> chain_below(const NodeRef& n, NodeRef& end) {
 
 bool repeats(const NodeRef& factor, size_t axis) {
   return is_op(factor, Op::Expand) && factor->src[0]->shape[axis] == 1;
+}
+
+// Whether windows share elements.
+bool overlaps(const Node& n) {
+  return n.op == Op::Window && (n.ints()[2] < n.ints()[1] || n.ints()[3] > 1);
 }
 
 // An unwindow of a product: a factor that only repeats along the windows stays whole, since the
@@ -201,7 +211,7 @@ NodeRef sum_of_moved_sum(const NodeRef& n, Simplifier& s) {
   if (!is_op(inner, Op::ReduceAdd) || !s.read_once(inner) || inner->dtype != n->dtype) return {};
   bool unwinds = false;
   for (const NodeRef& m : chain) {
-    if (!s.read_once(m) || m->op == Op::Window || m->op == Op::Expand) return {};
+    if (!s.read_once(m) || overlaps(*m) || m->op == Op::Expand) return {};
     unwinds |= m->op == Op::Unwindow;
   }
   if (chain.size() > 16) return {};
@@ -300,24 +310,148 @@ NodeRef divide_last(const NodeRef& n, Simplifier& s) {
   return {};
 }
 
-// The sum of the windows of each element where no two windows overlap: one of them, or none. out[i]
-// = x[i / step, i % step].
-NodeRef sum_of_disjoint_windows(const NodeRef& n, Simplifier& s) {
-  if (n->op != Op::ReduceAdd || !is_op(n->src[0], Op::Unwindow)) return {};
-  const NodeRef &u = n->src[0], &x = u->src[0];
-  const size_t place = x->shape.size() - 1, axis = static_cast<size_t>(u->ints()[0]);
-  const int64_t length = u->ints()[1], step = u->ints()[2], size = x->shape[place];
-  if (u->ints()[3] != 1 || size > step || n->ints().size() != 1 ||
-      n->ints()[0] != static_cast<int64_t>(place)) {
-    return {};
+// The sum of windows of x that begin at every step-th place: element q*step + r of the result meets
+// window q - p at its place p*step + r alone. The places are split by r, and for each r the windows
+// are summed as ones at step 1, without the zeros between them.
+class SpreadWindows {
+ public:
+  SpreadWindows(int64_t length, int64_t step, Simplifier& s)
+      : length_(length), step_(step), blocks_((length + step - 1) / step), s_(s) {}
+
+  // x with `length` elements along `axis`, where its windows are counted, and without the axis
+  // `place` of the places in a window. Movement along other axes and joins of residues stay
+  // outside, so that sums of products below see nothing but windows.
+  NodeRef sum(const NodeRef& x, size_t axis, size_t place) const {
+    if (is_op(x, Op::Add) && is_op(x->src[0], Op::Pad) && is_op(x->src[1], Op::Pad)) {
+      return s_(elementwise(Op::Add, {sum(x->src[0], axis, place), sum(x->src[1], axis, place)}));
+    }
+    NodeRef moved;
+    switch (x->realised() ? Op::Count_ : x->op) {
+      case Op::Permute:
+        moved = through_permute(x, axis, place);
+        break;
+      case Op::Reshape:
+        moved = through_reshape(x, axis, place);
+        break;
+      case Op::Pad:
+      case Op::Shrink:
+        moved = through_ranges(x, axis, place);
+        break;
+      default:
+        break;
+    }
+    return moved ? moved : by_residues(x, axis, place);
   }
-  NodeRef y = s(move_axis(s(pad_axis(x, place, 0, step - size)), place, axis + 1));
-  Shape shape = n->shape;
-  const int64_t covered = x->shape[axis] * step;
-  shape[axis] = covered;
-  y = s(reshape(y, shape));
-  return covered >= length ? s(shrink_axis(y, axis, 0, length))
-                           : s(pad_axis(y, axis, 0, length - covered));
+
+ private:
+  NodeRef through_permute(const NodeRef& x, size_t axis, size_t place) const {
+    const auto from = static_cast<size_t>(x->ints()[axis]),
+               gone = static_cast<size_t>(x->ints()[place]);
+    Ints order;
+    for (size_t i = 0; i < x->shape.size(); i++) {
+      const auto a = static_cast<size_t>(x->ints()[i]);
+      if (i != place) order.push_back(static_cast<int64_t>(a - (a > gone ? 1 : 0)));
+    }
+    return s_(permute(sum(x->src[0], from, gone), order));
+  }
+
+  // Of the source of a reshape that keeps axis `a` as it is; its rank if it does not.
+  static size_t axis_before(const Node& reshape, size_t a) {
+    const Shape &to = reshape.shape, &from = reshape.src[0]->shape;
+    int64_t before = 1, passed = 1;
+    for (size_t i = 0; i < a; i++) before *= to[i];
+    for (size_t i = 0; i < from.size(); passed *= from[i++]) {
+      if (passed == before && from[i] == to[a] && to[a] > 1) return i;
+    }
+    return from.size();
+  }
+
+  NodeRef through_reshape(const NodeRef& x, size_t axis, size_t place) const {
+    const size_t from = axis_before(*x, axis), gone = axis_before(*x, place);
+    if (from == x->src[0]->shape.size() || gone == x->src[0]->shape.size()) return {};
+    Shape shape = x->shape;
+    shape[axis] = length_;
+    shape.erase(shape.begin() + static_cast<std::ptrdiff_t>(place));
+    return s_(reshape(sum(x->src[0], from, gone), shape));
+  }
+
+  // Of a pad or a shrink that leaves both axes alone.
+  NodeRef through_ranges(const NodeRef& x, size_t axis, size_t place) const {
+    if (x->src[0]->shape[axis] != x->shape[axis] || x->src[0]->shape[place] != x->shape[place])
+      return {};
+    Ints arg;
+    for (size_t i = 0; i < x->shape.size(); i++) {
+      if (i == place) continue;
+      const bool whole = i == axis && x->op == Op::Shrink;
+      arg.push_back(x->ints()[2 * i]);
+      arg.push_back(whole ? length_ : x->ints()[2 * i + 1]);
+    }
+    const NodeRef y = sum(x->src[0], axis, place);
+    return s_(x->op == Op::Pad ? pad(y, arg) : shrink(y, arg));
+  }
+
+  NodeRef by_residues(const NodeRef& given, size_t axis, size_t place) const {
+    // Residues come first, so that what lies last, and vectors along it, stay as they are.
+    const NodeRef x = s_(move_axis(given, place, 0));
+    if (axis < place) axis++;
+    const int64_t size = x->shape[0], terms = size / step_, longer = size % step_;
+    // The first residues meet one place more than the others.
+    NodeRef all;
+    for (const auto& [from, to, count] :
+         {std::tuple(int64_t{0}, longer, terms + 1), std::tuple(longer, step_, terms)}) {
+      if (from == to || count == 0) continue;
+      const NodeRef y = s_(pad_axis(residues(x, axis, from, to, count), 0, from, step_ - to));
+      all = all ? s_(elementwise(Op::Add, {all, y})) : y;
+    }
+    all = s_(move_axis(all, 0, axis));
+    Shape shape = all->shape;
+    shape.erase(shape.begin() + static_cast<std::ptrdiff_t>(axis));
+    shape[axis - 1] = blocks_ * step_;
+    return s_(shrink_axis(s_(reshape(all, shape)), axis - 1, 0, length_));
+  }
+
+  // Residues [from, to) of all blocks, first: sums of `terms` places.
+  NodeRef residues(const NodeRef& x, size_t axis, int64_t from, int64_t to, int64_t terms) const {
+    NodeRef y = cut(x, from, (terms - 1) * step_ + to);
+    if (terms == 1) {
+      return y->shape[axis] > blocks_ ? s_(shrink_axis(y, axis, 0, blocks_))
+                                      : s_(pad_axis(y, axis, 0, blocks_ - y->shape[axis]));
+    }
+    const size_t last = y->shape.size();
+    y = s_(window(y, 0, to - from, step_, 1));
+    y = s_(move_axis(s_(move_axis(y, last, 0)), 1, last));
+    y = s_(unwindow(y, static_cast<int64_t>(axis), blocks_, 1, 1));
+    return s_(reduce(Op::ReduceAdd, y, {static_cast<int64_t>(last)}));
+  }
+
+  // [from, to) of axis 0; of sums, what is summed.
+  NodeRef cut(const NodeRef& x, int64_t from, int64_t to) const {
+    if (from == 0 && to == x->shape[0]) return x;
+    if (is_op(x, Op::Mul)) {
+      return s_(elementwise(Op::Mul, {cut(x->src[0], from, to), cut(x->src[1], from, to)}));
+    }
+    if (!is_op(x, Op::ReduceAdd)) return s_(shrink_axis(x, 0, from, to));
+    const NodeRef& f = x->src[0];
+    size_t first = 0;  // axis of f that is the first of x
+    while (contains(x->ints(), first)) first++;
+    NodeRef terms = s_(move_axis(f, first, 0));
+    Ints axes;
+    for (int64_t a : x->ints()) axes.push_back(a + (a < static_cast<int64_t>(first) ? 1 : 0));
+    return s_(reduce(Op::ReduceAdd, cut(terms, from, to), axes));
+  }
+
+  int64_t length_, step_, blocks_;
+  Simplifier& s_;
+};
+
+NodeRef sum_of_spread_windows(const NodeRef& n, Simplifier& s) {
+  if (n->op != Op::ReduceAdd || !is_op(n->src[0], Op::Unwindow)) return {};
+  const NodeRef& u = n->src[0];
+  const Ints& arg = u->ints();
+  const int64_t place = u->rank() - 1, length = arg[1], step = arg[2], dilation = arg[3];
+  if (step == 1 || dilation != 1 || length == 0 || n->ints() != Ints{place}) return {};
+  return SpreadWindows(length, step, s)
+      .sum(u->src[0], static_cast<size_t>(arg[0]), static_cast<size_t>(place));
 }
 
 // A maximum of maxima.
@@ -508,7 +642,7 @@ constexpr Rule kReductions[] = {
     {"reduce before repeating", repeat_after},
     {"sum, then negate", sum_of_negated},
     {"sum each product", sum_of_products},
-    {"windows that do not overlap", sum_of_disjoint_windows},
+    {"sum spread windows by residues", sum_of_spread_windows},
     {"divide last", divide_last},
     {"sum once", sum_of_moved_sum},
     {"move the factors", sum_of_moved_product},

@@ -174,13 +174,29 @@ class ScheduleVerifier {
                 second.name, first.name, late->name, first.name);
           }
         } else {
-          require(number(reader.get()) < number(&writer) && !comes_after(kernel_, *reader, writer) &&
+          require(number(reader.get()) < number(&writer) && !follows(*reader, writer) &&
                       !in_later_phase(*reader, writer) && keeps_pace(*reader, writer, r, second),
                   "schedule: {} takes the place of {}, but {} reads {} after it is overwritten",
                   second.name, first.name, reader->name, first.name);
         }
       }
     }
+  }
+
+  // `a` is computed after `b` began: where the nests that hold them part, a's is in a deeper loop,
+  // or later in the same one.
+  bool follows(const Stage& a, const Stage& b) const {
+    for (const Stage* x = &a; x->at; x = x->at) {
+      for (const Stage* y = &b; y->at; y = y->at) {
+        if (x == y) return false;
+        if (x->at != y->at) continue;
+        const auto place = [&](const Stage* s) {
+          return std::pair(loop_position(*x->at, s->at_loop), number(s));
+        };
+        return place(x) > place(y);
+      }
+    }
+    return false;
   }
 
   bool in_later_phase(const Stage& a, const Stage& b) const {

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <bit>
 #include <cstdlib>
+#include <cstring>
 #include <fstream>
 #include <limits>
 #include <mutex>
@@ -193,6 +194,7 @@ struct Allocator::State : Counted {
   std::byte* chunk = nullptr;  // what is left of one
   size_t chunk_left = 0;
   uint64_t fails_at = 0;  // counts down
+  bool fills = false;
   MemoryStats stats;
 };
 
@@ -235,6 +237,7 @@ Block Allocator::allocate(size_t bytes) {
   state.stats.live += class_bytes;
   state.stats.peak = std::max(state.stats.peak, state.stats.live);
   ++state.stats.allocations;
+  if (state.fills) std::memset(block.data(), 0xff, bytes);
   return block;
 }
 
@@ -253,6 +256,11 @@ Allocator::Block::~Block() {
   } catch (const std::bad_alloc&) {
     State::give(region_);
   }
+}
+
+void Allocator::fill_with_nan() {
+  const std::lock_guard lock(state_->mutex);
+  state_->fills = true;
 }
 
 void Allocator::fail_at(uint64_t n) {

@@ -84,6 +84,9 @@ class Allocator {
   /// For tests of what becomes of a failure: the n-th call of allocate() from now on fails; 0:
   /// none.
   void fail_at(uint64_t n);
+  /// For checks of what is read before it is written: from now on blocks hold nothing but NaN, in
+  /// floats of every width.
+  void fill_with_nan();
 
   /// Gives cached memory back to the system.
   void trim();

@@ -125,7 +125,7 @@ TEST_SUITE("fuzz") {
   TEST_CASE("random graphs have the same bits in little memory, or do not fit" *
             doctest::skip(!LAZULI_LLVM)) {
     const uint64_t first = test::first_seed();
-    const test::FuzzTime time(0.15);
+    const test::FuzzTime time(0.1);
     uint64_t seed = first;
     int fits = 0, all = 0;
     for (; time.left(); seed++) {
@@ -140,6 +140,7 @@ TEST_SUITE("fuzz") {
         if (peak <= less) break;
         config.memory = peak - less;
         Runtime tight(config);
+        tight.memory.fill_with_nan();
         INFO("FUZZ_SEED=", seed, " bytes ", config.memory);
         all++;
         try {
@@ -158,7 +159,7 @@ TEST_SUITE("fuzz") {
   TEST_CASE("random graphs have the same bits by plans from the disk" *
             doctest::skip(!LAZULI_LLVM)) {
     const uint64_t first = test::first_seed();
-    const test::FuzzTime time(0.15);
+    const test::FuzzTime time(0.1);
     const test::CacheFolder folder;
     Config config;
     config.cache_folder = folder.cache();
@@ -168,6 +169,7 @@ TEST_SUITE("fuzz") {
       if (seed % 2 == 0) roots = held_apart(with_gradients(std::move(roots)));
       INFO("FUZZ_SEED=", seed);
       Runtime one(config), other(config);
+      other.memory.fill_with_nan();
       const auto want = values(one.device("cpu"), roots);
       CHECK(values(other.device("cpu"), roots) == want);
       CHECK(other.device("cpu").compiled().kernels == 0);
@@ -179,7 +181,10 @@ TEST_SUITE("fuzz") {
   TEST_CASE("random graphs have the same values on the cpu as on the reference device" *
             doctest::skip(!LAZULI_LLVM)) {  // there is no cpu then
     const uint64_t first = test::first_seed();
-    const test::FuzzTime time(0.4);
+    const test::FuzzTime time(0.3);
+    Runtime runtime((Config()));
+    runtime.memory.fill_with_nan();
+    const Runtime::Use use(runtime);
     uint64_t seed = first;
     for (; time.left(); seed++) {
       const int size = 4 + static_cast<int>(seed % 24);

@@ -97,14 +97,19 @@ std::string reasons(std::initializer_list<Tensor> roots, bool winograd = true) {
 
 // The schedule of the last kernel of a plan, whose rules were not given up and whose value is
 // right.
-std::string checked_schedule(const Tensor& root, const Target& target) {
-  const NodeRef roots[] = {root.node()};
+std::string checked_schedule(const std::vector<Tensor>& tensors, const Target& target) {
+  std::vector<NodeRef> roots;
+  for (const Tensor& t : tensors) roots.push_back(t.node());
   const Plan plan = make_plan(roots, target);
   Kernel k = clone(*plan.steps.back().kernel);
   choose_schedule(k, target);
   CHECK(reasons(k).find("given up") == std::string::npos);
   CHECK(test::difference(k, target) == "");
   return k.schedule;
+}
+
+std::string checked_schedule(const Tensor& root, const Target& target) {
+  return checked_schedule(std::vector<Tensor>{root}, target);
 }
 
 bool holds(const std::string& text, const char* step) {
@@ -219,6 +224,24 @@ TEST_SUITE("ir") {
     };
     CHECK(turns(matmul(s.mT(), a)));
     CHECK(!turns(s));
+  }
+
+  TEST_CASE(
+      "values of a block of rows are not overwritten before tiles that come later read them") {
+    const Tensor x = contiguous(randn({4, 6, 5})), y = amax(x, {1}, true) - x;
+    const Tensor out = matmul(softmax(matmul(y, y.mT()), -1), y);
+    for (const char* target : {"x86-64-v4", "x86-64-v3"}) {
+      checked_schedule(grad(sum(out * out), std::vector<Tensor>{x}), named_target(target));
+    }
+  }
+
+  TEST_CASE("what an epilogue reads elsewhere in a value that it stores is computed before") {
+    const Tensor y = matmul(contiguous(randn({15, 12})), contiguous(randn({12, 65}))) * 0.5;
+    for (const char* target : {"x86-64-v4", "x86-64-v3"}) {
+      const std::string schedule =
+          checked_schedule(std::vector<Tensor>{flip(y, {1}) * y, y}, named_target(target));
+      CHECK(schedule.find("fuse") == std::string::npos);
+    }
   }
 
   TEST_CASE("vectors run across rows of few elements") {

@@ -120,11 +120,13 @@ TEST_SUITE("ir") {
     shifted.name = "shifted";
     const int x = shifted.add_argument("x", DType::F32, 8, false),
               out = shifted.add_argument("out", DType::F32, 8, true);
-    const NodeRef i = axis("i", 8), j = axis("j", 8);
-    const int t = shifted.add_value(shifted.add_stage("t", {j}), "t", load(x, DType::F32, j), {j});
+    const NodeRef i = axis("i", 8);
+    const int t = shifted.add_value(shifted.add_stage("t", {i}), "t", load(x, DType::F32, i), {i});
     const NodeRef from = index_divmod(index_add(i, index_const(7)), 8).second;
     shifted.add_value(shifted.add_stage("out", {i}), "out", read(t, DType::F32, {from}), {i},
                       Op::Count_, out);
+    CHECK(error_of(clone(shifted), "fuse t out") ==
+          "schedule: `fuse t out`: out reads t elsewhere than at its own point");
     CHECK(error_of(clone(shifted), "scope t shared; inplace t out") ==
           "schedule: out takes the place of t, but out reads t elsewhere than it writes");
     // Two values of one stage: the second still reads what the first has overwritten.

@@ -499,6 +499,7 @@ void print(const Json& j) {
 
 int check(const CheckOptions& options, const Common& common) {
   Session session(common);
+  session.runtime().memory.fill_with_nan();  // so that what is not written is seen
   const Expression e = load_expression(options.expression, common);
   session.runtime().set_device("reference");
   std::vector<Plain> expected;
