@@ -178,10 +178,10 @@ std::vector<Case> cases() {
       {"repeat in another order",
        permute(ew(Op::Mul, {row, expand(special({4, 1}, 2), {4, 6})}), {1, 0})},
       {"merge axes after computing",
-       ew(Op::Max, {reshape(ew(Op::Mul, {expand(special({4, 3, 1}), {4, 3, 2}),
-                                         special({4, 3, 2}, 1)}),
-                            {4, 6}),
-                    x})},
+       ew(Op::Max,
+          {reshape(ew(Op::Mul, {expand(special({4, 3, 1}), {4, 3, 2}), special({4, 3, 2}, 1)}),
+                   {4, 6}),
+           x})},
       {"pad after choosing",
        ew(Op::Where, {condition, none, pad(ew(Op::Exp, {special({3, 5})}), {1, 0, 0, 1})})},
       {"pad after choosing",
@@ -207,12 +207,23 @@ std::vector<Case> cases() {
       {"sum once",
        reduce(Op::ReduceAdd, reshape(reduce(Op::ReduceAdd, numbers({2, 3, 4}), {1}), {4, 2}), {0})},
       {"sum once", reduce(Op::ReduceAdd, unwound, {2})},
-      {"windows that do not overlap",
+      {"sum spread windows by residues",
        reduce(Op::ReduceAdd, unwindow(numbers({4, 3, 2}), 0, 11, 3, 1), {2})},
-      {"windows that do not overlap",
+      {"sum spread windows by residues",
        reduce(Op::ReduceAdd, unwindow(numbers({4, 3, 2}), 0, 7, 2, 1), {2})},
-      {"windows that do not overlap",
+      {"sum spread windows by residues",
        reduce(Op::ReduceAdd, unwindow(numbers({4, 3, 2}), 1, 9, 2, 1), {2})},
+      {"sum spread windows by residues",
+       reduce(Op::ReduceAdd, unwindow(numbers({4, 3, 5}), 0, 12, 2, 1), {2})},
+      {"sum spread windows by residues",
+       reduce(Op::ReduceAdd, unwindow(numbers({3, 4, 6}), 1, 15, 3, 1), {2})},
+      {"sum spread windows by residues",
+       reduce(
+           Op::ReduceAdd,
+           unwindow(permute(reduce(Op::ReduceAdd, unwindow(numbers({3, 4, 3, 5}), 1, 9, 2, 1), {3}),
+                            {0, 1, 2}),
+                    0, 7, 2, 1),
+           {2})},
       {"move the factors", reduce(Op::ReduceAdd, flip(outer, {2}), {2})},
       {"move the factors", reduce(Op::ReduceAdd, unwindow(product, 2, 5, 1, 1), {3})},
       {"reduce once", reduce(Op::ReduceMax, reduce(Op::ReduceMax, special({2, 3, 4}), {1}), {0})},
@@ -231,7 +242,8 @@ Elements evaluate_graph(const NodeRef& root) {
 TEST_SUITE_BEGIN("ir");
 
 TEST_CASE("a permutation of what others read too comes to rest") {
-  const NodeRef column = expand(special({4, 1}), {4, 3}), other = expand(special({4, 1}, 5), {4, 3});
+  const NodeRef column = expand(special({4, 1}), {4, 3}),
+                other = expand(special({4, 1}, 5), {4, 3});
   const NodeRef m = ew(Op::Add, {column, expand(special({1, 3}, 2), {4, 3})});
   const NodeRef roots[] = {permute(ew(Op::Mul, {m, other}), {1, 0}), m};
   const std::vector<NodeRef> simple = simplify(roots);
