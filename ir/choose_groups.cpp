@@ -323,6 +323,27 @@ std::vector<NodeRef> selecting_axes(const Stage& s) {
   return r;
 }
 
+namespace {
+
+// Whether neighbours along `a` are neighbours in everything that the expression reads along it.
+bool in_unit_steps(const NodeRef& expr, const NodeRef& a) {
+  bool unit = true;
+  visit(expr, [&](const NodeRef& n) {
+    if (n->op != Op::Load && n->op != Op::Read) return;
+    for (size_t i = 0; i < n->src.size(); i++) {
+      if (!uses(n->src[i], a)) continue;
+      const bool last = n->op == Op::Load ? i == 0 : i + 1 == n->src.size();
+      const LinearForm form = linear_form(n->src[i]);
+      const auto term = std::find_if(form.terms.begin(), form.terms.end(),
+                                     [&](const auto& t) { return t.first.get() == a.get(); });
+      unit &= last && term != form.terms.end() && term->second == 1;
+    }
+  });
+  return unit;
+}
+
+}  // namespace
+
 Contraction contraction_of(const Stage& s, const std::vector<NodeRef>& fixed) {
   Contraction c;
   if (s.values.size() != 1 || s.values[0].reduce != Op::ReduceAdd) return c;
@@ -334,13 +355,17 @@ Contraction contraction_of(const Stage& s, const std::vector<NodeRef>& fixed) {
   for (const NodeRef& d : v.dims) {
     if (!contains(fixed, d)) free.push_back(d);
   }
-  // v: the last kept axis that is in one factor only.
-  for (size_t i = free.size(); i-- > 0 && !c.v;) {
+  // v: the last kept axis that is in one factor only, and that fills more than a corner of a vector
+  // if one does whose neighbours lie side by side.
+  constexpr int64_t kCorner = 3, kFills = 8;
+  for (size_t i = free.size(); i-- > 0;) {
     const bool in0 = uses(f[0], free[i]), in1 = uses(f[1], free[i]);
     if (in0 == in1) continue;
+    if (c.v && (extent(free[i]) < kFills || !in_unit_steps(f[in1], free[i]))) continue;
     c.v = free[i];
     c.b = in1 ? 1 : 0;
     c.a = 1 - c.b;
+    if (extent(c.v) > kCorner) break;
   }
   if (!c.v) return c;
   for (const NodeRef& d : free) {

@@ -210,15 +210,18 @@ NodeRef sum_of_moved_sum(const NodeRef& n, Simplifier& s) {
   const std::vector<NodeRef> chain = chain_below(n->src[0], inner);
   if (!is_op(inner, Op::ReduceAdd) || !s.read_once(inner) || inner->dtype != n->dtype) return {};
   bool unwinds = false;
+  int64_t rank = n->src[0]->rank();
   for (const NodeRef& m : chain) {
     if (!s.read_once(m) || overlaps(*m) || m->op == Op::Expand) return {};
     unwinds |= m->op == Op::Unwindow;
+    rank = std::max(rank, m->src[0]->rank());
   }
   if (chain.size() > 16) return {};
   const NodeRef& f = inner->src[0];
   if (unwinds && !is_outer_product(f)) return {};
-  if (f->rank() + n->src[0]->rank() > kMaxRank) return {};
-  Ints order, extra_axes;
+  // To spread windows takes one axis for a while.
+  if (rank + static_cast<int64_t>(inner->ints().size()) + 1 > kMaxRank) return {};
+  Ints order;
   for (size_t i = 0; i < f->shape.size(); i++) {
     if (!contains(inner->ints(), i)) order.push_back(static_cast<int64_t>(i));
   }
