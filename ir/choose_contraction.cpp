@@ -46,6 +46,43 @@ struct TiledSum {
   Contraction c;
 };
 
+// Where vectors along the last axis would be half empty: lanes along an axis that fills them, in
+// whichever factor it is and however its neighbours lie, since the panels of that are packed. Rows
+// are the longest axis of the other factor, of which single elements are read.
+Contraction with_full_vectors(const ScheduleWriter& w, const Stage& s, const Contraction& given) {
+  if (2 * extent(given.v) > w.lanes()) return given;
+  constexpr double kPacking = 1.25;
+  const Value& v = s.values[0];
+  const auto cycles = [&](const Contraction& c) {
+    double times = 1;
+    for (const NodeRef& d : v.dims) {
+      if (d.get() != c.v.get() && d.get() != c.r.get() && d.get() != c.y.get())
+        times *= static_cast<double>(extent(d));
+    }
+    return times * model_tile(w, c, extent(c.r)).cycles;
+  };
+  Contraction best = given;
+  double least = cycles(given);
+  for (const NodeRef& d : v.dims) {
+    const bool in0 = uses(v.expr->src[0], d), in1 = uses(v.expr->src[1], d);
+    if (in0 == in1 || extent(d) < w.lanes()) continue;
+    Contraction c = given;
+    c.v = d;
+    c.a = in1 ? 0 : 1;
+    c.b = 1 - c.a;
+    c.r = c.y = {};
+    for (const NodeRef& e : v.dims) {
+      const bool row = uses(v.expr->src[static_cast<size_t>(c.a)], e) &&
+                       !uses(v.expr->src[static_cast<size_t>(c.b)], e);
+      if (row && (!c.r || extent(e) > extent(c.r))) c.r = e;
+    }
+    if (!c.r || cycles(c) * kPacking >= least) continue;
+    best = c;
+    least = cycles(c) * kPacking;
+  }
+  return best;
+}
+
 // The contractions of a group that holds nothing else but their epilogue, all with the same tile.
 // Or none.
 std::vector<TiledSum> tiled_sums(const ScheduleWriter& w, const StageGroup& g) {
@@ -68,6 +105,7 @@ std::vector<TiledSum> tiled_sums(const ScheduleWriter& w, const StageGroup& g) {
       if (!is_epilogue(w.kernel(), *m, *t.stage)) return {};
     }
   }
+  if (list.size() == 1) list[0].c = with_full_vectors(w, *list[0].stage, list[0].c);
   return list;
 }
 
@@ -177,6 +215,40 @@ Stage* panel_stage(ScheduleWriter& w, const StageGroup& g) {
   return inside ? p : nullptr;
 }
 
+// Where panels of b are too long for the last cache, and b is the same for several indices around
+// the tile: only the innermost sums that leave a panel in L2 are in the tile, the others around all
+// that the panel is read for, with partial sums in the output.
+bool schedule_long_panels(ScheduleWriter& w, Stage* s, const Contraction& c, const Tile& tile) {
+  const Value& v = s->values[0];
+  std::vector<NodeRef> batch;
+  for (const NodeRef& d : v.dims) {
+    if (d.get() == c.v.get() || d.get() == c.r.get()) continue;
+    if (uses(v.expr->src[static_cast<size_t>(c.b)], d)) return false;
+    batch.push_back(d);
+  }
+  const int64_t room = w.target().l2 / 4;
+  int64_t bytes = tile.nv * w.lanes() * factor_size(*s);
+  if (batch.empty() || depth_of(c) * bytes <= w.target().l3 / 4) return false;
+  std::vector<NodeRef> outer = c.reduced, inner;
+  while (!outer.empty() && (inner.empty() || extent(outer.back()) * bytes <= room)) {
+    bytes *= extent(outer.back());
+    inner.insert(inner.begin(), outer.back());
+    outer.pop_back();
+  }
+  if (outer.empty() || bytes > room) return false;
+  const std::string first = w.loop(*s, batch[0]),
+                    others = w.loops(*s, {batch.begin() + 1, batch.end()}),
+                    far = w.loops(*s, outer), near = w.loops(*s, inner);
+  const TileLoops t = split_tile(w, s, c, tile);
+  w.step("order {} {}{} {}{} {}{}{}", s->name, first, far, t.v, others, t.r, near, t.inner);
+  Packer(w, s, c, tile).pack_b({s, t.v, ""});
+  unroll_sum(w, s, c);
+  w.parallel(s);
+  w.reason(fmt::format("{}: tile of {} rows and {} vectors; panels of b are packed for{} at a time",
+                       s->name, tile.mr, tile.nv, near));
+  return true;
+}
+
 bool schedule_contraction(ScheduleWriter& w, StageGroup& g) {
   if (w.lanes() == 1) return false;
   std::vector<TiledSum> sums = tiled_sums(w, g);
@@ -226,6 +298,9 @@ bool schedule_contraction(ScheduleWriter& w, StageGroup& g) {
     schedule_deep(w, s, c, tile, split_tile(w, root, c, tile));
     return true;
   }
+  if (root == s && sums.size() == 1 && !c.y && !g.panel && packs_b && !packs_a &&
+      schedule_long_panels(w, s, c, tile))
+    return true;
   int64_t block = 0;
   if (!rows_first && !c.y && !g.panel) {
     const auto possible = [&](int64_t n) { return n >= 2 * tile_columns && extent(c.v) >= 2 * n; };

@@ -66,7 +66,7 @@ class RandomNetwork {
   Tensor step(const Tensor& t) {
     const int64_t rank = t.dim(), last = t.size(-1);
     const auto axis = static_cast<int64_t>(pick(static_cast<size_t>(rank)));
-    const size_t kind = pick(24);
+    const size_t kind = pick(27);
     steps += fmt::format(" {}{}", kind, to_string(t.shape()));
     switch (kind) {
       case 0:
@@ -121,6 +121,22 @@ class RandomNetwork {
       case 21:
         return rank != 3 ? t * sigmoid(t)
                          : conv1d(t, leaf({5, t.size(1), 3}) * 0.2, leaf({5}), 1, 1);
+      case 24:
+        return rank != 3 ? t : conv1d(t, leaf({7, t.size(1), 3}) * 0.2, {}, 2, 2);
+      case 25: {
+        const int64_t kernel = 1 + static_cast<int64_t>(pick(5));
+        return rank != 3 ? t
+                         : conv_transpose1d(t, leaf({t.size(1), 4, kernel}) * 0.2, leaf({4}),
+                                            2 + static_cast<int64_t>(pick(2)));
+      }
+      case 26: {
+        const Tensor image = unsqueeze(t, 0);
+        return rank != 3
+                   ? t
+                   : squeeze(max_pool2d(conv2d(image, leaf({6, t.size(0), 3, 3}) * 0.2, {}, 2, 1),
+                                        3, 1, 1),
+                             0);
+      }
       case 22:
         return var(t, {axis}, 0.0, true) + t;
       default: {
