@@ -53,13 +53,13 @@ class RandomNetwork {
     return kSizes[pick(std::size(kSizes))];
   }
 
-  // The same numbers in every dtype.
+  // The same numbers in every dtype, of little order, so that no two sums of them are equal.
   Tensor leaf(const Shape& shape) {
     int64_t n = 1;
     for (int64_t d : shape) n *= d;
     const auto start = static_cast<int64_t>(pick(997));
-    const Tensor integers = (arange(n) * 389 + start) % 997 - 498;
-    leaves_.push_back((integers.to(dtype_) / 512.0).reshape(shape).realize());
+    const Tensor i = arange(n) + start, integers = (i * i * 7 + i * 389) % 8191 - 4095;
+    leaves_.push_back((integers.to(dtype_) / 4096.0).reshape(shape).realize());
     return leaves_.back();
   }
 
