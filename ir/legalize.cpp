@@ -170,8 +170,7 @@ class Legalizer {
       case Op::IDiv:
         return divide(op, src[0], src[1]);
       case Op::Rem:
-        if (!floats) return divide(op, src[0], src[1]);
-        break;
+        return floats ? expand_rem(dtype, src) : divide(op, src[0], src[1]);
       case Op::Shl:
       case Op::Shr:
         return shift(op, src[0], src[1]);

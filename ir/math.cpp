@@ -71,6 +71,7 @@ struct Expr {
   friend Expr sqrt(Expr a) { return op(Op::Sqrt, {a.node}); }
   friend Expr abs(Expr a) { return op(Op::Abs, {a.node}); }
   friend Expr round(Expr a) { return op(Op::Round, {a.node}); }
+  friend Expr long_rem(Expr a, Expr b) { return op(Op::Rem, {a.node, b.node}); }
   friend Expr where(Expr<bool> c, Expr a, Expr b) {
     return op(Op::Where, {c.node, a.node, b.node});
   }
@@ -163,6 +164,13 @@ bool is_half(DType t) {
   return t == DType::F16 || t == DType::BF16;
 }
 
+NodeRef expand(Builder build, DType dtype, const Sources& src) {
+  if (!is_half(dtype)) return build(dtype, src);
+  Sources wide;
+  for (const NodeRef& s : src) wide.push_back(scalar_op(Op::Cast, DType::F32, {s}));
+  return scalar_op(Op::Cast, dtype, {build(DType::F32, wide)});
+}
+
 }  // namespace
 
 bool is_math(Op op) {
@@ -171,11 +179,11 @@ bool is_math(Op op) {
 
 NodeRef expand_math(Op op, DType dtype, const Sources& src, const Arg& arg) {
   const bool promised = op == Op::Exp && arg == Arg(kNotPositive);
-  const Builder build = promised ? LAZULI_UNARY(exp_not_positive) : row_of(op).build;
-  if (!is_half(dtype)) return build(dtype, src);
-  Sources wide;
-  for (const NodeRef& s : src) wide.push_back(scalar_op(Op::Cast, DType::F32, {s}));
-  return scalar_op(Op::Cast, dtype, {build(DType::F32, wide)});
+  return expand(promised ? LAZULI_UNARY(exp_not_positive) : row_of(op).build, dtype, src);
+}
+
+NodeRef expand_rem(DType dtype, const Sources& src) {
+  return expand(LAZULI_BINARY(rem), dtype, src);
 }
 
 #undef LAZULI_UNARY

@@ -17,6 +17,10 @@ bool is_math(Op op);
 /// ir/math_functions.h.
 NodeRef expand_math(Op op, DType dtype, const Sources& src, const Arg& arg = {});
 
+/// The same for Rem of floats, which is exact; quotients of many digits are left to a Rem that runs
+/// where a lane needs it.
+NodeRef expand_rem(DType dtype, const Sources& src);
+
 /// The largest error of expand_math in units in the last place of the exact result. For the 16-bit
 /// floats 1.
 int stated_ulp(Op op, DType dtype);

@@ -472,6 +472,45 @@ TEST_SUITE("ir") {
     }
   }
 
+  TEST_CASE("the remainder of floats is exact, and the library's for long quotients only") {
+    const auto check = [](auto zero) {
+      using T = decltype(zero);
+      using Bits = std::conditional_t<sizeof(T) == 4, uint32_t, uint64_t>;
+      using Limits = std::numeric_limits<T>;
+      const auto wrong = [](T x, T y) {
+        const T got = math::rem(math::Number<T>(x), math::Number<T>(y)).v, want = std::fmod(x, y);
+        return std::bit_cast<Bits>(got) != std::bit_cast<Bits>(want) &&
+               !(std::isnan(got) && std::isnan(want));
+      };
+      std::vector<T> list{0,
+                          1,
+                          T(0.75),
+                          3,
+                          Limits::denorm_min(),
+                          Limits::min(),
+                          Limits::max(),
+                          Limits::infinity(),
+                          Limits::quiet_NaN()};
+      for (size_t i = 0, n = list.size(); i < n; i++) list.push_back(-list[i]);
+      std::mt19937_64 random(1);
+      int count = 0;
+      for (T x : list) {
+        for (T y : list) count += wrong(x, y);
+      }
+      for (int i = 0; i < 2'000'000; i++) {
+        const T x = std::bit_cast<T>(static_cast<Bits>(random()));
+        T y = std::bit_cast<T>(static_cast<Bits>(random()));
+        // Half of them with quotients around the limit and below, some of them whole.
+        if (i % 2 == 0) y = x / std::exp2(static_cast<T>(random() % 3000) / 100);
+        if (i % 16 == 0) y = x / static_cast<T>(1 + random() % 5000);
+        count += wrong(x, y);
+      }
+      CHECK(count == 0);
+    };
+    check(0.0f);
+    check(0.0);
+  }
+
   TEST_CASE("a huge angle is a rarely taken branch, and nothing else is") {
     for (const Function& f : kFunctions) {
       const bool angle = f.op == Op::Sin || f.op == Op::Cos || f.op == Op::Tan;
