@@ -200,9 +200,12 @@ NodeRef scan(const NodeRef& x, ScanOp op, int64_t axis, bool reverse) {
                Ints{static_cast<int64_t>(op), axis, reverse});
 }
 
-NodeRef argsort(const NodeRef& x, bool descending) {
+NodeRef argsort(const NodeRef& x, bool descending, std::optional<int64_t> first) {
   check(x->rank() >= 1, "argsort: rank");
-  return build(Op::ArgSort, DType::I64, sources(x), x->shape, static_cast<int64_t>(descending));
+  Shape shape = x->shape;
+  if (first) shape.back() = *first;
+  check(shape.back() >= 0 && shape.back() <= x->shape.back(), "argsort: more than there are");
+  return build(Op::ArgSort, DType::I64, sources(x), shape, static_cast<int64_t>(descending));
 }
 
 NodeRef sorted(const NodeRef& x, bool descending) {

@@ -3,6 +3,7 @@
 // comment gives the meaning of its op, which the reference device evaluates and every other device must reproduce.
 #pragma once
 
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -65,8 +66,9 @@ NodeRef scatter(const NodeRef& base, const NodeRef& index, const NodeRef& value,
 enum class ScanOp : int64_t { Add, Mul, Max, Min };
 /// Inclusive running reduction along `axis`, from the end if `reverse`. Arg {op, axis, reverse}.
 NodeRef scan(const NodeRef& x, ScanOp op, int64_t axis, bool reverse = false);
-/// I64 permutation that sorts the last axis, stable; NaN is larger than everything. Arg {descending}.
-NodeRef argsort(const NodeRef& x, bool descending);
+/// I64 permutation that sorts the last axis, stable; NaN is larger than everything. Arg {descending}. With `first`, no
+/// more than so many places of it: the last axis is as long.
+NodeRef argsort(const NodeRef& x, bool descending, std::optional<int64_t> first = {});
 /// The last axis of `x` in that order: what gathering by argsort(x, descending) gives. No gradient.
 NodeRef sorted(const NodeRef& x, bool descending);
 /// base with `value` in place of the box of the same shape that starts at `begin`. Along an axis where that is -1 - i it

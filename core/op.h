@@ -30,7 +30,7 @@ enum class Op : uint8_t {
   Gather,   // (x, i0, ..., i[rank-1]): x at data-dependent coordinates; zero outside
   Scatter,  // (base, index, value): flat positions of base combined with values; arg ScatterArg
   Scan,     // running reduction along one axis; arg ScanArg
-  ArgSort,  // stable sorting permutation along the last axis; arg: 1 = descending
+  ArgSort,  // stable sorting permutation along the last axis, or its beginning; arg: 1 = descending
   Sort,     // the last axis in that order; made by the simplifier
   Update,   // (base, value, places...): base with value in place of its box that begins at arg Ints, where -1 - i is
             // the number that places[i] holds; made by the planner and for sizes that change

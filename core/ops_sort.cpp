@@ -32,6 +32,12 @@ void require_elements(std::string_view op, const Tensor& x, int64_t axis) {
           to_string(x.shape()));
 }
 
+// Where the first k of the sorted elements of an axis are.
+Tensor first_of(const Tensor& x, int64_t axis, bool descending, int64_t k) {
+  const Tensor last = movedim(detach(x), axis, -1);
+  return movedim(Tensor(argsort(last.node(), descending, k)), -1, axis);
+}
+
 ValuesIndices of_scalar(const Tensor& x) {
   return {Tensor(x.node()), Tensor(constant(0, DType::I64))};
 }
@@ -62,7 +68,7 @@ ValuesIndices topk(const Tensor& x, int64_t k, int64_t dim, bool largest, bool) 
   if (x.dim() == 0)
     return k == 1 ? of_scalar(x)
                   : ValuesIndices{reshape(x, {1}), Tensor(constant(0, DType::I64, {0}))};
-  const Tensor order = narrow(argsort(x, axis, largest), axis, 0, k);
+  const Tensor order = first_of(x, axis, largest, k);
   return {gather(x, axis, order), order};
 }
 
@@ -71,7 +77,7 @@ ValuesIndices kthvalue(const Tensor& x, int64_t k, int64_t dim, bool keepdim) {
   require(k >= 1 && k <= n, "kthvalue: k is {}; it must lie in [1, {}], the size of dimension {}",
           k, n, axis);
   if (x.dim() == 0) return of_scalar(x);
-  return taken(x, narrow(argsort(x, axis), axis, k - 1, 1), axis, keepdim);
+  return taken(x, narrow(first_of(x, axis, false, k), axis, k - 1, 1), axis, keepdim);
 }
 
 ValuesIndices median(const Tensor& x, int64_t dim, bool keepdim) {

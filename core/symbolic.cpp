@@ -760,6 +760,10 @@ void SymbolicGraph::ordered(Pair& p) {
                             : reduce_identity(Op::ReduceMin, t);
   }
   p.made = with_src(p.upper, {masked(x.made, x.axes, along, outside)});
+  const int64_t first = p.upper->shape.back();
+  if (first != x.upper->shape.back()) {
+    p.axes.back() = axis_from_sizes(p, first, p.other->shape.back());
+  }
 }
 
 }  // namespace lazuli

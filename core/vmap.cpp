@@ -137,7 +137,7 @@ class Batcher {
       case Op::Scatter: return batched_scatter(n);
       case Op::Scan:
         return scan(of(n->src[0]), static_cast<ScanOp>(n->ints()[0]), n->ints()[1] + 1, n->ints()[2] != 0);
-      case Op::ArgSort: return argsort(of(n->src[0]), n->integer() != 0);
+      case Op::ArgSort: return argsort(of(n->src[0]), n->integer() != 0, n->shape.back());
       case Op::Sort: return sorted(of(n->src[0]), n->integer() != 0);
       case Op::Update: {
         ensure(n->src.size() == 2, "vmap: an update at places that change");

@@ -168,7 +168,7 @@ NodeRef number_of_condition(const NodeRef& n, Simplifier&) {
 NodeRef gather_in_order(const NodeRef& n, Simplifier& s) {
   if (n->op != Op::Gather || !is_op(n->src.back(), Op::ArgSort)) return {};
   const NodeRef &x = n->src[0], &order = n->src.back();
-  if (order->src[0].get() != x.get()) return {};
+  if (order->src[0].get() != x.get() || order->shape != x->shape) return {};
   for (int64_t a = 0; a + 1 < x->rank(); a++) {
     const NodeRef& index = n->src[static_cast<size_t>(a) + 1];
     if (index.get() != detail::coordinate(x->shape, a).get()) return {};

@@ -35,9 +35,10 @@ std::vector<InPlace> in_place_arguments(const Node& node) {
 double library_operations(const Node& node) {
   if (node.op == Op::Update) return static_cast<double>(node.src[1]->numel());
   if (node.op == Op::Scatter) return static_cast<double>(node.src[1]->numel());
-  const auto n = static_cast<double>(node.numel());
+  const auto n = static_cast<double>(node.src[0]->numel());
   if (node.op == Op::Scan || n == 0) return n;
-  return n * std::ceil(std::log2(static_cast<double>(node.shape.back())));  // lines are sorted
+  // Lines are sorted, or the elements that have a chance are.
+  return n * std::ceil(std::log2(static_cast<double>(1 + node.shape.back())));
 }
 
 }  // namespace lazuli

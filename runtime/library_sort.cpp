@@ -1,11 +1,12 @@
 // Sorted lines, and their order. Elements become unsigned keys in the same order, for the order
 // each beside its place: short lines are sorted by comparing the two as one number, long ones by
 // radix, lowest digit first, which keeps equals in order. The longest are cut into chunks that
-// threads count and scatter side by side.
+// threads count and scatter side by side. The first few of a line are found without sorting it.
 #include <algorithm>
 #include <array>
 #include <atomic>
 #include <bit>
+#include <cstddef>
 #include <cstring>
 #include <utility>
 #include <vector>
@@ -291,6 +292,81 @@ void order_lines(const T* x, int64_t lines, int64_t length, bool descending, Thr
   }
 }
 
+// Whether x may come before `limit`; of floats, which are compared as they are, since that takes
+// less than their keys do, NaN may.
+template <typename T>
+bool may_precede(T x, T limit, bool descending) {
+  if constexpr (std::is_arithmetic_v<T>) {
+    return descending ? !(x <= limit) : !(limit <= x);
+  } else {
+    return true;
+  }
+}
+
+// The first `count` of a line in order: whatever is before the last of those found so far joins
+// them, and when they are twice as many, half of them are dropped. Of equals the first are kept,
+// since later ones are not before them.
+template <typename Entry, typename T>
+void find_first(const T* x, int64_t length, bool descending, size_t count,
+                std::vector<Entry>& found) {
+  constexpr int64_t kBlock = 32;
+  using U = Unsigned<sizeof(T)>;
+  const U flip = flip_of<T>(descending);
+  const size_t most = std::max<size_t>(2 * count, 8);
+  found.clear();
+  bool full = false;
+  Entry last;
+  const auto keep_best = [&] {
+    if (found.size() <= count) return;
+    const auto end = found.begin() + static_cast<std::ptrdiff_t>(count);
+    std::nth_element(found.begin(), end - 1, found.end());
+    found.erase(end, found.end());
+    last = found.back();
+    full = true;
+  };
+  for (int64_t begin = 0; begin < length; begin += kBlock) {
+    const int64_t n = std::min(kBlock, length - begin);
+    if (full) {
+      const T limit = x[last.place()];
+      bool any = false;
+      if (descending) {
+        for (int64_t i = 0; i < n; i++) any |= may_precede(x[begin + i], limit, true);
+      } else {
+        for (int64_t i = 0; i < n; i++) any |= may_precede(x[begin + i], limit, false);
+      }
+      if (!any) continue;
+    }
+    for (int64_t i = begin; i < begin + n; i++) {
+      if (full && !may_precede(x[i], x[last.place()], descending)) continue;
+      const U key = key_of(x[i]) ^ flip;
+      if (full && key >= last.key()) continue;
+      found.emplace_back(key, i);
+      if (found.size() >= most) keep_best();
+    }
+  }
+  keep_best();
+  std::sort(found.begin(), found.end());
+}
+
+// write(line, i, place) for the first `count` places of each line in order.
+template <typename T, typename Write>
+void begin_lines(const T* x, int64_t lines, int64_t length, int64_t count, bool descending,
+                 ThreadPool& pool, Write&& write) {
+  const auto run = [&]<typename Entry>(Entry) {
+    const int64_t grain = std::max<int64_t>(1, kGrain / length);
+    pool.parallel_for(0, lines, grain, [&](int64_t from, int64_t to, int) {
+      std::vector<Entry> found;
+      for (int64_t line = from; line < to; line++) {
+        find_first(x + line * length, length, descending, static_cast<size_t>(count), found);
+        for (int64_t i = 0; i < count; i++) {
+          write(line, i, found[static_cast<size_t>(i)].place());
+        }
+      }
+    });
+  };
+  sizeof(T) <= 4 && length <= int64_t{UINT32_MAX} ? run(Narrow()) : run(Wide());
+}
+
 // The sorted lines themselves. Keys alone are half as much to move, but do not tell equal elements
 // of different bits apart: a line that has such is sorted by its order.
 template <typename T>
@@ -323,11 +399,18 @@ void sort_lines(const T* x, T* sorted, int64_t lines, int64_t length, bool desce
 
 void run_argsort(const Node& n, std::span<void* const> arrays, ThreadPool& pool) {
   if (n.numel() == 0) return;
-  const int64_t length = n.shape.back(), lines = n.numel() / length;
+  constexpr int64_t kPart = 32;  // of a line that is less than sorting it
+  const int64_t length = n.src[0]->shape.back(), count = n.shape.back();
+  const int64_t lines = n.numel() / count;
+  const bool descending = n.integer() != 0, few = count <= length / kPart;
   with_type(n.src[0]->dtype, [&]<typename T>() {
+    const auto* x = static_cast<const T*>(arrays[0]);
     auto* order = static_cast<int64_t*>(arrays[1]);
-    order_lines(static_cast<const T*>(arrays[0]), lines, length, n.integer() != 0, pool,
-                [&](int64_t line, int64_t i, int64_t place) { order[line * length + i] = place; });
+    const auto write = [&](int64_t line, int64_t i, int64_t place) {
+      if (i < count) order[line * count + i] = place;
+    };
+    few ? begin_lines(x, lines, length, count, descending, pool, write)
+        : order_lines(x, lines, length, descending, pool, write);
   });
 }
 

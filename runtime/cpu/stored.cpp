@@ -269,6 +269,12 @@ bool is_array(const StoredArray& a) {
          std::all_of(a.shape.begin(), a.shape.end(), counts);
 }
 
+// Is it an array of the same lines, or of shorter ones?
+bool begins(const Shape& part, const Shape& whole) {
+  return !whole.empty() && part.size() == whole.size() && part.back() <= whole.back() &&
+         std::equal(part.begin(), part.end() - 1, whole.begin());
+}
+
 // Is it a library step, with what that takes?
 bool is_library(const StoredNode& n) {
   const size_t sources = n.sources.size();
@@ -279,6 +285,7 @@ bool is_library(const StoredNode& n) {
     case Op::Scatter:
       return has(3, true);
     case Op::ArgSort:
+      return has(1, true) && begins(n.array.shape, n.sources[0].shape);
     case Op::Sort:
       return has(1, true);
     case Op::Scan:

@@ -346,16 +346,17 @@ Array eval_sort(const Node& n, const Arrays& src) {
   const bool descending = n.integer() != 0;
   Array out(n.dtype, n.shape);
   const DType t = src[0].dtype();
-  for_each_line(n.shape, n.rank() - 1, [&](int64_t start, int64_t, int64_t length) {
+  const int64_t count = n.shape.back();
+  for_each_line(src[0].shape(), n.rank() - 1, [&](int64_t start, int64_t, int64_t length) {
     std::vector<int64_t> order(static_cast<size_t>(length));
     std::iota(order.begin(), order.end(), 0);
     std::stable_sort(order.begin(), order.end(), [&](int64_t a, int64_t b) {
       const uint64_t x = src[0].get(start + a), y = src[0].get(start + b);
       return descending ? sorts_before(y, x, t) : sorts_before(x, y, t);
     });
-    for (int64_t k = 0; k < length; k++) {
+    for (int64_t k = 0; k < count; k++) {
       const int64_t place = order[static_cast<size_t>(k)];
-      out.set(start + k,
+      out.set(start / length * count + k,
               n.op == Op::Sort ? src[0].get(start + place) : static_cast<uint64_t>(place));
     }
   });

@@ -147,7 +147,8 @@ TEST_SUITE("runtime") {
                          select(x, 0, -1),       narrow(x, 0, s - 1, 1),
                          embedding(t[1], table), x[{t[1]}].detach() * 0.0,
                          cat({x, x * 2.0}, 1),   pad(x, {1, 2, 0, 3}),
-                         tril(matmul(x, x.T()))};
+                         tril(matmul(x, x.T())), topk(x, 1, 0).indices,
+                         topk(x, 3, 1).values};
         },
         {dynamic(0, 0, n), dynamic(1, 0, n)},
         [](int64_t s) {
