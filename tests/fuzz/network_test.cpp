@@ -170,9 +170,10 @@ class RandomNetwork {
 };
 
 std::vector<std::vector<double>> values_of(uint64_t seed, const char* device, DType dtype,
-                                           std::string& steps) {
+                                           std::string& steps, int threads = 1) {
   Config config;
   config.device = device;
+  config.threads = threads;
   Runtime runtime(config);
   runtime.memory.fill_with_nan();
   const Runtime::Use use(runtime);
@@ -217,6 +218,10 @@ TEST_SUITE("fuzz") {
         const double bound = 1e-5 * std::max(1.0, value) + 30 * largest(single[i], exact[i]).first;
         INFO("FUZZ_SEED=", seed, " result ", i, " of ", got.size(), ":", steps);
         CHECK(error <= bound);
+      }
+      if (seed % 4 == 0) {
+        INFO("FUZZ_SEED=", seed, " on 3 threads:", steps);
+        CHECK(values_of(seed, "cpu", DType::F32, steps, 3) == got);
       }
     }
     MESSAGE(fmt::format("{} networks from FUZZ_SEED={}", seed - first, first));
