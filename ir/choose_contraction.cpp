@@ -71,6 +71,7 @@ Contraction with_full_vectors(const ScheduleWriter& w, const Stage& s, const Con
     c.a = in1 ? 0 : 1;
     c.b = 1 - c.a;
     c.r = c.y = {};
+    c.scattered = true;
     for (const NodeRef& e : v.dims) {
       const bool row = uses(v.expr->src[static_cast<size_t>(c.a)], e) &&
                        !uses(v.expr->src[static_cast<size_t>(c.b)], e);

@@ -66,6 +66,7 @@ struct Contraction {
   int a = 0, b = 1;
   NodeRef v, r, y;
   std::vector<NodeRef> reduced;
+  bool scattered = false;  // neighbours along v are not neighbours in the result
 };
 /// `fixed`: axes that the surrounding loops hold at one index.
 Contraction contraction_of(const Stage& s, const std::vector<NodeRef>& fixed);
@@ -77,12 +78,12 @@ struct Tile {
   double cycles = 1e300;
 };
 /// Minimises the cycles of rows x images x columns with sums of `depth` terms of `op`, ragged tiles
-/// included.
+/// included. To store lanes apart takes code for each of them: with `scattered`, few ragged tiles.
 Tile choose_tile(const Target& target, int lanes, int64_t rows, int64_t images, int64_t columns,
-                 int64_t depth, Op op = Op::Mul);
+                 int64_t depth, Op op = Op::Mul, bool scattered = false);
 /// The tiles next to that one in predicted cycles, the cheapest first.
 std::vector<Tile> other_tiles(const Target& target, int lanes, int64_t rows, int64_t images,
-                              int64_t columns, int64_t depth, Op op);
+                              int64_t columns, int64_t depth, Op op, bool scattered = false);
 /// Number of terms of each sum.
 int64_t depth_of(const Contraction& c);
 

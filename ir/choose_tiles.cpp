@@ -10,7 +10,7 @@ namespace lazuli {
 
 Tile model_tile(const ScheduleWriter& w, const Contraction& c, int64_t rows) {
   return choose_tile(w.target(), static_cast<int>(w.lanes()), rows, c.y ? extent(c.y) : 1,
-                     extent(c.v), depth_of(c), c.op);
+                     extent(c.v), depth_of(c), c.op, c.scattered);
 }
 
 Tile tile_of(ScheduleWriter& w, const Stage& s, const Contraction& c, int64_t rows) {
@@ -20,7 +20,7 @@ Tile tile_of(ScheduleWriter& w, const Stage& s, const Contraction& c, int64_t ro
   const Tile model = model_tile(w, c, rows);
   const std::vector<Tile> others =
       other_tiles(w.target(), static_cast<int>(w.lanes()), rows, c.y ? extent(c.y) : 1, extent(c.v),
-                  depth_of(c), c.op);
+                  depth_of(c), c.op, c.scattered);
   std::vector<Choice::Option> options;
   for (const Tile& t : others) options.push_back({text(t), t.cycles / model.cycles});
   const std::string taken = w.choose("tile of " + s.name, text(model), std::move(options));
