@@ -15,9 +15,12 @@ struct Windows {
   NodeRef below;
   Ints labels;  // for each axis of `below`, the axis of the product that walks it, or -1
   int count = 0;
-  int64_t place[2] = {-1, -1}, kernel[2] = {-1, -1}, size[2] = {1, 1};
+  int64_t place[2] = {-1, -1}, kernel[2] = {-1, -1}, size[2] = {1, 1}, dilation[2] = {1, 1};
   // For each axis of the product, where in `below` its first index is, and whether it walks down.
   Ints begin, down;
+
+  // From the first element of a window to its last.
+  int64_t reach(size_t i) const { return (size[i] - 1) * dilation[i]; }
 
   // The axis of `below` that this one of the product walks.
   int64_t axis_of(int64_t l) const {
@@ -88,8 +91,9 @@ std::optional<Windows> find_windows(const NodeRef& factor) {
       case Op::Window: {
         const Ints& arg = x->ints();  // axis, size, step, dilation
         const int64_t place = labels[static_cast<size_t>(arg[0])], kernel = labels.back();
-        if (arg[2] != 1 || arg[3] != 1 || place < 0 || kernel < 0) return {};
+        if (arg[2] != 1 || place < 0 || kernel < 0) return {};
         w.size[w.count] = arg[1];
+        w.dilation[w.count] = arg[3];
         w.place[w.count] = place;
         w.kernel[w.count++] = kernel;
         labels.pop_back();
@@ -107,6 +111,7 @@ std::optional<Windows> find_windows(const NodeRef& factor) {
     std::swap(w.place[0], w.place[1]);
     std::swap(w.kernel[0], w.kernel[1]);
     std::swap(w.size[0], w.size[1]);
+    std::swap(w.dilation[0], w.dilation[1]);
   }
   return w;
 }
@@ -173,9 +178,9 @@ NodeRef image_of(const Windows& w, const ConvolutionAxes& axes, const Shape& spa
   for (size_t axis = 0; axis < w.labels.size(); axis++) {
     const int64_t l = w.labels[axis];
     if (l < 0) continue;
-    const int64_t window = l == axes.place[0] ? w.size[0] : l == axes.place[1] ? w.size[1] : 1;
+    const int64_t reach = l == axes.place[0] ? w.reach(0) : l == axes.place[1] ? w.reach(1) : 0;
     const int64_t begin = w.begin[static_cast<size_t>(l)],
-                  end = begin + space[static_cast<size_t>(l)] + window - 1;
+                  end = begin + space[static_cast<size_t>(l)] + reach;
     x = shrink_axis(x, axis, begin, end);
   }
   Ints groups[4];
@@ -239,10 +244,12 @@ std::optional<Convolution> convolution_of(const NodeRef& n) {
     c.batch = c.image->shape[0];
     c.in = c.image->shape[1];
     c.out = axes->by_kernel ? c.slope->shape[1] : c.kernel->shape[0];
-    c.size[0] = w->size[0];
-    c.size[1] = w->size[1];
-    c.rows = c.image->shape[2] - c.size[0] + 1;
-    c.columns = c.image->shape[3] - c.size[1] + 1;
+    for (size_t i = 0; i < 2; i++) {
+      c.size[i] = w->size[i];
+      c.dilation[i] = w->dilation[i];
+    }
+    c.rows = c.image->shape[2] - w->reach(0);
+    c.columns = c.image->shape[3] - w->reach(1);
     return c;
   }
   return {};

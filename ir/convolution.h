@@ -19,7 +19,7 @@ struct ConvolutionAxes {
   bool in_weight(int64_t l) const;
 };
 
-/// A convolution of stride 1, dilation 1 and one group, or its gradient by the input, which is one
+/// A convolution of stride 1 and one group, or its gradient by the input, which is one
 /// too, or by the kernel.
 struct Convolution {
   NodeRef image;   // (batch, in, rows, columns), padded
@@ -27,8 +27,8 @@ struct Convolution {
   NodeRef slope;   // (batch, out, rows, columns), the gradient by the result; null elsewhere
   ConvolutionAxes axes;
   int64_t batch = 1, in = 1, out = 1, rows = 1,
-          columns = 1;       // the last two of the result, or of `slope`
-  int64_t size[2] = {1, 1};  // of the kernel
+          columns = 1;                             // the last two of the result, or of `slope`
+  int64_t size[2] = {1, 1}, dilation[2] = {1, 1};  // of the kernel
 
   /// Elements of a vector.
   int64_t lanes(const Target& target) const;

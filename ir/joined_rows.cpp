@@ -9,7 +9,7 @@ namespace {
 
 // Columns of the image, which is how far the rows of the result lie apart.
 int64_t row_of(const Convolution& c) {
-  return c.columns + c.size[1] - 1;
+  return c.columns + (c.size[1] - 1) * c.dilation[1];
 }
 
 }  // namespace
@@ -31,10 +31,11 @@ double joined_seconds(const Convolution& c, const Target& target) {
 
 ConvolutionForm joined_form(const Convolution& c, const Node& sum) {
   const int64_t row = row_of(c), places = c.rows * row;
-  const int64_t rows = c.rows + c.size[0];  // the last windows reach beyond the last row
+  // The last windows reach beyond the last row.
+  const int64_t rows = c.rows + (c.size[0] - 1) * c.dilation[0] + 1;
   const Tensor image = pad(Tensor(c.image), {0, 0, 0, rows - c.image->shape[2]}).contiguous();
   NodeRef x = reshape(image.node(), {c.batch, c.in, rows * row});
-  x = window(window(x, 2, c.size[0], 1, row), 2, c.size[1], 1, 1);
+  x = window(window(x, 2, c.size[0], 1, row * c.dilation[0]), 2, c.size[1], 1, c.dilation[1]);
   x = shrink_axis(x, 2, 0, places);
   const Tensor windows(reshape(x, {c.batch, 1, c.in, places, c.size[0], c.size[1]})),
       kernel(reshape(c.kernel, {1, c.out, c.in, 1, c.size[0], c.size[1]}));

@@ -64,14 +64,17 @@ TEST_CASE("convolutions whose rows waste vectors are summed along joined rows") 
     Shape image, kernel;
     int64_t padding;
     DType dtype = DType::F32;
+    int64_t dilation = 1;
   };
   for (const Row& r : {Row{{1, 40, 7, 7}, {70, 40, 3, 3}, 1}, Row{{2, 33, 5, 9}, {65, 33, 3, 3}, 0},
                        Row{{32, 9, 9}, {96, 32, 5, 2}, 0}, Row{{3, 64, 6, 4}, {60, 64, 2, 3}, 1},
                        Row{{1, 40, 7, 10}, {70, 40, 2, 4}, 1, DType::F64},
-                       Row{{1, 40, 7, 7}, {70, 40, 3, 3}, 1, DType::I8}}) {
+                       Row{{1, 40, 7, 7}, {70, 40, 3, 3}, 1, DType::I8},
+                       Row{{2, 64, 9, 17}, {70, 64, 3, 3}, 2, DType::F32, 2},
+                       Row{{1, 64, 12, 9}, {96, 64, 3, 2}, 0, DType::F32, 3}}) {
     CAPTURE(r.kernel[2]);
     const Tensor x = array(r.image, r.dtype), w = array(r.kernel, r.dtype);
-    compare(conv2d(x, w, {}, 1, r.padding));
+    compare(conv2d(x, w, {}, 1, r.padding, r.dilation));
   }
   const Tensor x = array({2, 64, 7, 7}), w = array({64, 64, 3, 3}), b = array({64});
   compare(relu(conv2d(x, w, b, 1, 1)) + x);
@@ -99,7 +102,7 @@ TEST_CASE("rows are joined where that fills vectors, and not where copies cost m
   const Tensor wide = array({1, 64, 8, 8}, DType::F64), v = array({64, 64, 3, 3}, DType::F64);
   CHECK(!joins(conv2d(wide, v, {}, 1, 1), wide_target()));  // vectors of eight
   CHECK(!joins(conv2d(y, w, {}, 2, 1), wide_target()));
-  CHECK(!joins(conv2d(y, w, {}, 1, 1, 2), wide_target()));
+  CHECK(joins(conv2d(y, w, {}, 1, 2, 2), wide_target()));
   CHECK(!joins(conv2d(y, array({64, 16, 3, 3}), {}, 1, 1, 1, 4), wide_target()));
   CHECK(!joins(conv2d(y, array({64, 64, 1, 1})), wide_target()));
 }
