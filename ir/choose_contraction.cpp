@@ -46,13 +46,19 @@ struct TiledSum {
   Contraction c;
 };
 
-// Where vectors along the last axis would be half empty: lanes along an axis that fills them, in
-// whichever factor it is and however its neighbours lie, since the panels of that are packed. Rows
-// are the longest axis of the other factor, of which single elements are read.
+// Where vectors along the last axis would be mostly empty: lanes along an axis that fills them, in
+// whichever factor it is and however its neighbours lie, since panels of that can be packed. Rows
+// are the longest axis of the other factor, of which single elements are read; if they are few too,
+// to read the large factor in another order gains less. It takes more code, which must be worth it,
+// and elements that are converted are better converted in vectors.
 Contraction with_full_vectors(const ScheduleWriter& w, const Stage& s, const Contraction& given) {
+  constexpr int64_t kFewRows = 8;
+  constexpr double kGain = 2, kWorth = 2e4;  // cycles
   if (2 * extent(given.v) > w.lanes()) return given;
-  constexpr double kPacking = 1.25;
   const Value& v = s.values[0];
+  bool converts = false;
+  visit(v.expr, [&](const NodeRef& n) { converts |= n->op == Op::Cast && is_float(n->dtype); });
+  if (converts) return given;
   const auto cycles = [&](const Contraction& c) {
     double times = 1;
     for (const NodeRef& d : v.dims) {
@@ -63,6 +69,7 @@ Contraction with_full_vectors(const ScheduleWriter& w, const Stage& s, const Con
   };
   Contraction best = given;
   double least = cycles(given);
+  if (least < kWorth) return given;
   for (const NodeRef& d : v.dims) {
     const bool in0 = uses(v.expr->src[0], d), in1 = uses(v.expr->src[1], d);
     if (in0 == in1 || extent(d) < w.lanes()) continue;
@@ -77,9 +84,10 @@ Contraction with_full_vectors(const ScheduleWriter& w, const Stage& s, const Con
                        !uses(v.expr->src[static_cast<size_t>(c.b)], e);
       if (row && (!c.r || extent(e) > extent(c.r))) c.r = e;
     }
-    if (!c.r || cycles(c) * kPacking >= least) continue;
+    if (!c.r || (4 * extent(given.v) > w.lanes() && extent(c.r) <= kFewRows)) continue;
+    if (cycles(c) * kGain >= least) continue;
     best = c;
-    least = cycles(c) * kPacking;
+    least = cycles(c) * kGain;
   }
   return best;
 }

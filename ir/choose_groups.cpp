@@ -355,8 +355,6 @@ Contraction contraction_of(const Stage& s, const std::vector<NodeRef>& fixed) {
   for (const NodeRef& d : v.dims) {
     if (!contains(fixed, d)) free.push_back(d);
   }
-  // v: the last kept axis that is in one factor only, and that fills more than a corner of a vector
-  // if one does whose neighbours lie side by side.
   constexpr int64_t kCorner = 3, kFills = 8;
   for (size_t i = free.size(); i-- > 0;) {
     const bool in0 = uses(f[0], free[i]), in1 = uses(f[1], free[i]);

@@ -68,7 +68,8 @@ struct Contraction {
   std::vector<NodeRef> reduced;
   bool scattered = false;  // neighbours along v are not neighbours in the result
 };
-/// `fixed`: axes that the surrounding loops hold at one index.
+/// v is the last kept axis in one factor alone; where that is but a few elements, one before it
+/// whose neighbours lie side by side. `fixed`: axes that the surrounding loops hold at one index.
 Contraction contraction_of(const Stage& s, const std::vector<NodeRef>& fixed);
 
 /// Register tile of mr rows, ny image rows and nv vectors, and the predicted cycles for the whole

@@ -479,7 +479,7 @@ LAZULI_MATH V<S> tan(V<S> x) {
   return flip_sign(rare(huge, tan_of(reduce_huge(a)), tan_of(reduce(a))), sign_of(x));
 }
 
-/// x - trunc(x / y) * y, exactly. For a quotient of up to 2^(digits - 2) the nearest integer to it
+/// x - trunc(x / y) * y, exactly, where division is correctly rounded. For a quotient of up to 2^(digits - 2) the nearest integer to it
 /// is at most 3/4 from the quotient as it is rounded here, and so what is left a multiple of y's
 /// last place below y, which needs no rounding; longer divisions, and what is not finite, are the
 /// library's.
@@ -487,8 +487,9 @@ LAZULI_MATH V<S> rem(V<S> x, V<S> y) {
   const V<S> a = abs(x), b = abs(y), quotient = a / b;
   const V<S> left = fma(-round(quotient), b, a);
   const V<S> r = flip_sign(where(left < V<S>(0), left + b, left), sign_of(x));
+  // By zero it is NaN, as what this computes; so are the lanes behind the end of an array.
   const V<bool> is_short = (quotient < V<S>(power(Table<S>::kMantissa - 1))) & (b < V<S>(kInf));
-  return rare(!is_short, long_rem(x, y), r);
+  return rare(!(is_short | (b == V<S>(0))), long_rem(x, y), r);
 }
 
 /// asin(s) - s, |s| <= 1/2, of z = s^2.

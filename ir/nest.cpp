@@ -612,6 +612,19 @@ std::vector<int64_t> Nest::reader_steps(const Stage* s, int a, bool by_size) con
   return steps;
 }
 
+// Whether something computed inside the loop is read after it.
+bool Nest::leaves_values(const Stage* s, size_t position) const {
+  for (const auto& c : kernel_.stages) {
+    if (!is_below(c.get(), s, position)) continue;
+    for (const auto& reader : kernel_.stages) {
+      if (reader.get() != s && !is_below(reader.get(), s, position) &&
+          reads_.reads(reader.get(), c.get()))
+        return true;
+    }
+  }
+  return false;
+}
+
 // Where the loops over the axis of this one end.
 NodeRef Nest::bounded_end(const Stage* s, size_t position, const Environment& e,
                           bool by_size) const {
@@ -632,7 +645,7 @@ NodeRef Nest::bounded_end(const Stage* s, size_t position, const Environment& e,
   // What is stored goes as far as those who come after it do, who round up to steps of their own:
   // none may see what was left out.
   std::vector<int64_t> units;  // outermost last
-  if (stores) {
+  if (stores || leaves_values(s, position)) {
     const Loop* const last = last_bounded(*s, l.axis, by_size);
     const int64_t own = &l == last && ends_at(s, position, e, true) ? last_step(*s, l) : l.stride;
     for (int64_t unit : reader_steps(s, l.axis, by_size)) {

@@ -395,9 +395,10 @@ class SpreadWindows {
 
   NodeRef by_residues(const NodeRef& given, size_t axis, size_t place) const {
     // Residues come first, so that what lies last, and vectors along it, stay as they are.
-    const NodeRef x = s_(move_axis(given, place, 0));
+    const int64_t size = given->shape[place], terms = size / step_, longer = size % step_;
+    const bool mixed = terms == 1 && longer > 0;
+    const NodeRef x = s_(move_axis(mixed ? with_stored_factors(given) : given, place, 0));
     if (axis < place) axis++;
-    const int64_t size = x->shape[0], terms = size / step_, longer = size % step_;
     // The first residues meet one place more than the others.
     NodeRef all;
     for (const auto& [from, to, count] :
@@ -411,6 +412,24 @@ class SpreadWindows {
     shape.erase(shape.begin() + static_cast<std::ptrdiff_t>(axis));
     shape[axis - 1] = blocks_ * step_;
     return s_(shrink_axis(s_(reshape(all, shape)), axis - 1, 0, length_));
+  }
+
+  // Windows of a factor are read from memory. Where a part reads single elements of it, what
+  // computes them would take that part in, at the pace of a sum whose results are needed one by
+  // one.
+  NodeRef with_stored_factors(const NodeRef& x) const {
+    if (!is_op(x, Op::ReduceAdd) || !is_outer_product(x->src[0])) return x;
+    Sources factors;
+    for (const NodeRef& f : x->src[0]->src) {
+      NodeRef stored;
+      const std::vector<NodeRef> chain = chain_below(f, stored);
+      const bool computed =
+          !stored->realised() && !is_leaf(stored->op) && stored->op != Op::Contiguous;
+      if (computed) stored = s_(contiguous(stored));
+      for (size_t c = chain.size(); computed && c-- > 0;) stored = s_(move_like(chain[c], stored));
+      factors.push_back(computed ? stored : f);
+    }
+    return s_(reduce(Op::ReduceAdd, s_(elementwise(Op::Mul, std::move(factors))), x->ints()));
   }
 
   // Residues [from, to) of all blocks, first: sums of `terms` places.
@@ -453,6 +472,7 @@ NodeRef sum_of_spread_windows(const NodeRef& n, Simplifier& s) {
   const Ints& arg = u->ints();
   const int64_t place = u->rank() - 1, length = arg[1], step = arg[2], dilation = arg[3];
   if (step == 1 || dilation != 1 || length == 0 || n->ints() != Ints{place}) return {};
+  if (u->shape.back() == 0) return {};
   return SpreadWindows(length, step, s)
       .sum(u->src[0], static_cast<size_t>(arg[0]), static_cast<size_t>(place));
 }

@@ -244,6 +244,36 @@ TEST_SUITE("ir") {
     }
   }
 
+  TEST_CASE("lanes lie along an axis that fills vectors where the last one does not") {
+    const auto array = [](Shape shape) { return contiguous(randn(shape)); };
+    const Tensor x = array({2, 16, 16, 16}), w = array({32, 16, 3, 3}), g = array({2, 32, 8, 8});
+    const Tensor slope = grad(sum(conv2d(x, w, {}, 2, 1) * g), std::vector<Tensor>{w})[0];
+    Target target = named_target("x86-64-v3");
+    const auto lane = [&](const Tensor& root) {
+      const std::string s = checked_schedule(root, target);
+      const size_t at = s.find("vector sum ") + 11;
+      return s.substr(at, s.find('\n', at) - at);
+    };
+    // The output channels, not the three columns of the kernel.
+    CHECK(lane(slope) == "j.v");
+    // Panels that are too long for the last cache are packed for a part of the sum.
+    target.l3 = 1 << 14;
+    target.l2 = 1 << 14;
+    CHECK(checked_schedule(slope, target).find("at sum.b sum") != std::string::npos);
+    const auto blocks = [&] {
+      Kernel k = clone(*make_plan(std::vector<NodeRef>{slope.node()}, target).steps.back().kernel);
+      choose_schedule(k, target);
+      return reasons(k);
+    };
+    CHECK(holds(blocks(), "panels of b are packed for"));
+    // Columns of the image, not the two that a place of the kernel has.
+    target = named_target("x86-64-v3");
+    const Tensor up = conv_transpose2d(array({1, 16, 5, 20}), array({16, 8, 2, 2}), {}, 2);
+    CHECK(lane(up) == "k.v");
+    // Two columns of a product; eight would be half of a vector of sixteen.
+    CHECK(lane(matmul(array({400, 200}), array({200, 2}))) == "i.v");
+  }
+
   TEST_CASE("vectors run across rows of few elements") {
     const auto steps = [](int64_t rows, int64_t columns) {
       Kernel k = test::softmax(rows, columns);

@@ -166,6 +166,8 @@ std::vector<Case> cases() {
       {"permuting units is reshaping", permute(reshape(x, {4, 1, 6}), {1, 0, 2})},
       {"move before repeating", permute(row, {1, 0})},
       {"move before repeating", reshape(row, {4, 1, 6})},
+      {"move before repeating", reshape(row, {1, 4, 2, 1, 3})},
+      {"move before repeating", reshape(expand(special({2, 1, 1, 3}), {2, 4, 5, 3}), {2, 20, 3})},
       {"move along other axes before repeating", flip(pad(row, {0, 0, 1, 1}), {0, 1})},
       {"move along other axes before repeating", shrink(row, {1, 3, 2, 5})},
       {"units cannot be flipped", flip(reshape(x, {4, 1, 6}), {1, 2})},
