@@ -213,25 +213,6 @@ std::pair<double, double> largest(const std::vector<double>& got, const std::vec
 
 }  // namespace
 
-TEST_SUITE("runtime") {
-  TEST_CASE("a loop that ends at a mask computes what others read in the steps of theirs" *
-            doctest::skip(!LAZULI_LLVM)) {
-    const auto value_on = [](const char* device) {
-      Config config;
-      config.device = device;
-      Runtime runtime(config);
-      runtime.memory.fill_with_nan();
-      const Runtime::Use use(runtime);
-      const Tensor x = (arange(28).to(DType::F32) / 8.0).reshape({1, 2, 2, 7}).realize(),
-                   w = ones({2, 1, 1, 1}).realize();
-      const Tensor y = conv_transpose2d(x, w, {}, 1, {0, 1});
-      const std::vector<Tensor> g = grad(sum(y * y), std::vector<Tensor>{x, w});
-      return (sum(g[0]) + sum(g[1])).item<float>();
-    };
-    CHECK(value_on("cpu") == value_on("reference"));
-  }
-}
-
 TEST_SUITE("fuzz") {
   TEST_CASE("random networks and their gradients are on the cpu what doubles say" *
             doctest::skip(!LAZULI_LLVM)) {

@@ -270,7 +270,7 @@ TEST_SUITE("ir") {
     target = named_target("x86-64-v3");
     const Tensor up = conv_transpose2d(array({1, 16, 5, 20}), array({16, 8, 2, 2}), {}, 2);
     CHECK(lane(up) == "k.v");
-    // Two columns of a product; eight would be half of a vector of sixteen.
+    // Rows of a product, not its two columns.
     CHECK(lane(matmul(array({400, 200}), array({200, 2}))) == "i.v");
   }
 

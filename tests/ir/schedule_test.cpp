@@ -167,6 +167,15 @@ TEST_SUITE("ir") {
     CHECK(error_of(clone(late), phases + "; inplace c a") == "");
     CHECK(error_of(clone(late), "split d i io i 4; at a d io; at b d io; at c d io; inplace c a") ==
           "");
+    // In the loops of a phase that comes after the writer's.
+    const int o = late.add_argument("o", DType::F32, 8, true);
+    next("e", Op::Sqrt, {reader}, o);
+    late.find_stage("d")->values[0].expr =
+        scalar_op(Op::Neg, DType::F32, {late.find_stage("d")->values[0].expr->src[1]});
+    const std::string later = "scope a shared; scope c shared; at c d i; at b e i; scope b reg";
+    CHECK(error_of(clone(late), later) == "");
+    CHECK(error_of(clone(late), later + "; inplace c a") ==
+          "schedule: c takes the place of a, but b reads a after it is overwritten");
   }
 
   TEST_CASE("packing, lifting and flattening keep the values") {

@@ -180,10 +180,10 @@ std::vector<Case> cases() {
       {"repeat in another order",
        permute(ew(Op::Mul, {row, expand(special({4, 1}, 2), {4, 6})}), {1, 0})},
       {"merge axes after computing",
-       ew(Op::Max,
-          {reshape(ew(Op::Mul, {expand(special({4, 3, 1}), {4, 3, 2}), special({4, 3, 2}, 1)}),
-                   {4, 6}),
-           x})},
+       ew(Op::Max, {reshape(ew(Op::Mul, {expand(special({4, 3, 1}), {4, 3, 2}),
+                                         special({4, 3, 2}, 1)}),
+                            {4, 6}),
+                    x})},
       {"pad after choosing",
        ew(Op::Where, {condition, none, pad(ew(Op::Exp, {special({3, 5})}), {1, 0, 0, 1})})},
       {"pad after choosing",
@@ -244,8 +244,7 @@ Elements evaluate_graph(const NodeRef& root) {
 TEST_SUITE_BEGIN("ir");
 
 TEST_CASE("a permutation of what others read too comes to rest") {
-  const NodeRef column = expand(special({4, 1}), {4, 3}),
-                other = expand(special({4, 1}, 5), {4, 3});
+  const NodeRef column = expand(special({4, 1}), {4, 3}), other = expand(special({4, 1}, 5), {4, 3});
   const NodeRef m = ew(Op::Add, {column, expand(special({1, 3}, 2), {4, 3})});
   const NodeRef roots[] = {permute(ew(Op::Mul, {m, other}), {1, 0}), m};
   const std::vector<NodeRef> simple = simplify(roots);
