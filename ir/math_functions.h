@@ -148,7 +148,8 @@ LAZULI_MATH V<S> exp(V<S> x) {
 /// by a constant.
 LAZULI_MATH V<S> exp_not_positive(V<S> x) {
   using T = Table<S>;
-  constexpr int up = 65;  // more than the digits of a denormal result, and an even sum with the bias
+  // More than what the least n lacks of a normal number, and an even sum with the bias.
+  constexpr int up = 99;
   const auto [field, r] = split_exp(at_least(x, T::kExpLow), T::kBias + up);
   const V<S> s = power_of_two<V, S>(field);
   return fma(s, expm1_core(r), s) * V<S>(power(-up));
@@ -215,7 +216,7 @@ LAZULI_MATH V<S> tanh(V<S> x) {
 /// vanishes.
 LAZULI_MATH V<S> sigmoid(V<S> x) {
   using T = Table<S>;
-  constexpr int down = -(T::kMantissa + 1);
+  constexpr int down = -88;  // of either type: 2^n overflows neither here nor at kExpLow
   const V<S> bounded = at_least(at_most(x, T::kSigmoidHigh), T::kExpLow);
   const auto [field, r] = split_exp(-bounded, T::kBias + down);
   const V<S> s = power_of_two<V, S>(field), one(power(down));
@@ -322,9 +323,12 @@ LAZULI_MATH V<S> log1p(V<S> x) {
   // 1 + f = 2^-e (1 + x) from x itself, since u is rounded. 4 * 2^-e, because 2^-e may be denormal.
   const V<U> field = m.biased & V<U>(~kMantissaBits<S> & ~kSignBit<S>);
   const V<S> s = bitcast<S>(V<U>((U{2} * T::kBias + 2) << T::kMantissa) - field);
-  const V<S> f = fma(s, x * V<S>(0.25), fma(s, V<S>(0.25), V<S>(-1)));
+  // Powers of a tiny x would be denormal, which some CPUs take 90 cycles for.
+  const V<bool> tiny = !(V<S>(T::kTiny) <= abs(x));
+  const V<S> quarter = where(tiny, V<S>(0), x * V<S>(0.25));
+  const V<S> f = fma(s, quarter, fma(s, V<S>(0.25), V<S>(-1)));
   const V<S> y = log_edges(u, join_log(m.e, f));
-  return where(abs(x) < V<S>(T::kTiny), x, y);
+  return where(tiny, x, y);
 }
 
 LAZULI_MATH V<S> atanh(V<S> x) {

@@ -38,8 +38,9 @@ struct Table<float> {
   static constexpr Parts3 kPi{0x1.921fb6p1, -0x1.777a5cp-24, -0x1.ee59dap-49};
   static constexpr double kInversePi = 0x1.45f306p-2;
 
-  // Clamps that keep 2^n representable in two steps and change no result.
-  static constexpr double kExpLow = -104, kExpHigh = 89, kExp2Low = -151, kExp2High = 128.5;
+  // Clamps that keep 2^n representable in two steps and change no result. The low ones are far below
+  // the least denormal: CPUs take some 90 cycles for what rounds to zero from nearby.
+  static constexpr double kExpLow = -120, kExpHigh = 89, kExp2Low = -174, kExp2High = 128.5;
   static constexpr double kExpm1Low = -18, kTanhHigh = 9.1, kSinhHigh = 89.5;
   static constexpr double kSigmoidHigh = 18;  // the sigmoid rounds to 1 above
   static constexpr double kTiny = 0x1p-25;        // log1p(x) and expm1(x) are x below
@@ -70,8 +71,8 @@ struct Table<float> {
   // erf(x)/x - 1 over z = x^2, x <= 1.2: 2^-26.0
   static constexpr std::array kErf{0x1.06eba6p-3, -0x1.8127p-2,    0x1.ce232p-4,  -0x1.b76688p-6,
                                    0x1.50288cp-8, -0x1.8bce88p-11, 0x1.10710ap-14};
-  // erfc(a) e^(a^2) (a + k) over (a - k) / (a + k), 0.49 <= a <= 10.1: 2^-25.8
-  static constexpr double kErfcCentre = 2, kErfcHigh = 10.1;
+  // erfc(a) e^(a^2) (a + k) over (a - k) / (a + k), 0.49 <= a <= 10.1, where it ends: 2^-25.8
+  static constexpr double kErfcCentre = 2, kErfcHigh = 10.9;
   static constexpr std::array kErfc{0x1.058672p0,   -0x1.5fd386p-1,  0x1.1e2d9ep-2,
                                     -0x1.2a883ep-5, -0x1.60254ep-6,  0x1.a82718p-8,
                                     0x1.892758p-9,  -0x1.a5a4a4p-11, -0x1.ecfedap-12};
@@ -98,7 +99,7 @@ struct Table<double> {
   static constexpr Parts3 kPi{0x1.921fb54442d18p1, 0x1.1a62633145c07p-53, -0x1.f1976b7ed8fbcp-109};
   static constexpr double kInversePi = 0x1.45f306dc9c883p-2;
 
-  static constexpr double kExpLow = -746, kExpHigh = 710, kExp2Low = -1076, kExp2High = 1024.5;
+  static constexpr double kExpLow = -766, kExpHigh = 710, kExp2Low = -1106, kExp2High = 1024.5;
   static constexpr double kExpm1Low = -40, kTanhHigh = 20, kSinhHigh = 710.6;
   static constexpr double kSigmoidHigh = 38;
   static constexpr double kTiny = 0x1p-54, kTinyCube = 0x1p-28, kSquareLarge = 0x1p53;
@@ -159,7 +160,7 @@ struct Table<double> {
       0x1.565bccd27565ap-8,  -0x1.c02da7e07c6cep-11, 0x1.f9a19e410c52ap-14, -0x1.f4b24f8f137eep-17,
       0x1.b835da6aaef14p-20, -0x1.5117fdd0274a5p-23, 0x1.6ed3121d2edbcp-27};
   // 0.79 <= a <= 27.3: 2^-55.7
-  static constexpr double kErfcCentre = 2, kErfcHigh = 27.3;
+  static constexpr double kErfcCentre = 2, kErfcHigh = 27.7;
   static constexpr std::array kErfc{
       0x1.058671b52c776p0,    -0x1.5fd386754eff9p-1,  0x1.1e2deea6b112ep-2,
       -0x1.2a88e6107cf5cp-5,  -0x1.606e415518795p-6,  0x1.a89eaff758c91p-8,
