@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <bit>
 #include <map>
 #include <set>
@@ -113,6 +114,11 @@ class Emitter {
     std::string types, head;
     for (const auto& [e, n] : types_) types += fmt::format("%{0}x{1} = type <{1} x {0}>\n", e, n);
     for (const std::string& d : declarations_) head += "declare " + d + "\n";
+    for (size_t i = 0; i < tile_configs_.size(); i++) {
+      std::string bytes;
+      for (const uint8_t b : tile_configs_[i]) bytes += fmt::format("{}i8 {}", bytes.empty() ? "" : ", ", b);
+      types += fmt::format("@tiles_{} = private unnamed_addr constant [64 x i8] [{}], align 64\n", i, bytes);
+    }
     return types + out_ + shared_functions_ + head + attributes() + "!0 = !{i32 1}\n";
   }
 
@@ -413,6 +419,113 @@ class Emitter {
   void prefetch(const Instruction& i) {
     declare("void @llvm.prefetch.p0(ptr, i32, i32, i32)");
     line("call void @llvm.prefetch.p0({}, i32 0, i32 3, i32 1)", element_pointer(i));
+  }
+
+  // ---- tiles
+  // The registers of a TileDot: 0 to 3 hold the sums, by rows and then columns; 4 and 5 words of
+  // rows, 6 and 7 of columns. What LDTILECFG reads: a palette, bytes of a row and numbers of rows.
+  using TileConfig = std::array<uint8_t, 64>;
+  static TileConfig tile_config(const TileShape& t) {
+    TileConfig c{};
+    c[0] = 1;
+    const auto set = [&](size_t r, int rows, int words) {
+      c[16 + 2 * r] = static_cast<uint8_t>(4 * words);
+      c[48 + r] = static_cast<uint8_t>(rows);
+    };
+    for (int i = 0; i < tile_rows(t); i++) {
+      const int rows = std::min(t.rows - TileShape::kRows * i, TileShape::kRows);
+      set(static_cast<size_t>(4 + i), rows, TileShape::kStep);
+      for (int j = 0; j < tile_columns(t); j++) {
+        const int columns = std::min(t.columns - TileShape::kColumns * j, TileShape::kColumns);
+        set(static_cast<size_t>(2 * i + j), rows, columns);
+        set(static_cast<size_t>(6 + j), TileShape::kStep, columns);
+      }
+    }
+    return c;
+  }
+  static int tile_rows(const TileShape& t) { return (t.rows - 1) / TileShape::kRows + 1; }
+  static int tile_columns(const TileShape& t) { return (t.columns - 1) / TileShape::kColumns + 1; }
+
+  // The largest tile of a function: what its registers are configured for but for where others are used.
+  static const TileShape* largest_tile(const std::vector<Instruction>& list) {
+    const TileShape* largest = nullptr;
+    for (const Instruction& i : list) {
+      const TileShape* t = i.code == Code::TileDot ? &i.tile : largest_tile(i.body);
+      if (t && (!largest || t->rows * t->columns > largest->rows * largest->columns)) largest = t;
+    }
+    return largest;
+  }
+
+  void configure(const TileConfig& c) {
+    const auto known = std::find(tile_configs_.begin(), tile_configs_.end(), c);
+    const auto number = known - tile_configs_.begin();
+    if (known == tile_configs_.end()) tile_configs_.push_back(c);
+    declare("void @llvm.x86.ldtilecfg(ptr)");
+    line("call void @llvm.x86.ldtilecfg(ptr @tiles_{})", number);
+  }
+
+  void tile_access(const char* what, int tile, const std::string& at, int64_t stride) {
+    declare(fmt::format("void @llvm.x86.{}(i8, ptr, i64)", what));
+    line("call void @llvm.x86.{}(i8 {}, ptr {}, i64 {})", what, tile, at, 4 * stride);
+  }
+
+  // The pointer some words behind another.
+  std::string words_behind(const std::string& pointer, int64_t words) {
+    if (words == 0) return pointer;
+    const std::string p = temporary();
+    line("{} = getelementptr i32, ptr {}, i64 {}", p, pointer, words);
+    return p;
+  }
+
+  void tile_dot(const Instruction& i) {
+    const TileShape& t = i.tile;
+    const TileConfig config = tile_config(t);
+    const bool own = config != function_config_;
+    if (own) configure(config);
+    const std::string_view fn = i.op == OpKind::DotBF16 ? "tdpbf16ps"
+                                : t.columns_first       ? "tdpbsud"
+                                                        : "tdpbusd";
+    ensure(i.op == OpKind::DotBF16 || i.op == OpKind::DotU8I8, "llvm: tiles have dots of bf16 and bytes");
+    const std::string sums = words_behind(ref(i.args[0]), i.imm);
+    const auto each = [&](auto visit) {
+      for (int r = 0; r < tile_rows(t); r++) {
+        for (int c = 0; c < tile_columns(t); c++) visit(r, c);
+      }
+    };
+    const auto sum_at = [&](int r, int c) {
+      return words_behind(sums, TileShape::kRows * r * t.sum_stride + TileShape::kColumns * c);
+    };
+    each([&](int r, int c) {
+      if (i.flag) return tile_access("tileloadd64", 2 * r + c, sum_at(r, c), t.sum_stride);
+      declare("void @llvm.x86.tilezero(i8)");
+      line("call void @llvm.x86.tilezero(i8 {})", 2 * r + c);
+    });
+    const std::string head = fmt::format("L{}", labels_++), exit = head + "x", before = block_;
+    const std::string step = temporary(), next = temporary(), more = temporary(),
+                      rows = temporary(), words = temporary(), row = temporary(),
+                      column = temporary();
+    line("br label %{}", head);
+    out_ += head + ":\n";
+    line("{} = phi i64 [0, %{}], [{}, %{}]", step, before, next, head);
+    line("{} = mul nuw nsw i64 {}, {}", rows, step, t.row_step);
+    line("{} = mul nuw nsw i64 {}, {}", words, step, t.word_step);
+    line("{} = getelementptr i32, ptr {}, i64 {}", row, ref(i.args[1]), rows);
+    line("{} = getelementptr i32, ptr {}, i64 {}", column, ref(i.args[2]), words);
+    for (int c = 0; c < tile_columns(t); c++)
+      tile_access("tileloadd64", 6 + c, words_behind(column, TileShape::kColumns * c), t.word_stride);
+    for (int r = 0; r < tile_rows(t); r++)
+      tile_access("tileloadd64", 4 + r, words_behind(row, TileShape::kRows * r * t.row_stride), t.row_stride);
+    declare(fmt::format("void @llvm.x86.{}(i8, i8, i8)", fn));
+    each([&](int r, int c) {
+      line("call void @llvm.x86.{}(i8 {}, i8 {}, i8 {})", fn, 2 * r + c, 4 + r, 6 + c);
+    });
+    line("{} = add nuw nsw i64 {}, 1", next, step);
+    line("{} = icmp ult i64 {}, {}", more, next, t.steps);
+    line("br i1 {}, label %{}, label %{}", more, head, exit);
+    out_ += exit + ":\n";
+    block_ = exit;
+    each([&](int r, int c) { tile_access("tilestored64", 2 * r + c, sum_at(r, c), t.sum_stride); });
+    if (own) configure(function_config_);
   }
 
   void store(const Instruction& i) {
@@ -723,6 +836,7 @@ class Emitter {
       case Code::Load: return load(i);
       case Code::Store: return store(i);
       case Code::Prefetch: return prefetch(i);
+      case Code::TileDot: return tile_dot(i);
       case Code::LaneReduce: return lane_reduce(i);
       case Code::Any: return any(i);
       case Code::Loop:
@@ -743,7 +857,13 @@ class Emitter {
       line("%b{0} = load ptr, ptr %p{0}, align 8", i);
     }
     block_ = "entry";
+    const TileShape* const tile = largest_tile(list);
+    if (tile) configure(function_config_ = tile_config(*tile));
     body(list);
+    if (tile) {
+      declare("void @llvm.x86.tilerelease()");
+      line("call void @llvm.x86.tilerelease()");
+    }
     out_ += "  ret void\n}\n";
   }
 
@@ -753,6 +873,8 @@ class Emitter {
   std::string name_, out_, block_;
   Inside* inside_ = nullptr;
   std::map<std::string, size_t> loop_functions_;  // by text
+  TileConfig function_config_{};
+  std::vector<TileConfig> tile_configs_;
   std::string shared_functions_, before_call_;
   int before_calls_ = 0;
   std::set<std::string> declarations_;

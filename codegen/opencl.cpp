@@ -401,6 +401,7 @@ class Emitter {
       case Code::Shuffle: return exchange(i);
       case Code::Evens: return evens(i);
       case Code::Zip: return zip(i);
+      case Code::TileDot: internal_error("opencl: tiles are registers of a CPU");
       case Code::Pointer: return pointer(i);
       case Code::Load: return load(i);
       case Code::Store: return store(i);

@@ -22,10 +22,12 @@ std::string batch_loops(const ScheduleWriter& w, const Stage& s, const Stage& co
 // keep A in the last cache.
 void schedule_deep(ScheduleWriter& w, Stage* s, const Contraction& c, const Tile& tile,
                    const TileLoops& t) {
+  const int64_t step = is_in_tiles(w, *s, c) ? TileShape::kStep : 1;
+  const auto whole = [&](int64_t terms) { return std::max((terms + step - 1) / step, int64_t{1}) * step; };
   const int64_t most = w.target().l2 / 8 / (tile.nv * w.lanes() * factor_size(*s));
-  const int64_t half = (extent(c.reduced[0]) + 1) / 2, model = std::min(most, half);
+  const int64_t half = (extent(c.reduced[0]) + 1) / 2, model = whole(std::min(most, half));
   const int64_t kc = w.choose_number("terms at a time of " + s->name, model,
-                                     {std::max<int64_t>(model / 2, 1), std::min(2 * model, half)});
+                                     {whole(model / 2), whole(std::min(2 * model, half))});
   const std::string k = w.loop(*s, c.reduced[0]), r = w.loop(*s, c.r);
   const std::string rows = r.substr(0, r.size() - 2);
   const int64_t few = std::clamp<int64_t>(extent(c.r) / tile.mr / 16 + 1, 8, 64);
@@ -295,9 +297,10 @@ bool schedule_contraction(ScheduleWriter& w, StageGroup& g) {
   const bool rows_first = rows_go_outside(w, *s, c, tile);
   // Where a is too large for the cache that it is read from again and again, a block of columns is
   // walked by each row tile: read in place it then stays in L1, and the panels of a block in L2;
-  // packed it stays in L2, and they in the last cache.
+  // packed it stays in L2, and they in the last cache. Tile registers are faster than the last cache.
+  const bool in_tiles = is_in_tiles(w, *s, c);
   const int64_t tile_columns = tile.nv * w.lanes();
-  const int64_t cache = packs_a ? w.target().l3 / 4 : w.target().l2;
+  const int64_t cache = packs_a && !in_tiles ? w.target().l3 / 4 : w.target().l2;
   const int64_t fitting = cache / 4 / depth / tile_columns * tile_columns;
   constexpr int64_t kDeep = 512;
   const bool is_deep = w.target().l3 / 32 < tile_columns * depth;
@@ -333,7 +336,8 @@ bool schedule_contraction(ScheduleWriter& w, StageGroup& g) {
     if (root != s) split_block(root);
     for (const TiledSum& t : sums) split_block(t.stage);
   }
-  const bool finishes_rows = root != s && epilogue_loops(w, *root, tile);
+  // Tile registers are stored to memory.
+  const bool finishes_rows = root != s && (in_tiles || epilogue_loops(w, *root, tile));
   const TileLoops t = split_tile(w, root, c, tile, !finishes_rows);
   // The loop outside keeps its panel in L1.
   const std::string images = t.y.empty() ? "" : " " + t.y;

@@ -13,7 +13,27 @@ Tile model_tile(const ScheduleWriter& w, const Contraction& c, int64_t rows) {
                      extent(c.v), depth_of(c), c.op, c.scattered);
 }
 
+namespace {
+
+// Whether tile registers can hold sums of this contraction, as dots of `op`.
+bool fits_tiles(const ScheduleWriter& w, const Stage& s, const Contraction& c, Op op) {
+  return w.target().has_tiles && w.lanes() == TileShape::kColumns && op != Op::DotI16 && !c.y &&
+         c.reduced.size() == 1 && s.limit.empty() && w.kernel().sizes.empty();
+}
+
+}  // namespace
+
+bool is_in_tiles(const ScheduleWriter& w, const Stage& s, const Contraction& c) {
+  const Op op = s.values[0].expr->op;
+  return is_dot(op) && fits_tiles(w, s, c, op) && extent(c.reduced[0]) % TileShape::kStep == 0;
+}
+
 Tile tile_of(ScheduleWriter& w, const Stage& s, const Contraction& c, int64_t rows) {
+  if (is_in_tiles(w, s, c)) {
+    const Tile tile{std::min<int64_t>(rows, TileShape::kMostRows), 1,
+                    TileShape::kMostColumns / w.lanes()};
+    return tile;
+  }
   const auto text = [&](const Tile& t) {
     return c.y ? fmt::format("{}x{}x{}", t.mr, t.ny, t.nv) : fmt::format("{}x{}", t.mr, t.nv);
   };
@@ -92,6 +112,10 @@ bool walks_as_one(const Kernel& kernel, const NodeRef& expr, const NodeRef& a, c
 }  // namespace
 
 void unroll_sum(ScheduleWriter& w, Stage* s, Contraction c) {
+  if (is_in_tiles(w, *s, c)) {
+    w.step("split {0} {1} {1}.o {1}.i {2}", s->name, w.loop(*s, c.reduced[0]), TileShape::kStep);
+    return;
+  }
   constexpr int64_t kLong = 32;
   // Some 48 multiply-adds an iteration: more gain nothing, and cost the compiler as much again.
   const int64_t unroll = w.target().vector_registers > 16 ? 2 : 4;
@@ -273,6 +297,24 @@ void Packer::pack_a(const PackPlace& place) {
   } else {
     const std::string ks = depth(*stage);
     w_.step("split {0} {1} {1}.o {1}.i {2}", p, n, tile_.mr);
+    if (is_in_tiles(w_, *s_, c_)) {
+      // A tile loads words of a row side by side, and rows behind each other. Lanes along the words
+      // where memory has them so.
+      const NodeRef k = twin(*stage, c_.reduced[0]);
+      const std::string words = w_.loop(*stage, k);
+      const int64_t terms = dot_terms(s_->values[0].expr->op);
+      if (strides_along(w_.kernel(), stage->values[0].expr, k).largest == terms) {
+        w_.step("split {0} {1} {1}.o {1}.v {2}; order {0}{3} {4}.o {4}.i {1}.o {1}.v", p, words,
+                w_.lanes(), batch, n);
+        w_.step("vector {} {}.v", p, words);
+      } else {
+        w_.step("split {0} {1} {1}.o {1}.v {2}; order {0}{3} {4}.o {1}.o {1}.v {4}.i", p, words,
+                w_.lanes(), batch, n);
+      }
+      w_.step("store {0}{1} {2}.o {3}.o {2}.i {3}.v", p, batch, n, words);
+      finish(p, place.host, place.a_loop);
+      return;
+    }
     if (has_words()) {
       // The elements of several words are too many for registers; they come in the order of memory.
       const NodeRef& word = stage->values[0].expr;
@@ -347,13 +389,17 @@ bool pack_words(ScheduleWriter& w, Stage* s) {
                           [&](const NodeRef& x, const NodeRef& y) { return waste(x) < waste(y); });
     constexpr double kMostWaste = 1.4;
     if (waste(along) > kMostWaste) continue;
+    const bool tiles = fits_tiles(w, *s, c, op) &&
+                       extent(along) >= TileShape::kStep * dot_terms(op);
+    // Vectors of CPUs with tiles take twice as long for such a dot as for two products of f32.
+    if (w.target().has_tiles && !tiles && op == Op::DotBF16) continue;
     const char* names[2];
     names[c.a] = "a";
     names[c.b] = "b";
-    w.step("dot {0} {1} {2} {0}.{3} {0}.{4}", s->name, w.loop(*s, along), name(op), names[0],
-           names[1]);
-    w.reason(fmt::format("{}: {} elements of each factor in a word, for {}", s->name, dot_terms(op),
-                         name(op)));
+    w.step("dot {0} {1} {2} {0}.{3} {0}.{4}{5}", s->name, w.loop(*s, along), name(op), names[0],
+           names[1], tiles ? fmt::format(" {}", TileShape::kStep) : "");
+    w.reason(fmt::format("{}: {} elements of each factor in a word, for {}{}", s->name,
+                         dot_terms(op), name(op), tiles ? " in tile registers" : ""));
     return true;
   }
   return false;

@@ -218,6 +218,32 @@ class Interpreter {
     for (size_t q = 0; q < r.size(); q++) slot(i.phis[q].dst) = r[q];
   }
 
+  void tile(const Instruction& i) {
+    const TileShape& t = i.tile;
+    const DType sum = i.args[0].dtype;
+    const auto word = [&](const Operand& from, int64_t at) {
+      uint64_t bits = 0;
+      std::memcpy(&bits, address(from, at, "load"), sizeof(int32_t));
+      return bits;
+    };
+    for (int64_t row = 0; row < t.rows; row++) {
+      for (int64_t column = 0; column < t.columns; column++) {
+        char* at = address(i.args[0], i.imm + row * t.sum_stride + column, "store");
+        uint64_t args[3] = {};
+        if (i.flag) std::memcpy(&args[2], at, sizeof(int32_t));
+        for (int64_t w = 0; w < t.steps * TileShape::kStep; w++) {
+          const int64_t step = w / TileShape::kStep, k = w % TileShape::kStep;
+          args[t.columns_first ? 1 : 0] =
+              word(i.args[1], step * t.row_step + row * t.row_stride + k);
+          args[t.columns_first ? 0 : 1] =
+              word(i.args[2], step * t.word_step + k * t.word_stride + column);
+          args[2] = evaluate(i.op, sum, args, sum);
+        }
+        std::memcpy(at, &args[2], sizeof(int32_t));
+      }
+    }
+  }
+
   void block(const std::vector<Instruction>& body) {
     for (const Instruction& i : body) step(i);
   }
@@ -243,6 +269,7 @@ class Interpreter {
       }
       case Code::Load: return load(i);
       case Code::Store: return store(i);
+      case Code::TileDot: return tile(i);
       case Code::LaneReduce: return across(i);
       case Code::Any: {
         const auto v = value(i.args[0]);

@@ -9,6 +9,7 @@
 #include "ir/pack_in_first_tile.h"
 #include "ir/prefetch.h"
 #include "ir/schedule.h"
+#include "ir/tile_dots.h"
 
 namespace lazuli {
 namespace {
@@ -48,6 +49,7 @@ Program lower(const Kernel& kernel, const Target& target) {
   Kernel legal = clone(kernel);
   legalize(legal);
   Program program = Nest(legal, target, lanes_of_schedule(legal)).run();
+  if (target.has_tiles) use_tiles(program);
   prefetch_indexed_rows(program, target);
   prefetch_epilogues(program, target);
   prefetch_walked_rows(program, target);

@@ -124,6 +124,13 @@ class Printer {
       case Code::Prefetch:
         line(fmt::format("prefetch {}[{}]", text(i.args[0]), i.imm));
         return;
+      case Code::TileDot:
+        line(fmt::format("tile {}[{}, stride {}] {} {} {} by {} of {}[stride {}, step {}], {}[stride {}, step {}], {} steps",
+                         text(i.args[0]), i.imm, i.tile.sum_stride, i.flag ? "+=" : "=", name(i.op),
+                         i.tile.rows, i.tile.columns, text(i.args[1]), i.tile.row_stride,
+                         i.tile.row_step, text(i.args[2]), i.tile.word_stride, i.tile.word_step,
+                         i.tile.steps));
+        return;
       case Code::Loop:
       case Code::If: {
         std::string head = i.code == Code::Loop ? fmt::format("for {} {} in {}..{}", text(i.dst), i.name,
@@ -260,6 +267,18 @@ class Verifier {
     }
   }
 
+  void check_tile(const Instruction& i) {
+    const TileShape& t = i.tile;
+    check(i.args.size() == 3 && i.args[0].pointer && i.args[1].pointer && i.args[2].pointer, i,
+          "a tile is of three pointers");
+    check(is_dot(i.op) && i.args[1].dtype == DType::I32 && i.args[2].dtype == DType::I32 &&
+              size_of(i.args[0].dtype) == size_of(DType::I32),
+          i, "a tile adds dots of words to sums of their size");
+    check(t.rows > 0 && t.rows <= TileShape::kMostRows && t.columns > 0 &&
+              t.columns <= TileShape::kMostColumns && t.steps > 0,
+          i, "a tile fits into registers, and has steps");
+  }
+
   void instruction(const Instruction& i) {
     for (const Operand& a : i.args) use(a, i);
     switch (i.code) {
@@ -274,6 +293,7 @@ class Verifier {
       case Code::Prefetch:
         check(i.args.size() == 1 && i.args[0].pointer, i, "a prefetch is of a pointer");
         return;
+      case Code::TileDot: check_tile(i); return;
       case Code::Op: check_op(i); break;
       case Code::Pointer: check_memory(i); break;
       case Code::Load:

@@ -36,6 +36,7 @@ enum class Code : uint8_t {
   Load,         // element(s) at pointer args[0] + imm; masked by `mask` leading lanes, or by the Bool args[1]
   Store,        // args[1] to args[0] + imm; masked likewise (Bool args[2]); `flag`: non-temporal
   Prefetch,     // asks for the cache line at args[0] + imm
+  TileDot,      // adds to the sums at args[0] the dots `op` of words at args[1] and args[2], as `tile` says
   LaneReduce,   // lanes of args[0] combined by `op` in a fixed tree
   Any,          // Bool scalar: is any lane of the Bool vector args[0] true
   Loop,         // for dst in begin..end, at least one iteration: body, carrying phis; afterwards `next` is the value
@@ -48,6 +49,19 @@ struct Phi {
   Operand dst, init, next;
 };
 
+/// What a TileDot multiplies. Element (i, j) of the sums lies at i * sum_stride + j. Of step s, words
+/// k < kStep of row i lie at s * row_step + i * row_stride + k, those of column j of the other factor
+/// at s * word_step + k * word_stride + j.
+struct TileShape {
+  int rows = 0, columns = 0;
+  int64_t steps = 0;
+  int64_t sum_stride = 0, row_stride = 0, row_step = 0, word_stride = 0, word_step = 0;
+  bool columns_first = false;  // the columns' word is the dot's first operand
+
+  /// Rows, columns and words of one tile register, and rows and columns of all of them.
+  static constexpr int kRows = 16, kColumns = 16, kStep = 16, kMostRows = 32, kMostColumns = 32;
+};
+
 struct Instruction {
   Code code = Code::Op;
   lazuli::Op op = lazuli::Op::Count_;
@@ -58,6 +72,7 @@ struct Instruction {
   int mask = 0;        // Load, Store: only the first `mask` lanes; 0: all
   bool flag = false;
   int step = 1;        // Store, before its frame is closed: elements from one lane's to the next's
+  TileShape tile = {}; // TileDot; `flag`: the sums begin with what lies there, else with zeros
   Operand begin = {}, end = {};  // Loop
   std::vector<Phi> phis = {};
   std::vector<Instruction> body = {};

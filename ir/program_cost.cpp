@@ -88,6 +88,10 @@ class Estimator {
       case Code::LaneReduce:
         busy.lanes += 4;
         break;
+      case Code::TileDot:  // 16 cycles a step of one register
+        busy.arithmetic += static_cast<double>(16 * i.tile.steps * ((i.tile.rows + 15) / 16) *
+                                               ((i.tile.columns + 15) / 16));
+        break;
       default:
         break;
     }

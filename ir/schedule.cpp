@@ -347,7 +347,10 @@ void dot(Kernel& k, const Step& step) {
   check(step, factors.has_value(), "{} is not a sum of products whose factors {} can hold", v.name,
         step.args[2]);
   const NodeRef along = a, product = v.expr;
-  loop.extent = (loop.extent + dot_terms(*op) - 1) / dot_terms(*op);
+  const int64_t multiple = step.args.size() > 5 ? number(step, step.args[5]) : 1;
+  check(step, multiple > 0, "words come in multiples of {}; it must be positive", multiple);
+  const int64_t terms = multiple * dot_terms(*op);
+  loop.extent = (loop.extent + terms - 1) / terms * multiple;
   a = axis(std::get<VarArg>(along->arg).name, loop.extent);
   s->bound.erase(loop.axis);
   Sources src;
@@ -603,7 +606,7 @@ constexpr StepKind kSteps[] = {
     {"stream", 1, 1, set_stream, "stream V"},
     {"fuse", 2, 2, fuse, "fuse A B"},
     {"pack", 3, 3, pack, "pack S i P"},
-    {"dot", 5, 5, dot, "dot S l D P Q"},
+    {"dot", 5, 6, dot, "dot S l D P Q [n]"},
     {"dims", 2, kMany, set_dims, "dims V n..."},
     {"limit", 1, 1, limit, "limit V"},
     {"lift", 3, 3, lift, "lift S n P"},

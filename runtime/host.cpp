@@ -2,6 +2,10 @@
 
 #include <sched.h>
 #include <unistd.h>
+#if defined(__x86_64__)
+#include <cpuid.h>
+#include <sys/syscall.h>
+#endif
 
 #include <algorithm>
 #include <fstream>
@@ -54,11 +58,27 @@ bool has_u8_dot() {
 bool has_bf16_dot() {
   return vector_level().lanes == 16 && __builtin_cpu_supports("avx512bf16");
 }
+// Linux keeps 8 KiB of tiles only for a process that has asked for them; what it starts inherits the
+// right, and threads have it.
+bool has_tiles() {
+#if defined(__linux__)
+  constexpr unsigned kBf16 = 1u << 22, kTile = 1u << 24, kInt8 = 1u << 25, kAll = kBf16 | kTile | kInt8;
+  constexpr long kRequestPermission = 0x1023, kTileData = 18;  // ARCH_REQ_XCOMP_PERM, XFEATURE_XTILE_DATA
+  unsigned eax = 0, ebx = 0, ecx = 0, edx = 0;
+  if (vector_level().lanes != 16 || !__get_cpuid_count(7, 0, &eax, &ebx, &ecx, &edx)) return false;
+  return (edx & kAll) == kAll && syscall(SYS_arch_prctl, kRequestPermission, kTileData) == 0;
+#else
+  return false;
+#endif
+}
 #else
 bool has_u8_dot() {
   return false;
 }
 bool has_bf16_dot() {
+  return false;
+}
+bool has_tiles() {
   return false;
 }
 #endif
@@ -143,6 +163,7 @@ const Host& host() {
                 .has_u8_dot = has_u8_dot(),
                 .has_i16_dot = level.has_i16_dot,
                 .has_bf16_dot = has_bf16_dot(),
+                .has_tiles = has_tiles(),
                 .l1_ways = cache(1).ways,
                 .l1 = cache(1).size,
                 .l2 = cache(2).size,

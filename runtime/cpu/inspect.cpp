@@ -78,7 +78,14 @@ KernelText kernel_text(const PlanStep& step, size_t i, const Target& target, boo
   verify_program(program);
   t.program = print_program(program);
   t.llvm = emit_llvm(program, target, t.name);
-  t.opencl = emit_opencl(program, t.name);
+  if (target.has_tiles) {  // which OpenCL has none of
+    Kernel other = clone(*step.kernel);
+    Target without = target;
+    without.has_tiles = false;
+    t.opencl = emit_opencl(choose_schedule(other, without), t.name);
+  } else {
+    t.opencl = emit_opencl(program, t.name);
+  }
   if (with_assembly) t.assembly = assembly(t.llvm, options_for(target, program));
   t.flops = count_flops(*step.kernel);
   t.bytes = count_bytes(*step.kernel);

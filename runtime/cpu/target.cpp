@@ -55,6 +55,7 @@ Target host_target(KernelCache* cache) {
   target.has_u8_dot = here.has_u8_dot;
   target.has_i16_dot = here.has_i16_dot;
   target.has_bf16_dot = here.has_bf16_dot;
+  target.has_tiles = here.has_tiles;
   if (here.l1 > 0) target.l1 = here.l1;
   if (here.l1_ways > 0) target.l1_ways = here.l1_ways;
   if (here.l2 > 0) target.l2 = here.l2;

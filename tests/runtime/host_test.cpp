@@ -40,6 +40,7 @@ TEST_SUITE("runtime") {
     CHECK(target.has_u8_dot == host().has_u8_dot);
     CHECK(target.has_i16_dot == host().has_i16_dot);
     CHECK(target.has_bf16_dot == host().has_bf16_dot);
+    CHECK(target.has_tiles == host().has_tiles);
     CHECK(target.fma_per_second > 1e9);
 #if LAZULI_LLVM
     CHECK(target.cpu == llvm_host().cpu);

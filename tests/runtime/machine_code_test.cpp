@@ -141,17 +141,21 @@ TEST_CASE("innermost loops of packed products have their instruction, and leave 
     const char *cpu, *level;
     DType dtype;
     const char* instruction;
+    bool tiles = false;
   };
   for (const Row& r : {Row{"znver3", "x86-64-v3", DType::I16, "vpmaddwd"},
                        Row{"alderlake", "x86-64-v3", DType::I8, "vpdpbusd"},
                        Row{"alderlake", "x86-64-v3", DType::I16, "vpdpwssd"},
                        Row{"znver4", "x86-64-v4", DType::I8, "vpdpbusd"},
                        Row{"sapphirerapids", "x86-64-v4", DType::I16, "vpdpwssd"},
-                       Row{"sapphirerapids", "x86-64-v4", DType::BF16, "vdpbf16ps"}}) {
+                       Row{"sapphirerapids", "x86-64-v4", DType::BF16, "vdpbf16ps"},
+                       Row{"sapphirerapids", "x86-64-v4", DType::BF16, "tdpbf16ps", true},
+                       Row{"sapphirerapids", "x86-64-v4", DType::I8, "tdpbusd", true}}) {
     Target target = named_target(r.level);
     target.cpu = r.cpu;
     target.has_u8_dot = target.cpu != "znver3";
     target.has_bf16_dot = target.lanes == 16;
+    target.has_tiles = r.tiles;
     for (const int64_t m : {4, 5, 7, 13, 24, 61}) {
       for (const int64_t n : {32, 39, 48, 64, 200}) {
         for (const bool transposed : {false, true}) {
@@ -167,6 +171,8 @@ TEST_CASE("innermost loops of packed products have their instruction, and leave 
           CHECK(code.inner_stack_accesses == 0);
           CHECK(code.inner_calls == 0);
           CHECK(code.vector_registers <= target.vector_registers);
+          CHECK((text.find("ldtilecfg") != std::string::npos) == r.tiles);
+          CHECK((text.find("tilerelease") != std::string::npos) == r.tiles);
         }
       }
     }
