@@ -23,7 +23,9 @@ std::string batch_loops(const ScheduleWriter& w, const Stage& s, const Stage& co
 void schedule_deep(ScheduleWriter& w, Stage* s, const Contraction& c, const Tile& tile,
                    const TileLoops& t) {
   const int64_t step = is_in_tiles(w, *s, c) ? TileShape::kStep : 1;
-  const auto whole = [&](int64_t terms) { return std::max((terms + step - 1) / step, int64_t{1}) * step; };
+  const auto whole = [&](int64_t terms) {
+    return std::max((terms + step - 1) / step, int64_t{1}) * step;
+  };
   const int64_t most = w.target().l2 / 8 / (tile.nv * w.lanes() * factor_size(*s));
   const int64_t half = (extent(c.reduced[0]) + 1) / 2, model = whole(std::min(most, half));
   const int64_t kc = w.choose_number("terms at a time of " + s->name, model,
@@ -297,7 +299,8 @@ bool schedule_contraction(ScheduleWriter& w, StageGroup& g) {
   const bool rows_first = rows_go_outside(w, *s, c, tile);
   // Where a is too large for the cache that it is read from again and again, a block of columns is
   // walked by each row tile: read in place it then stays in L1, and the panels of a block in L2;
-  // packed it stays in L2, and they in the last cache. Tile registers are faster than the last cache.
+  // packed it stays in L2, and they in the last cache. Tile registers are faster than the last
+  // cache.
   const bool in_tiles = is_in_tiles(w, *s, c);
   const int64_t tile_columns = tile.nv * w.lanes();
   const int64_t cache = packs_a && !in_tiles ? w.target().l3 / 4 : w.target().l2;

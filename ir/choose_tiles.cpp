@@ -389,8 +389,8 @@ bool pack_words(ScheduleWriter& w, Stage* s) {
                           [&](const NodeRef& x, const NodeRef& y) { return waste(x) < waste(y); });
     constexpr double kMostWaste = 1.4;
     if (waste(along) > kMostWaste) continue;
-    const bool tiles = fits_tiles(w, *s, c, op) &&
-                       extent(along) >= TileShape::kStep * dot_terms(op);
+    const bool tiles =
+        fits_tiles(w, *s, c, op) && extent(along) >= TileShape::kStep * dot_terms(op);
     // Vectors of CPUs with tiles take twice as long for such a dot as for two products of f32.
     if (w.target().has_tiles && !tiles && op == Op::DotBF16) continue;
     const char* names[2];

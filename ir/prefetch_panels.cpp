@@ -164,6 +164,7 @@ void visit_block(Program& program, const Target& target, std::vector<Instruction
 }  // namespace
 
 void prefetch_next_panels(Program& program, const Target& target) {
+  if (target.fetches_rows_ahead) return;
   for (Phase& phase : program.phases) visit_block(program, target, phase.body);
 }
 

@@ -75,8 +75,8 @@ class Tile {
   // a step.
   bool match(const std::vector<Instruction>& block, size_t at) {
     const Instruction& loop = block[at];
-    const auto nested =
-        std::find_if(loop.body.begin(), loop.body.end(), [](const Instruction& i) { return i.code == Code::Loop; });
+    const auto nested = std::find_if(loop.body.begin(), loop.body.end(),
+                                     [](const Instruction& i) { return i.code == Code::Loop; });
     outer_ = nested == loop.body.end() ? nullptr : &loop;
     inner_ = outer_ ? &*nested : &loop;
     const std::optional<int64_t> count = count_of(loop), words = count_of(*inner_);
@@ -101,7 +101,8 @@ class Tile {
       }
       out.push_back(*i);
     }
-    const Operand row = pointer(*row_, first_row_, out), column = pointer(*column_, first_column_, out);
+    const Operand row = pointer(*row_, first_row_, out),
+                  column = pointer(*column_, first_column_, out);
     Instruction tile{.code = Code::TileDot, .op = op_, .args = {sums_at_, row, column}};
     tile.imm = first_sum_;
     tile.memory = memory_;
@@ -127,7 +128,8 @@ class Tile {
     }
     const auto find = [&](const Operand& x, Code code, int lanes) -> const Instruction* {
       const auto it = x.kind == Operand::Kind::Value ? made.find(x.id) : made.end();
-      const bool found = it != made.end() && it->second->code == code && it->second->dst.lanes == lanes;
+      const bool found =
+          it != made.end() && it->second->code == code && it->second->dst.lanes == lanes;
       return found ? it->second : nullptr;
     };
     const auto same_pointer = [&](const Instruction*& known, const Instruction& load) {
@@ -145,10 +147,13 @@ class Tile {
       const Instruction* const dot = find(p.next, Code::Op, TileShape::kColumns);
       if (!dot || !is_tile_op(*dot) || !is_value(dot->args[2], p.dst.id)) return false;
       const bool columns_first = find(dot->args[0], Code::Load, TileShape::kColumns) != nullptr;
-      const Instruction* const column = find(dot->args[columns_first ? 0 : 1], Code::Load, TileShape::kColumns);
-      const Instruction* const splat = find(dot->args[columns_first ? 1 : 0], Code::Splat, TileShape::kColumns);
+      const Instruction* const column =
+          find(dot->args[columns_first ? 0 : 1], Code::Load, TileShape::kColumns);
+      const Instruction* const splat =
+          find(dot->args[columns_first ? 1 : 0], Code::Splat, TileShape::kColumns);
       const Instruction* const row = splat ? find(splat->args[0], Code::Load, 1) : nullptr;
-      if (!row || !column || !same_pointer(row_, *row) || !same_pointer(column_, *column)) return false;
+      if (!row || !column || !same_pointer(row_, *row) || !same_pointer(column_, *column))
+        return false;
       if (!sums_.empty() && (op_ != dot->op || shape_.columns_first != columns_first)) return false;
       op_ = dot->op;
       shape_.columns_first = columns_first;
@@ -225,12 +230,14 @@ class Tile {
     for (size_t i = at + 1; i < block.size() && places.size() < sums_.size(); i++) {
       const Instruction& s = block[i];
       if (s.code == Code::Pointer || is_index_op(s)) continue;
-      const auto sum = s.code == Code::Store && !s.flag && s.args.size() == 2 ? of.find(s.args[1].id) : of.end();
+      const auto sum =
+          s.code == Code::Store && !s.flag && s.args.size() == 2 ? of.find(s.args[1].id) : of.end();
       if (sum == of.end() || uses_.at(s.args[1].id) != phis + 1) return false;
       if (!places.empty() && (s.args[0].id != sums_at_.id || s.memory != memory_)) return false;
       sums_at_ = s.args[0];
       memory_ = s.memory;
-      const int64_t row = shape_.row_stride ? (sum->second->row - row_offset_) / shape_.row_stride : 0;
+      const int64_t row =
+          shape_.row_stride ? (sum->second->row - row_offset_) / shape_.row_stride : 0;
       const int64_t column = sum->second->column - column_offset_;
       places[{row, column}] = s.imm;
       // Only the last vector may end early.
@@ -280,7 +287,8 @@ class Tile {
     }
     const int64_t offset = &like == row_ ? row_offset_ : column_offset_;
     if (offset != 0)
-      first = define({.code = Code::Op, .op = Op::Add, .args = {first, number(offset)}}, false, out);
+      first =
+          define({.code = Code::Op, .op = Op::Add, .args = {first, number(offset)}}, false, out);
     return define({.code = Code::Pointer, .args = {first}, .memory = like.memory}, true, out);
   }
 

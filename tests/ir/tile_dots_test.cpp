@@ -67,7 +67,8 @@ TEST_SUITE("ir") {
               chosen({s.m, s.n, s.k, DType::BF16, DType::BF16, DType::F32, ta, tb}, target);
           CHECK(floats.tiles > 0);
           CHECK(floats.vectors == 0);
-          CHECK(chosen({s.m, s.n, s.k, DType::I8, DType::I8, DType::I32, ta, tb}, target).tiles > 0);
+          CHECK(chosen({s.m, s.n, s.k, DType::I8, DType::I8, DType::I32, ta, tb}, target).tiles >
+                0);
         }
       }
     }
@@ -82,7 +83,8 @@ TEST_SUITE("ir") {
     for (const int64_t l3 : {256 << 10, 32 << 10}) {
       target.l3 = l3;
       for (const DType t : {DType::BF16, DType::I8}) {
-        const Count n = chosen({70, 100, 300, t, t, t == DType::I8 ? DType::I32 : DType::F32}, target);
+        const Count n =
+            chosen({70, 100, 300, t, t, t == DType::I8 ? DType::I32 : DType::F32}, target);
         CHECK(n.tiles > 0);
         CHECK(n.vectors == 0);
       }
@@ -134,9 +136,10 @@ TEST_SUITE("ir") {
     }
     REQUIRE(tile != nullptr);
     tile->tile.rows = 33;
-    CHECK_THROWS_WITH_AS(verify_program(program),
-                         doctest::Contains("breaks the rule: a tile fits into registers, and has steps"),
-                         InternalError);
+    CHECK_THROWS_WITH_AS(
+        verify_program(program),
+        doctest::Contains("breaks the rule: a tile fits into registers, and has steps"),
+        InternalError);
   }
 }
 

@@ -21,7 +21,8 @@ TEST_SUITE("runtime") {
     for (const int64_t m : {1, 4, 15, 17, 33}) {
       for (const int64_t n : {15, 32, 47, 65}) {
         for (const int64_t k : {31, 32, 65, 130}) {
-          const Tensor a = whole_numbers(m, k, 3, DType::I32), b = whole_numbers(k, n, 5, DType::I32);
+          const Tensor a = whole_numbers(m, k, 3, DType::I32),
+                       b = whole_numbers(k, n, 5, DType::I32);
           const std::vector<int32_t> want = matmul(a, b).to_vector<int32_t>();
           INFO(m, " ", n, " ", k);
           const Tensor bytes = matmul(a.to(DType::I8).contiguous().to(DType::I32),
@@ -29,8 +30,7 @@ TEST_SUITE("runtime") {
           CHECK(bytes.to_vector<int32_t>() == want);
           const Tensor unsigned_bytes = matmul((a + 8).to(DType::U8).contiguous().to(DType::I32),
                                                b.to(DType::I8).contiguous().to(DType::I32));
-          CHECK(unsigned_bytes.to_vector<int32_t>() ==
-                matmul(a + 8, b).to_vector<int32_t>());
+          CHECK(unsigned_bytes.to_vector<int32_t>() == matmul(a + 8, b).to_vector<int32_t>());
           const Tensor halves = matmul(a.to(DType::BF16).contiguous().to(DType::F32),
                                        b.to(DType::BF16).contiguous().to(DType::F32));
           CHECK(halves.to(DType::I32).to_vector<int32_t>() == want);

@@ -38,8 +38,9 @@ Json gather(Session& session) {
   j["llvm"] = or_reason([] { return llvm_version(); });
   j["cpu"] = machine.name;
   j["llvm_cpu"] = or_reason([] { return host_target().cpu; });
-  j["vector"] = fmt::format("{} f32 lanes, {} registers{}", machine.lanes, machine.vector_registers,
-                            machine.has_fma ? ", fused multiply-add" : "");
+  j["vector"] = fmt::format("{} f32 lanes, {} registers{}{}", machine.lanes,
+                            machine.vector_registers, machine.has_fma ? ", fused multiply-add" : "",
+                            machine.has_tiles ? ", tiles" : "");
   j["caches"] = fmt::format("L1 {}, L2 {}, L3 {}", cache_text(machine.l1), cache_text(machine.l2),
                             cache_text(machine.l3));
   j["cores"] = machine.cores;

@@ -36,6 +36,10 @@ constexpr std::array<std::string_view, 7> kBf16{"cooperlake",    "sapphirerapids
                                                 "graniterapids", "diamondrapids",  "znver4",
                                                 "znver5"};
 
+// CPUs with AMX: tiles of bf16 and bytes.
+constexpr std::array<std::string_view, 4> kTiles{"sapphirerapids", "emeraldrapids", "graniterapids",
+                                                 "diamondrapids"};
+
 bool starts_with_any(std::string_view name, std::span<const std::string_view> beginnings) {
   return std::any_of(beginnings.begin(), beginnings.end(),
                      [&](std::string_view b) { return name.starts_with(b); });
@@ -77,6 +81,7 @@ Target find_target(const std::string& cpu) {
   target.cpu = cpu;
   target.has_u8_dot = starts_with_any(cpu, kVnni);
   target.has_bf16_dot = starts_with_any(cpu, kBf16);
+  target.has_tiles = starts_with_any(cpu, kTiles);
   return target;
 }
 
