@@ -25,7 +25,7 @@ void prefetch_walked_rows(Program& program, const Target& target);
 
 /// Where a loop packs a panel of a large argument and then walks it for many rows, memory would wait
 /// for the products, and they for memory: the next panel is asked for, some rows of it with each
-/// tile. Not for a CPU that does so itself.
+/// tile: at its beginning, or over all of it where the last cache is far.
 void prefetch_next_panels(Program& program, const Target& target);
 
 }  // namespace lazuli

@@ -119,8 +119,8 @@ class Writer {
 
 // Asks for the panel that `copy`, in the body of `outer`, packs in the next iteration. In the last
 // one it asks again and again for the first row of this panel, which costs next to nothing.
-void prefetch_next(Program& program, Instruction& outer, size_t at, const Copy& copy,
-                   int64_t next) {
+void prefetch_next(Program& program, const Target& target, Instruction& outer, size_t at,
+                   const Copy& copy, int64_t next) {
   const auto tiles = std::find_if(
       outer.body.begin() + static_cast<std::ptrdiff_t>(at) + 1, outer.body.end(),
       [](Instruction& i) { return count_of(i) && *count_of(i) > 1 && products_of(i); });
@@ -135,8 +135,12 @@ void prefetch_next(Program& program, Instruction& outer, size_t at, const Copy& 
   const Operand panel = before.op(
       Op::Add, {copy.first, before.op(Op::Where, {more, before.number(next), before.number(0)})});
   const Operand first = tile.op(Op::Mul, {tiles->dst, tile.number(rows)});
-  const Operand row =
-      step.op(Op::Add, {step.op(Op::Min, {products.dst, step.number(rows - 1)}), first});
+  // A row is asked for in so many steps; after the first time that costs next to nothing.
+  int shift = 0;
+  while (target.far_l3 && (steps >> (shift + 1)) >= rows) shift++;
+  const Operand turn =
+      shift > 0 ? step.op(Op::Shr, {products.dst, step.number(shift)}) : products.dst;
+  const Operand row = step.op(Op::Add, {step.op(Op::Min, {turn, step.number(rows - 1)}), first});
   step.prefetch(copy, step.op(Op::Add, {step.op(Op::Mul, {row, distance}), panel}));
   step.insert(products.body, 0);
   for (size_t i = 0; i < tiles->body.size(); i++) {
@@ -156,7 +160,7 @@ void visit_block(Program& program, const Target& target, std::vector<Instruction
       const std::optional<Copy> copy = copy_of(program, target, i.body[at]);
       if (!copy) continue;
       const int64_t next = around.of(copy->first).value_or(0);
-      if (next > 0) prefetch_next(program, i, at, *copy, next);
+      if (next > 0) prefetch_next(program, target, i, at, *copy, next);
     }
   }
 }
@@ -164,7 +168,6 @@ void visit_block(Program& program, const Target& target, std::vector<Instruction
 }  // namespace
 
 void prefetch_next_panels(Program& program, const Target& target) {
-  if (target.fetches_rows_ahead) return;
   for (Phase& phase : program.phases) visit_block(program, target, phase.body);
 }
 

@@ -71,8 +71,8 @@ bool has_tiles() {
   return false;
 #endif
 }
-// Measured on a Granite Rapids; Zen 4 gains by being asked.
-bool fetches_rows_ahead() {
+// Measured on Granite Rapids; on Zen 4 it is near.
+bool far_l3() {
   return vector_level().lanes == 16 && __builtin_cpu_is("intel");
 }
 #else
@@ -85,7 +85,7 @@ bool has_bf16_dot() {
 bool has_tiles() {
   return false;
 }
-bool fetches_rows_ahead() {
+bool far_l3() {
   return false;
 }
 #endif
@@ -175,7 +175,7 @@ const Host& host() {
                 .has_i16_dot = level.has_i16_dot,
                 .has_bf16_dot = has_bf16_dot(),
                 .has_tiles = has_tiles(),
-                .fetches_rows_ahead = fetches_rows_ahead(),
+                .far_l3 = far_l3(),
                 .l1_ways = cache(1).ways,
                 .l1 = cache(1).size,
                 .l2 = cache(2).size,
