@@ -69,7 +69,7 @@ Contraction with_full_vectors(const ScheduleWriter& w, const Stage& s, const Con
       if (d.get() != c.v.get() && d.get() != c.r.get() && d.get() != c.y.get())
         times *= static_cast<double>(extent(d));
     }
-    return times * model_tile(w, c, extent(c.r)).cycles;
+    return times * model_tile(w, s, c, extent(c.r)).cycles;
   };
   Contraction best = given;
   double least = cycles(given);

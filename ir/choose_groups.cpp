@@ -388,7 +388,7 @@ namespace {
 // Calls `visit` with every tile that the registers have room for.
 template <typename F>
 void each_tile(const Target& target, int lanes, int64_t rows, int64_t images, int64_t columns,
-               int64_t depth, Op op, bool scattered, F visit) {
+               int64_t depth, Op op, bool scattered, double late, F visit) {
   // A k step of a tile: two FMAs a cycle, two loads a cycle, and a little over four cycles of
   // latency; some loads wait. Between two tiles the pipeline drains, for a loop has ended.
   // Each kind of ragged tile is a body of its own, to be compiled and fetched.
@@ -396,7 +396,8 @@ void each_tile(const Target& target, int lanes, int64_t rows, int64_t images, in
   const auto cycles = [&](int64_t m, int64_t y, int64_t x) {
     if (m * y * x == 0) return 0.0;
     const auto tiles = static_cast<double>(m * y * x), loads = static_cast<double>(m + y * x);
-    const double step = std::max({tiles / 2, loads / 2 * 1.02, 4.2}) + kWait * loads;
+    const double step = std::max({tiles / 2, loads / 2 * 1.02, 4.2}) + kWait * loads +
+                        late * static_cast<double>(y * x);
     return step * static_cast<double>(depth) + kBetweenTiles;
   };
   const int registers = target.vector_registers;
@@ -429,20 +430,20 @@ void each_tile(const Target& target, int lanes, int64_t rows, int64_t images, in
 }  // namespace
 
 Tile choose_tile(const Target& target, int lanes, int64_t rows, int64_t images, int64_t columns,
-                 int64_t depth, Op op, bool scattered) {
+                 int64_t depth, Op op, bool scattered, double late) {
   Tile best;
-  each_tile(target, lanes, rows, images, columns, depth, op, scattered, [&](const Tile& t) {
+  each_tile(target, lanes, rows, images, columns, depth, op, scattered, late, [&](const Tile& t) {
     if (t.cycles < best.cycles * 0.999) best = t;
   });
   return best;
 }
 
 std::vector<Tile> other_tiles(const Target& target, int lanes, int64_t rows, int64_t images,
-                              int64_t columns, int64_t depth, Op op, bool scattered) {
+                              int64_t columns, int64_t depth, Op op, bool scattered, double late) {
   constexpr size_t kMost = 8;
-  const Tile best = choose_tile(target, lanes, rows, images, columns, depth, op, scattered);
+  const Tile best = choose_tile(target, lanes, rows, images, columns, depth, op, scattered, late);
   std::vector<Tile> others;
-  each_tile(target, lanes, rows, images, columns, depth, op, scattered, [&](const Tile& t) {
+  each_tile(target, lanes, rows, images, columns, depth, op, scattered, late, [&](const Tile& t) {
     const bool is_best = t.mr == best.mr && t.ny == best.ny && t.nv == best.nv;
     const int64_t vectors = (columns + lanes - 1) / lanes;
     if (!is_best && t.mr <= rows && t.ny <= images && t.nv <= vectors) others.push_back(t);

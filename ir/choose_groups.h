@@ -80,11 +80,13 @@ struct Tile {
 };
 /// Minimises the cycles of rows x images x columns with sums of `depth` terms of `op`, ragged tiles
 /// included. To store lanes apart takes code for each of them: with `scattered`, few ragged tiles.
+/// Each vector of columns takes `late` cycles longer to load.
 Tile choose_tile(const Target& target, int lanes, int64_t rows, int64_t images, int64_t columns,
-                 int64_t depth, Op op = Op::Mul, bool scattered = false);
+                 int64_t depth, Op op = Op::Mul, bool scattered = false, double late = 0);
 /// The tiles next to that one in predicted cycles, the cheapest first.
 std::vector<Tile> other_tiles(const Target& target, int lanes, int64_t rows, int64_t images,
-                              int64_t columns, int64_t depth, Op op, bool scattered = false);
+                              int64_t columns, int64_t depth, Op op, bool scattered = false,
+                              double late = 0);
 /// Number of terms of each sum.
 int64_t depth_of(const Contraction& c);
 

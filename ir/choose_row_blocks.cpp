@@ -79,8 +79,8 @@ int64_t choose_block(ScheduleWriter& w, const StageGroup& g,
     double cycles = 0;
     for (const RowContraction& r : list) {
       const bool rows = r.c.r.get() == block.get();
-      cycles +=
-          model_tile(w, r.c, rows ? q : extent(r.c.r)).cycles / static_cast<double>(rows ? q : 1);
+      cycles += model_tile(w, *r.stage, r.c, rows ? q : extent(r.c.r)).cycles /
+                static_cast<double>(rows ? q : 1);
     }
     if (n % q) cycles *= 1.06;  // a ragged block is a second copy of the whole body
     if (cycles <= best * 1.0001) {
@@ -156,7 +156,7 @@ std::vector<RowContraction> find_contractions(const ScheduleWriter& w, const Sta
 void choose_terms(ScheduleWriter& w, RowContraction& r, const NodeRef& block, int64_t rows) {
   if (r.c.reduced.size() != 1 || r.c.y || r.c.r.get() != block.get()) return;
   constexpr int64_t kFewTiles = 4;
-  const Tile tile = model_tile(w, r.c, rows);
+  const Tile tile = model_tile(w, *r.stage, r.c, rows);
   const int64_t n = extent(r.c.reduced[0]), size = factor_size(*r.stage), l1 = w.target().l1;
   const int64_t line = tile.nv * w.lanes() * size;
   const int64_t ways = w.target().l1_ways;

@@ -8,9 +8,25 @@
 
 namespace lazuli {
 
-Tile model_tile(const ScheduleWriter& w, const Contraction& c, int64_t rows) {
+namespace {
+
+// What a vector of b takes longer to load where windows slide over its memory, so that most lie in
+// two cache lines.
+double late_vectors(const ScheduleWriter& w, const Stage& s, const Contraction& c) {
+  const NodeRef& b = s.values[0].expr->src[static_cast<size_t>(c.b)];
+  const auto is_unit = [&](const NodeRef& axis) {
+    return strides_along(w.kernel(), b, axis.get()).unit > 0;
+  };
+  const bool slides = w.target().split_load > 0 && is_unit(c.v) &&
+                      std::any_of(c.reduced.begin(), c.reduced.end(), is_unit);
+  return slides ? w.target().split_load : 0;
+}
+
+}  // namespace
+
+Tile model_tile(const ScheduleWriter& w, const Stage& s, const Contraction& c, int64_t rows) {
   return choose_tile(w.target(), static_cast<int>(w.lanes()), rows, c.y ? extent(c.y) : 1,
-                     extent(c.v), depth_of(c), c.op, c.scattered);
+                     extent(c.v), depth_of(c), c.op, c.scattered, late_vectors(w, s, c));
 }
 
 namespace {
@@ -37,10 +53,10 @@ Tile tile_of(ScheduleWriter& w, const Stage& s, const Contraction& c, int64_t ro
   const auto text = [&](const Tile& t) {
     return c.y ? fmt::format("{}x{}x{}", t.mr, t.ny, t.nv) : fmt::format("{}x{}", t.mr, t.nv);
   };
-  const Tile model = model_tile(w, c, rows);
+  const Tile model = model_tile(w, s, c, rows);
   const std::vector<Tile> others =
       other_tiles(w.target(), static_cast<int>(w.lanes()), rows, c.y ? extent(c.y) : 1, extent(c.v),
-                  depth_of(c), c.op, c.scattered);
+                  depth_of(c), c.op, c.scattered, late_vectors(w, s, c));
   std::vector<Choice::Option> options;
   for (const Tile& t : others) options.push_back({text(t), t.cycles / model.cycles});
   const std::string taken = w.choose("tile of " + s.name, text(model), std::move(options));

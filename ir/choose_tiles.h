@@ -11,7 +11,7 @@
 namespace lazuli {
 
 /// The model's register tile of contraction `c`, of which `rows` rows are walked at a time.
-Tile model_tile(const ScheduleWriter& w, const Contraction& c, int64_t rows);
+Tile model_tile(const ScheduleWriter& w, const Stage& s, const Contraction& c, int64_t rows);
 /// Whether contraction `c` of stage `s` adds dots of words in tile registers (ir/tile_dots.h).
 bool is_in_tiles(const ScheduleWriter& w, const Stage& s, const Contraction& c);
 /// The tile that stage `s` gets.

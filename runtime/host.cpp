@@ -71,8 +71,8 @@ bool has_tiles() {
   return false;
 #endif
 }
-// Measured on Granite Rapids; on Zen 4 it is near.
-bool far_l3() {
+// Measured on Granite Rapids. Zen 4 has L3 near, and loads halves of a vector.
+bool is_wide_intel() {
   return vector_level().lanes == 16 && __builtin_cpu_is("intel");
 }
 #else
@@ -85,7 +85,7 @@ bool has_bf16_dot() {
 bool has_tiles() {
   return false;
 }
-bool far_l3() {
+bool is_wide_intel() {
   return false;
 }
 #endif
@@ -175,7 +175,8 @@ const Host& host() {
                 .has_i16_dot = level.has_i16_dot,
                 .has_bf16_dot = has_bf16_dot(),
                 .has_tiles = has_tiles(),
-                .far_l3 = far_l3(),
+                .split_load = is_wide_intel() ? 0.9 : 0,
+                .far_l3 = is_wide_intel(),
                 .l1_ways = cache(1).ways,
                 .l1 = cache(1).size,
                 .l2 = cache(2).size,

@@ -689,6 +689,23 @@ TEST_SUITE("ir") {
     CHECK(k.schedule.empty());
   }
 
+  TEST_CASE("windows whose vectors lie in two lines get tiles of fewer vectors") {
+    const auto rows_and_vectors = [](const Kernel& algorithm, double split_load) {
+      Target target = named_target("x86-64-v4");
+      target.split_load = split_load;
+      Kernel k = clone(algorithm);
+      choose_schedule(k, target);
+      const std::string text = reasons(k);
+      const size_t at = text.find("tile of ");
+      return text.substr(at, text.find(" vectors", at) - at);
+    };
+    const Kernel windows = test::conv3x3(16, 104, 8, 192);
+    CHECK(rows_and_vectors(windows, 0) == "tile of 6 rows, 4 images and 1");
+    CHECK(rows_and_vectors(windows, 0.9) == "tile of 13 rows, 2 images and 1");
+    const Kernel product = test::matmul(104, 192, 144, false, false, false);
+    CHECK(rows_and_vectors(product, 0) == rows_and_vectors(product, 0.9));
+  }
+
   TEST_CASE("alternatives to what a rule chose compute the algorithm on 16 lanes") {
     const Target target = named_target("x86-64-v4");
     size_t tried = 0, met = 0;

@@ -186,6 +186,16 @@ TEST_SUITE("ir") {
     CHECK(asked(50, false, 256 << 10) == 0);  // the whole argument is there
     CHECK(asked(6, false, 64 << 10) == 0);    // no tiles but one
     CHECK(asked(50, true, 64 << 10) == 0);    // packed otherwise
+    // Over all steps of a tile, where each is long underway.
+    for (const bool far : {false, true}) {
+      Target target = named_target("x86-64-v3");
+      target.l2 = 64 << 10;
+      target.far_l3 = far;
+      Kernel k = test::matmul(50, 512, 128, false, false, false);
+      const std::string program = print_program(choose_schedule(k, target));
+      CHECK((program.find(" = shr ") != std::string::npos) == far);
+      CHECK(test::difference(k, target) == "");
+    }
   }
 
   TEST_CASE("passes over a row that stays in cache ask for the next row") {
