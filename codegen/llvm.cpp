@@ -235,6 +235,7 @@ class Emitter {
   // Two products of i16 are added in one instruction, and the sum in another; where there is one for
   // both, LLVM finds it.
   void dot(const Elementwise& e) {
+    ensure(e.op != OpKind::DotI8, "llvm: a dot of signed bytes, which tiles have alone");
     const std::string words = type_of(DType::I32, e.lanes), sum = type_of(e.in, e.lanes);
     if (e.op == OpKind::DotU8I8) {
       const std::string fn = fmt::format("@llvm.x86.avx512.vpdpbusd.{}", 32 * e.lanes);
@@ -483,9 +484,10 @@ class Emitter {
     const bool own = config != function_config_;
     if (own) configure(config);
     const std::string_view fn = i.op == OpKind::DotBF16 ? "tdpbf16ps"
+                                : i.op == OpKind::DotI8 ? "tdpbssd"
                                 : t.columns_first       ? "tdpbsud"
                                                         : "tdpbusd";
-    ensure(i.op == OpKind::DotBF16 || i.op == OpKind::DotU8I8, "llvm: tiles have dots of bf16 and bytes");
+    ensure(i.op != OpKind::DotI16, "llvm: tiles have dots of bf16 and bytes");
     const std::string sums = words_behind(ref(i.args[0]), i.imm);
     const auto each = [&](auto visit) {
       for (int r = 0; r < tile_rows(t); r++) {

@@ -328,8 +328,8 @@ uint64_t evaluate_dot(Op op, DType dtype, std::span<const uint64_t> bits, DType 
     }
     return float_bits(sum, dtype);
   }
-  const bool bytes = op == Op::DotU8I8;
-  const DType a = bytes ? DType::U8 : DType::I16, b = bytes ? DType::I8 : DType::I16;
+  const bool bytes = op != Op::DotI16;
+  const DType b = bytes ? DType::I8 : DType::I16, a = op == Op::DotU8I8 ? DType::U8 : b;
   int64_t sum = int_from(bits[2], src);
   for (int place = 0; place < (bytes ? 4 : 2); place++) {
     sum += int_from(element(bits[0], place, a), a) * int_from(element(bits[1], place, b), b);

@@ -49,6 +49,7 @@ enum class Op : uint8_t {
   Read,  // (index per kept axis...): a value of another stage; arg value id
   // kernel level, elementwise: (a, b, c), c plus the products of the elements that lie packed in the i32 words a and b
   DotU8I8,  // four u8 in a, four i8 in b, summed in i32
+  DotI8,    // four i8 in each, summed in i32: by tile registers alone
   DotI16,   // two i16 in each, summed in i32
   DotBF16,  // two bf16 in each, summed in f32; a machine's instruction takes denormals for zero
   Count_
@@ -184,6 +185,7 @@ inline constexpr std::array<OpInfo, kOpCount> kOps{{
     {Op::Load, "load", -1, kKernelOnly, DTypeRule::Given},
     {Op::Read, "read", -1, kKernelOnly, DTypeRule::Given},
     {Op::DotU8I8, "dot.u8i8", 3, kEw | kKernelOnly, DTypeRule::Given},
+    {Op::DotI8, "dot.i8", 3, kEw | kKernelOnly, DTypeRule::Given},
     {Op::DotI16, "dot.i16", 3, kEw | kKernelOnly, DTypeRule::Given},
     {Op::DotBF16, "dot.bf16", 3, kEw | kKernelOnly, DTypeRule::Given},
 }};
@@ -210,7 +212,7 @@ constexpr bool has_identity(Op op) {
 }
 /// Sums products of packed elements.
 constexpr bool is_dot(Op op) {
-  return op == Op::DotU8I8 || op == Op::DotI16 || op == Op::DotBF16;
+  return op == Op::DotU8I8 || op == Op::DotI8 || op == Op::DotI16 || op == Op::DotBF16;
 }
 
 }  // namespace lazuli

@@ -392,7 +392,7 @@ bool pack_words(ScheduleWriter& w, Stage* s) {
   constexpr int64_t kFewRows = 4, kFewVectors = 2;
   const Contraction c = contraction_of(*s, {});
   if (extent(c.r) < kFewRows || extent(c.v) < kFewVectors * w.lanes()) return false;
-  for (const Op op : {Op::DotU8I8, Op::DotI16, Op::DotBF16}) {
+  for (const Op op : {Op::DotI8, Op::DotU8I8, Op::DotI16, Op::DotBF16}) {
     if (!has_dot(w.target(), op, static_cast<int>(w.lanes())) || !dot_factors(s->values[0], op))
       continue;
     // The axis that wastes least in its last word.
@@ -407,8 +407,10 @@ bool pack_words(ScheduleWriter& w, Stage* s) {
     if (waste(along) > kMostWaste) continue;
     const bool tiles =
         fits_tiles(w, *s, c, op) && extent(along) >= TileShape::kStep * dot_terms(op);
-    // Vectors of CPUs with tiles take twice as long for such a dot as for two products of f32.
-    if (w.target().has_tiles && !tiles && op == Op::DotBF16) continue;
+    // Vectors have no dot of signed bytes, and with tiles beside them take twice as long for one of
+    // bf16 as for two products of f32.
+    const bool only_tiles = op == Op::DotI8 || (op == Op::DotBF16 && w.target().has_tiles);
+    if (only_tiles && !tiles) continue;
     const char* names[2];
     names[c.a] = "a";
     names[c.b] = "b";

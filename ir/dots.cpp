@@ -1,5 +1,8 @@
 #include "ir/dots.h"
 
+#include <algorithm>
+#include <iterator>
+
 #include "ir/index.h"
 
 namespace lazuli {
@@ -12,12 +15,14 @@ struct DotInfo {
 };
 constexpr DotInfo kDots[] = {
     {Op::DotU8I8, 4, DType::I32},
+    {Op::DotI8, 4, DType::I32},
     {Op::DotI16, 2, DType::I32},
     {Op::DotBF16, 2, DType::F32},
 };
 
 const DotInfo& dot_info(Op op) {
-  return kDots[op == Op::DotU8I8 ? 0 : op == Op::DotI16 ? 1 : 2];
+  return *std::find_if(std::begin(kDots), std::end(kDots),
+                       [&](const DotInfo& d) { return d.op == op; });
 }
 
 NodeRef number(int64_t v) {
@@ -100,6 +105,11 @@ std::optional<DotFactors> dot_factors(const Value& v, Op op) {
   }
   if (!is_int(t) || size_of(t) > 4) return {};
   if (op == Op::DotU8I8) return byte_factors(v);
+  if (op == Op::DotI8) {
+    const bool fits =
+        size_of(t) == 1 || (within(f[0], INT8_MIN, INT8_MAX) && within(f[1], INT8_MIN, INT8_MAX));
+    return fits ? std::optional(DotFactors{}) : std::nullopt;
+  }
   // A sum of 16 bits or fewer sees no more of its factors.
   const bool fits =
       size_of(t) <= 2 || (within(f[0], INT16_MIN, INT16_MAX) && within(f[1], INT16_MIN, INT16_MAX));

@@ -332,7 +332,7 @@ void dot(Kernel& k, const Step& step) {
   Stage* s = k.find_stage(step.args[0]);
   Loop& loop = s->loops[find_loop(step, *s, step.args[1])];
   const std::optional<Op> op = find_dot(step.args[2]);
-  check(step, op.has_value(), "there is no dot '{}'; dots are dot.u8i8, dot.i16 and dot.bf16",
+  check(step, op.has_value(), "there is no dot '{}'; dots are dot.u8i8, dot.i8, dot.i16 and dot.bf16",
         step.args[2]);
   const std::string corrections = s->name + ".start";
   for (const std::string& n : {step.args[3], step.args[4], corrections})

@@ -10,7 +10,7 @@
 //   fuse A B                     B's values join the loops of A (equal axes)
 //   pack S i P                   factor i (0, 1) of the product that S sums becomes stage P
 //   dot S l D P Q [n]            products that S sums along l are taken a word of D (dot.u8i8,
-//   dot.i16, dot.bf16) at a time: factors 0 and 1, packed, become stages P and Q (ir/dots.h); where
+//   dot.i8, dot.i16, dot.bf16) at a time: factors 0 and 1, packed, become stages P and Q (ir/dots.h); where
 //   a factor had to be raised to lose its sign, stage S.start makes up for it; so many words that
 //   they are a multiple of n, the last ones zeros
 //   dims V n...                  V's dimensions in another order (their present places): another row-major storage

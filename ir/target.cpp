@@ -28,6 +28,7 @@ constexpr std::array<NamedTarget, 4> kTargets{{
 bool has_dot(const Target& target, Op op, int lanes) {
   if (lanes < 4 || lanes > target.lanes) return false;
   return op == Op::DotU8I8  ? target.has_u8_dot
+         : op == Op::DotI8  ? target.has_tiles
          : op == Op::DotI16 ? target.has_i16_dot
                             : op == Op::DotBF16 && target.has_bf16_dot;
 }

@@ -46,7 +46,7 @@ bool is_index_op(const Instruction& i) {
 }
 
 bool is_tile_op(const Instruction& i) {
-  return i.code == Code::Op && (i.op == Op::DotBF16 || i.op == Op::DotU8I8);
+  return i.code == Code::Op && is_dot(i.op) && i.op != Op::DotI16;
 }
 
 // The distance between neighbours, 0 of a single value; nothing if they are not equally far apart.

@@ -167,8 +167,8 @@ TEST_SUITE("ir") {
       const char* dot;
     };
     for (const Row& r :
-         {Row{DType::I8, DType::I32, "dot.u8i8"}, Row{DType::I8, DType::I32, "dot.i16"},
-          Row{DType::BF16, DType::F32, "dot.bf16"}}) {
+         {Row{DType::I8, DType::I32, "dot.u8i8"}, Row{DType::I8, DType::I32, "dot.i8"},
+          Row{DType::I8, DType::I32, "dot.i16"}, Row{DType::BF16, DType::F32, "dot.bf16"}}) {
       const Kernel algorithm = test::wide_product({7, 19, 30, r.in, r.in, r.sum});
       Kernel k = clone(algorithm);
       apply_schedule(
@@ -194,10 +194,10 @@ TEST_SUITE("ir") {
       return "";
     };
     const Product bytes{7, 19, 30, DType::I8, DType::I8, DType::I32};
-    CHECK(
-        error_of(bytes, "dot C k dot.i4 A B") ==
-        "schedule: `dot C k dot.i4 A B`: there is no dot 'dot.i4'; dots are dot.u8i8, dot.i16 and "
-        "dot.bf16");
+    CHECK(error_of(bytes, "dot C k dot.i4 A B") ==
+          "schedule: `dot C k dot.i4 A B`: there is no dot 'dot.i4'; dots are dot.u8i8, dot.i8, "
+          "dot.i16 and "
+          "dot.bf16");
     CHECK(error_of(bytes, "dot C k dot.bf16 A B") ==
           "schedule: `dot C k dot.bf16 A B`: C is not a sum of products whose factors dot.bf16 can "
           "hold");

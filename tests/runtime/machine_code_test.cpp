@@ -150,7 +150,7 @@ TEST_CASE("innermost loops of packed products have their instruction, and leave 
                        Row{"sapphirerapids", "x86-64-v4", DType::I16, "vpdpwssd"},
                        Row{"sapphirerapids", "x86-64-v4", DType::BF16, "vdpbf16ps"},
                        Row{"sapphirerapids", "x86-64-v4", DType::BF16, "tdpbf16ps", true},
-                       Row{"sapphirerapids", "x86-64-v4", DType::I8, "tdpbusd", true}}) {
+                       Row{"sapphirerapids", "x86-64-v4", DType::I8, "tdpbssd", true}}) {
     Target target = named_target(r.level);
     target.cpu = r.cpu;
     target.has_u8_dot = target.cpu != "znver3";
