@@ -22,7 +22,7 @@ std::string batch_loops(const ScheduleWriter& w, const Stage& s, const Stage& co
 // keep A in the last cache.
 void schedule_deep(ScheduleWriter& w, Stage* s, const Contraction& c, const Tile& tile,
                    const TileLoops& t) {
-  const int64_t step = is_in_tiles(w, *s, c) ? TileShape::kStep : 1;
+  const int64_t step = is_in_tiles(*s) ? TileShape::kStep : 1;
   const auto whole = [&](int64_t terms) {
     return std::max((terms + step - 1) / step, int64_t{1}) * step;
   };
@@ -271,7 +271,7 @@ bool schedule_contraction(ScheduleWriter& w, StageGroup& g) {
   if (!epilogue || (epilogue->empty() && sums.size() > 1)) return false;
   Stage* const last = merge_epilogue(w, *epilogue);
   for (TiledSum& t : sums) {
-    if (pack_words(w, t.stage)) t.c = contraction_of(*t.stage, {});
+    if (pack_words(w, t.stage, sums.size() == 1)) t.c = contraction_of(*t.stage, {});
   }
   Stage* s = sums.back().stage;
   Stage* root = last != nullptr ? last : s;
@@ -301,7 +301,7 @@ bool schedule_contraction(ScheduleWriter& w, StageGroup& g) {
   // walked by each row tile: read in place it then stays in L1, and the panels of a block in L2;
   // packed it stays in L2, and they in the last cache. Tile registers are faster than the last
   // cache.
-  const bool in_tiles = is_in_tiles(w, *s, c);
+  const bool in_tiles = is_in_tiles(*s);
   const int64_t tile_columns = tile.nv * w.lanes();
   const int64_t cache = packs_a && !in_tiles ? w.target().l3 / 4 : w.target().l2;
   const int64_t fitting = cache / 4 / depth / tile_columns * tile_columns;

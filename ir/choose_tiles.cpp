@@ -31,21 +31,24 @@ Tile model_tile(const ScheduleWriter& w, const Stage& s, const Contraction& c, i
 
 namespace {
 
-// Whether tile registers can hold sums of this contraction, as dots of `op`.
+// Whether tile registers hold sums of this contraction, as dots of `op`, faster than vectors. Few
+// rows wait for the other factor, of which vectors take more columns at once.
 bool fits_tiles(const ScheduleWriter& w, const Stage& s, const Contraction& c, Op op) {
+  constexpr int64_t kLeastRows = 8, kLeastRowsOfBytes = 17;
   return w.target().has_tiles && w.lanes() == TileShape::kColumns && op != Op::DotI16 && !c.y &&
-         c.reduced.size() == 1 && s.limit.empty() && w.kernel().sizes.empty();
+         c.reduced.size() == 1 && s.limit.empty() && w.kernel().sizes.empty() &&
+         s.values[0].expr->dtype == dot_sum(op) &&
+         extent(c.r) >= (op == Op::DotBF16 ? kLeastRows : kLeastRowsOfBytes);
 }
 
 }  // namespace
 
-bool is_in_tiles(const ScheduleWriter& w, const Stage& s, const Contraction& c) {
-  const Op op = s.values[0].expr->op;
-  return is_dot(op) && fits_tiles(w, s, c, op) && extent(c.reduced[0]) % TileShape::kStep == 0;
+bool is_in_tiles(const Stage& s) {
+  return s.whole_steps;
 }
 
 Tile tile_of(ScheduleWriter& w, const Stage& s, const Contraction& c, int64_t rows) {
-  if (is_in_tiles(w, s, c)) {
+  if (is_in_tiles(s)) {
     const Tile tile{std::min<int64_t>(rows, TileShape::kMostRows), 1,
                     TileShape::kMostColumns / w.lanes()};
     return tile;
@@ -128,7 +131,7 @@ bool walks_as_one(const Kernel& kernel, const NodeRef& expr, const NodeRef& a, c
 }  // namespace
 
 void unroll_sum(ScheduleWriter& w, Stage* s, Contraction c) {
-  if (is_in_tiles(w, *s, c)) {
+  if (is_in_tiles(*s)) {
     w.step("split {0} {1} {1}.o {1}.i {2}", s->name, w.loop(*s, c.reduced[0]), TileShape::kStep);
     return;
   }
@@ -313,7 +316,7 @@ void Packer::pack_a(const PackPlace& place) {
   } else {
     const std::string ks = depth(*stage);
     w_.step("split {0} {1} {1}.o {1}.i {2}", p, n, tile_.mr);
-    if (is_in_tiles(w_, *s_, c_)) {
+    if (is_in_tiles(*s_)) {
       // A tile loads words of a row side by side, and rows behind each other. Lanes along the words
       // where memory has them so.
       const NodeRef k = twin(*stage, c_.reduced[0]);
@@ -388,8 +391,8 @@ void Packer::finish(const std::string& p, const Stage* host, const std::string& 
   }
 }
 
-bool pack_words(ScheduleWriter& w, Stage* s) {
-  constexpr int64_t kFewRows = 4, kFewVectors = 2;
+bool pack_words(ScheduleWriter& w, Stage* s, bool alone) {
+  constexpr int64_t kFewRows = 4, kFewVectors = 2, kBusyRows = 8;
   const Contraction c = contraction_of(*s, {});
   if (extent(c.r) < kFewRows || extent(c.v) < kFewVectors * w.lanes()) return false;
   for (const Op op : {Op::DotI8, Op::DotU8I8, Op::DotI16, Op::DotBF16}) {
@@ -406,10 +409,11 @@ bool pack_words(ScheduleWriter& w, Stage* s) {
     constexpr double kMostWaste = 1.4;
     if (waste(along) > kMostWaste) continue;
     const bool tiles =
-        fits_tiles(w, *s, c, op) && extent(along) >= TileShape::kStep * dot_terms(op);
+        alone && fits_tiles(w, *s, c, op) && extent(along) >= TileShape::kStep * dot_terms(op);
     // Vectors have no dot of signed bytes, and with tiles beside them take twice as long for one of
-    // bf16 as for two products of f32.
-    const bool only_tiles = op == Op::DotI8 || (op == Op::DotBF16 && w.target().has_tiles);
+    // bf16 as for two products of f32, if they do not wait for memory.
+    const bool slow = op == Op::DotBF16 && w.target().has_tiles && extent(c.r) >= kBusyRows;
+    const bool only_tiles = op == Op::DotI8 || slow;
     if (only_tiles && !tiles) continue;
     const char* names[2];
     names[c.a] = "a";

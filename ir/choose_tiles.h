@@ -12,8 +12,8 @@ namespace lazuli {
 
 /// The model's register tile of contraction `c`, of which `rows` rows are walked at a time.
 Tile model_tile(const ScheduleWriter& w, const Stage& s, const Contraction& c, int64_t rows);
-/// Whether contraction `c` of stage `s` adds dots of words in tile registers (ir/tile_dots.h).
-bool is_in_tiles(const ScheduleWriter& w, const Stage& s, const Contraction& c);
+/// Whether contraction `s` adds dots of words in tile registers (ir/tile_dots.h).
+bool is_in_tiles(const Stage& s);
 /// The tile that stage `s` gets.
 Tile tile_of(ScheduleWriter& w, const Stage& s, const Contraction& c, int64_t rows);
 
@@ -45,8 +45,9 @@ struct Factor {
 int64_t factor_size(const Stage& s);
 
 /// Packs the factors of contraction `s` into words along a summed axis where the target has a dot
-/// for them (ir/dots.h) and the panels are read often enough; says whether it did.
-bool pack_words(ScheduleWriter& w, Stage* s);
+/// for them (ir/dots.h) and the panels are read often enough; says whether it did. Sums that share
+/// their tile with another are not `alone`, and not in tile registers.
+bool pack_words(ScheduleWriter& w, Stage* s, bool alone);
 
 /// Where the panels of a contraction are made.
 struct PackPlace {

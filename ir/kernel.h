@@ -85,6 +85,7 @@ struct Stage {
   Stage* at =
       nullptr;  // computed inside loop `at_loop` of that stage; null: a root, a phase of its own
   std::string at_loop;
+  bool whole_steps = false;  // its dots are of words in whole steps, as tile registers take them
 
   bool keeps(const Value& v, int axis) const;
 };

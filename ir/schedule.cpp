@@ -14,6 +14,7 @@
 #include "ir/footprint.h"
 #include "ir/index.h"
 #include "ir/limits.h"
+#include "ir/program.h"
 
 namespace lazuli {
 namespace {
@@ -351,6 +352,7 @@ void dot(Kernel& k, const Step& step) {
   check(step, multiple > 0, "words come in multiples of {}; it must be positive", multiple);
   const int64_t terms = multiple * dot_terms(*op);
   loop.extent = (loop.extent + terms - 1) / terms * multiple;
+  s->whole_steps = multiple == TileShape::kStep;
   a = axis(std::get<VarArg>(along->arg).name, loop.extent);
   s->bound.erase(loop.axis);
   Sources src;

@@ -180,7 +180,7 @@ const Host& host() {
                 .l1_ways = cache(1).ways,
                 .l1 = cache(1).size,
                 .l2 = cache(2).size,
-                .l3 = std::min(cache(3).size, kL3OfACore * sysconf(_SC_NPROCESSORS_CONF)),
+                .l3 = std::min(cache(3).size, kL3OfACore * std::max(sysconf(_SC_NPROCESSORS_CONF), 1L)),
                 .cores = available_cores()};
   }();
   return host;

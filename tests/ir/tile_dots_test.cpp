@@ -6,9 +6,12 @@
 #include <string>
 
 #include "core/error.h"
+#include "core/ops.h"
 #include "ir/choose.h"
 #include "ir/lower.h"
+#include "ir/plan.h"
 #include "ir/schedule.h"
+#include "runtime/reference/reference.h"
 #include "tests/ir/algorithms.h"
 
 namespace lazuli {
@@ -28,7 +31,7 @@ struct Count {
 void count(const std::vector<Instruction>& block, Count& n) {
   for (const Instruction& i : block) {
     n.tiles += i.code == Code::TileDot;
-    n.vectors += i.code == Code::Op && is_dot(i.op) && i.dst.dtype == DType::F32;
+    n.vectors += i.code == Code::Op && is_dot(i.op);
     count(i.body, n);
   }
 }
@@ -58,7 +61,7 @@ TEST_SUITE("ir") {
     struct Size {
       int64_t m, n, k;
     };
-    for (const Size& s : {Size{4, 32, 64}, Size{16, 32, 64}, Size{17, 33, 65}, Size{32, 64, 128},
+    for (const Size& s : {Size{8, 32, 64}, Size{16, 32, 64}, Size{17, 33, 65}, Size{32, 64, 128},
                           Size{33, 47, 96}, Size{61, 48, 70}, Size{40, 100, 200}}) {
       for (const bool ta : {false, true}) {
         for (const bool tb : {false, true}) {
@@ -67,8 +70,9 @@ TEST_SUITE("ir") {
               chosen({s.m, s.n, s.k, DType::BF16, DType::BF16, DType::F32, ta, tb}, target);
           CHECK(floats.tiles > 0);
           CHECK(floats.vectors == 0);
-          CHECK(chosen({s.m, s.n, s.k, DType::I8, DType::I8, DType::I32, ta, tb}, target).tiles >
-                0);
+          const Count bytes =
+              chosen({s.m, s.n, s.k, DType::I8, DType::I8, DType::I32, ta, tb}, target);
+          CHECK((bytes.tiles > 0) == (s.m > 16));
         }
       }
     }
@@ -105,11 +109,41 @@ TEST_SUITE("ir") {
           std::string::npos);
     CHECK(schedule({32, 64, 64, DType::I16, DType::I16, DType::I32}).find("dot.i16") !=
           std::string::npos);
+    // Sums of bytes are stored by converting them.
+    CHECK(schedule({32, 64, 64, DType::I8, DType::I8, DType::I8}).find("dot.u8i8") !=
+          std::string::npos);
+    // Few rows wait for the columns.
+    CHECK(schedule({7, 64, 64, DType::BF16, DType::BF16, DType::F32}).find("dot.bf16") !=
+          std::string::npos);
+    CHECK(schedule({16, 64, 64, DType::I8, DType::I8, DType::I32}).find("dot.u8i8") !=
+          std::string::npos);
     // Too few columns, and rows.
     CHECK(schedule({32, 31, 64, DType::BF16, DType::BF16, DType::F32}).find("dot.") ==
           std::string::npos);
     CHECK(schedule({3, 64, 64, DType::BF16, DType::BF16, DType::F32}).find("dot.") ==
           std::string::npos);
+  }
+
+  TEST_CASE("sums that share a tile are all in vectors") {
+    const auto array = [](Shape shape, DType t) {
+      const Tensor x = randn(shape).to(t);
+      realize_reference(std::vector{x.node()});
+      return x;
+    };
+    const DType bf16 = DType::BF16, f32 = DType::F32;
+    const Tensor x = array({40, 64}, bf16), w = array({64, 96}, bf16), h = array({40, 24}, f32),
+                 b = array({24, 96}, f32);
+    const Tensor narrow = matmul(x.to(f32), w.to(f32)), wide = matmul(h, b);
+    for (const Tensor& sum : {narrow + wide, wide + narrow}) {
+      const NodeRef root = sum.node();
+      const Plan plan = make_plan({&root, 1}, with_tiles());
+      const Kernel& algorithm = *plan.steps.back().kernel;
+      Kernel k = clone(algorithm);
+      const Count n = count(choose_schedule(k, with_tiles()));
+      CHECK(n.tiles == 0);
+      CHECK(n.vectors == 0);
+      CHECK(test::difference(k, with_tiles(), algorithm) == "");
+    }
   }
 
   TEST_CASE("a tile is printed with its strides, and must fit into registers") {

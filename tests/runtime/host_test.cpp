@@ -4,6 +4,7 @@
 
 #include <doctest/doctest.h>
 #include <sched.h>
+#include <unistd.h>
 
 #include "runtime/cpu/compiler.h"
 
@@ -17,6 +18,7 @@ TEST_SUITE("runtime") {
     CHECK(here.vector_registers >= 16);
     CHECK(here.l1 >= 8 << 10);
     CHECK(here.l2 > here.l1);
+    CHECK(here.l3 <= (int64_t{16} << 20) * sysconf(_SC_NPROCESSORS_CONF));
     CHECK(here.cores >= 1);
   }
 

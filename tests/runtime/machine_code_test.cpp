@@ -157,6 +157,7 @@ TEST_CASE("innermost loops of packed products have their instruction, and leave 
     target.has_bf16_dot = target.lanes == 16;
     target.has_tiles = r.tiles;
     for (const int64_t m : {4, 5, 7, 13, 24, 61}) {
+      if (r.tiles && m < 17) continue;  // few rows are left to vectors
       for (const int64_t n : {32, 39, 48, 64, 200}) {
         for (const bool transposed : {false, true}) {
           Kernel k = test::wide_product({m, n, 102, r.dtype, r.dtype,
