@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <array>
 #include <bit>
 #include <map>
 #include <set>
@@ -11,6 +10,7 @@
 #include <utility>
 
 #include "codegen/repeats.h"
+#include "codegen/tile_config.h"
 #include "core/error.h"
 #include "core/scalar.h"
 
@@ -423,40 +423,6 @@ class Emitter {
   }
 
   // ---- tiles
-  // The registers of a TileDot: 0 to 3 hold the sums, by rows and then columns; 4 and 5 words of
-  // rows, 6 and 7 of columns. What LDTILECFG reads: a palette, bytes of a row and numbers of rows.
-  using TileConfig = std::array<uint8_t, 64>;
-  static TileConfig tile_config(const TileShape& t) {
-    TileConfig c{};
-    c[0] = 1;
-    const auto set = [&](size_t r, int rows, int words) {
-      c[16 + 2 * r] = static_cast<uint8_t>(4 * words);
-      c[48 + r] = static_cast<uint8_t>(rows);
-    };
-    for (int i = 0; i < tile_rows(t); i++) {
-      const int rows = std::min(t.rows - TileShape::kRows * i, TileShape::kRows);
-      set(static_cast<size_t>(4 + i), rows, TileShape::kStep);
-      for (int j = 0; j < tile_columns(t); j++) {
-        const int columns = std::min(t.columns - TileShape::kColumns * j, TileShape::kColumns);
-        set(static_cast<size_t>(2 * i + j), rows, columns);
-        set(static_cast<size_t>(6 + j), TileShape::kStep, columns);
-      }
-    }
-    return c;
-  }
-  static int tile_rows(const TileShape& t) { return (t.rows - 1) / TileShape::kRows + 1; }
-  static int tile_columns(const TileShape& t) { return (t.columns - 1) / TileShape::kColumns + 1; }
-
-  // The largest tile of a function: what its registers are configured for but for where others are used.
-  static const TileShape* largest_tile(const std::vector<Instruction>& list) {
-    const TileShape* largest = nullptr;
-    for (const Instruction& i : list) {
-      const TileShape* t = i.code == Code::TileDot ? &i.tile : largest_tile(i.body);
-      if (t && (!largest || t->rows * t->columns > largest->rows * largest->columns)) largest = t;
-    }
-    return largest;
-  }
-
   void configure(const TileConfig& c) {
     const auto known = std::find(tile_configs_.begin(), tile_configs_.end(), c);
     const auto number = known - tile_configs_.begin();
@@ -490,8 +456,8 @@ class Emitter {
     ensure(i.op != OpKind::DotI16, "llvm: tiles have dots of bf16 and bytes");
     const std::string sums = words_behind(ref(i.args[0]), i.imm);
     const auto each = [&](auto visit) {
-      for (int r = 0; r < tile_rows(t); r++) {
-        for (int c = 0; c < tile_columns(t); c++) visit(r, c);
+      for (int r = 0; r < t.row_registers(); r++) {
+        for (int c = 0; c < t.column_registers(); c++) visit(r, c);
       }
     };
     const auto sum_at = [&](int r, int c) {
@@ -513,9 +479,9 @@ class Emitter {
     line("{} = mul nuw nsw i64 {}, {}", words, step, t.word_step);
     line("{} = getelementptr i32, ptr {}, i64 {}", row, ref(i.args[1]), rows);
     line("{} = getelementptr i32, ptr {}, i64 {}", column, ref(i.args[2]), words);
-    for (int c = 0; c < tile_columns(t); c++)
+    for (int c = 0; c < t.column_registers(); c++)
       tile_access("tileloadd64", 6 + c, words_behind(column, TileShape::kColumns * c), t.word_stride);
-    for (int r = 0; r < tile_rows(t); r++)
+    for (int r = 0; r < t.row_registers(); r++)
       tile_access("tileloadd64", 4 + r, words_behind(row, TileShape::kRows * r * t.row_stride), t.row_stride);
     declare(fmt::format("void @llvm.x86.{}(i8, i8, i8)", fn));
     each([&](int r, int c) {

@@ -11,6 +11,7 @@
 #include "ir/limits.h"
 #include "ir/lower.h"
 #include "ir/program_cost.h"
+#include "ir/tile_dots.h"
 
 namespace lazuli {
 
@@ -342,6 +343,13 @@ std::vector<Chosen> schedule_by_rules(Kernel& kernel, const Target& target, cons
   return chosen;
 }
 
+// Whether the dots of a stage are not meant for tile registers.
+bool has_dots_for_vectors(const Kernel& kernel) {
+  return std::any_of(kernel.stages.begin(), kernel.stages.end(), [](const auto& s) {
+    return !s->whole_steps && is_dot(s->values[0].expr->op);
+  });
+}
+
 struct Scheduled {
   Kernel kernel;
   Program program;
@@ -357,6 +365,8 @@ Scheduled scheduled(const Kernel& kernel, const Target& target, const Settled& s
     try {
       chosen = schedule_by_rules(tried, target, settled, refused, current);
       Program program = lower(tried, target);
+      if (target.has_tiles && !has_dots_for_vectors(tried) && has_vector_dots(program))
+        tried.reasons.push_back("tile registers were given up: the loops are not those of a tile");
       if (!why.empty()) tried.reasons.push_back("a rule was given up: " + why);
       return {std::move(tried), std::move(program)};
     } catch (const UserError& e) {

@@ -71,7 +71,7 @@ struct Table<float> {
   // erf(x)/x - 1 over z = x^2, x <= 1.2: 2^-26.0
   static constexpr std::array kErf{0x1.06eba6p-3, -0x1.8127p-2,    0x1.ce232p-4,  -0x1.b76688p-6,
                                    0x1.50288cp-8, -0x1.8bce88p-11, 0x1.10710ap-14};
-  // erfc(a) e^(a^2) (a + k) over (a - k) / (a + k), 0.49 <= a <= 10.1, where it ends: 2^-25.8
+  // erfc(a) e^(a^2) (a + k) over (a - k) / (a + k), 0.49 <= a <= 10.1: 2^-25.8; zero beyond
   static constexpr double kErfcCentre = 2, kErfcHigh = 10.9;
   static constexpr std::array kErfc{0x1.058672p0,   -0x1.5fd386p-1,  0x1.1e2d9ep-2,
                                     -0x1.2a883ep-5, -0x1.60254ep-6,  0x1.a82718p-8,

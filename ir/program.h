@@ -60,6 +60,10 @@ struct TileShape {
 
   /// Rows, columns and words of one tile register, and rows and columns of all of them.
   static constexpr int kRows = 16, kColumns = 16, kStep = 16, kMostRows = 32, kMostColumns = 32;
+
+  /// Registers that its rows, and its columns, take.
+  int row_registers() const { return (rows - 1) / kRows + 1; }
+  int column_registers() const { return (columns - 1) / kColumns + 1; }
 };
 
 struct Instruction {

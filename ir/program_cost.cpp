@@ -88,9 +88,9 @@ class Estimator {
       case Code::LaneReduce:
         busy.lanes += 4;
         break;
-      case Code::TileDot:  // 16 cycles a step of one register
-        busy.arithmetic += static_cast<double>(16 * i.tile.steps * ((i.tile.rows + 15) / 16) *
-                                               ((i.tile.columns + 15) / 16));
+      case Code::TileDot:  // a register takes a cycle for each row and step
+        busy.arithmetic += static_cast<double>(
+            TileShape::kRows * i.tile.steps * i.tile.row_registers() * i.tile.column_registers());
         break;
       default:
         break;

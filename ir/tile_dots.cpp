@@ -321,6 +321,15 @@ void visit_block(Program& program, std::vector<Instruction>& block, const Uses& 
 
 }  // namespace
 
+bool has_vector_dots(const Program& program) {
+  const auto in = [](const auto& self, const std::vector<Instruction>& block) -> bool {
+    return std::any_of(block.begin(), block.end(),
+                       [&](const Instruction& i) { return is_tile_op(i) || self(self, i.body); });
+  };
+  return std::any_of(program.phases.begin(), program.phases.end(),
+                     [&](const Phase& p) { return in(in, p.body) || in(in, p.tail); });
+}
+
 void use_tiles(Program& program) {
   for (Phase& phase : program.phases) {
     for (auto* body : {&phase.body, &phase.tail}) {

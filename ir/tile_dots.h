@@ -11,4 +11,7 @@ namespace lazuli {
 /// (TileShape).
 void use_tiles(Program& program);
 
+/// Whether dots are left to vectors.
+bool has_vector_dots(const Program& program);
+
 }  // namespace lazuli

@@ -58,8 +58,7 @@ bool has_u8_dot() {
 bool has_bf16_dot() {
   return vector_level().lanes == 16 && __builtin_cpu_supports("avx512bf16");
 }
-// Linux keeps 8 KiB of tiles only for a process that has asked for them; what it starts inherits the
-// right, and threads have it.
+// Linux keeps 8 KiB of tiles for the threads of a process that has asked for them.
 bool has_tiles() {
 #if defined(__linux__)
   constexpr unsigned kBf16 = 1u << 22, kTile = 1u << 24, kInt8 = 1u << 25, kAll = kBf16 | kTile | kInt8;

@@ -196,8 +196,9 @@ TEST_SUITE("ir") {
     const Product bytes{7, 19, 30, DType::I8, DType::I8, DType::I32};
     CHECK(error_of(bytes, "dot C k dot.i4 A B") ==
           "schedule: `dot C k dot.i4 A B`: there is no dot 'dot.i4'; dots are dot.u8i8, dot.i8, "
-          "dot.i16 and "
-          "dot.bf16");
+          "dot.i16 and dot.bf16");
+    CHECK(error_of(bytes, "dot C k dot.u8i8 A B 0") ==
+          "schedule: `dot C k dot.u8i8 A B 0`: words come in multiples of 0; it must be positive");
     CHECK(error_of(bytes, "dot C k dot.bf16 A B") ==
           "schedule: `dot C k dot.bf16 A B`: C is not a sum of products whose factors dot.bf16 can "
           "hold");
