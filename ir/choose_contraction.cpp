@@ -262,6 +262,29 @@ bool schedule_long_panels(ScheduleWriter& w, Stage* s, const Contraction& c, con
   return true;
 }
 
+// Few sums of many terms: a and b are too long for the cache that they are read from again and
+// again. Some terms at a time of both stay there, and so do the sums.
+bool schedule_long_sums(ScheduleWriter& w, Stage* s, const Contraction& c, const Tile& tile,
+                        const std::string& batch, Packer& packer, bool packs_a, bool packs_b) {
+  const int64_t cache = w.target().l2, terms = extent(c.reduced[0]);
+  const int64_t term = (extent(c.r) + extent(c.v)) * factor_size(*s);
+  const int64_t sums = extent(c.r) * extent(c.v) * size_of(s->values[0].expr->dtype);
+  const bool again = extent(c.r) > 2 * tile.mr;
+  if (!again || terms * term <= cache || sums > cache / 2) return false;
+  const int64_t blocks = 2 * terms * term / cache + 1;
+  const std::string k = w.loop(*s, c.reduced[0]);
+  const TileLoops t = split_tile(w, s, c, tile);
+  w.step("split {0} {1} {1}.b {1} {2}", s->name, k, (terms + blocks - 1) / blocks);
+  w.step("order {0}{1} {2}.b {3} {4} {2}{5}", s->name, batch, k, t.v, t.r, t.inner);
+  if (packs_b) packer.pack_b({s, k + ".b", ""});
+  if (packs_a) packer.pack_a({s, "", k + ".b"});
+  unroll_sum(w, s, c);
+  w.parallel(s);
+  w.reason(fmt::format("{}: tile of {} rows and {} vectors; {} terms at a time stay in cache",
+                       s->name, tile.mr, tile.nv, (terms + blocks - 1) / blocks));
+  return true;
+}
+
 bool schedule_contraction(ScheduleWriter& w, StageGroup& g) {
   if (w.lanes() == 1) return false;
   std::vector<TiledSum> sums = tiled_sums(w, g);
@@ -305,6 +328,9 @@ bool schedule_contraction(ScheduleWriter& w, StageGroup& g) {
   const int64_t tile_columns = tile.nv * w.lanes();
   const int64_t cache = packs_a && !in_tiles ? w.target().l3 / 4 : w.target().l2;
   const int64_t fitting = cache / 4 / depth / tile_columns * tile_columns;
+  if (root == s && sums.size() == 1 && c.reduced.size() == 1 && !c.y && !g.panel && !in_tiles &&
+      !batch.empty() && schedule_long_sums(w, s, c, tile, batch, packers[0], packs_a, packs_b))
+    return true;
   constexpr int64_t kDeep = 512;
   const bool is_deep = w.target().l3 / 32 < tile_columns * depth;
   if (root == s && c.reduced.size() == 1 && batch.empty() && !c.y && packs_b &&

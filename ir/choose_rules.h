@@ -118,6 +118,11 @@ constexpr int64_t kEnoughChunks = 8;
 /// stretches, for which memory takes up to twice the time.
 void chunk_rows(ScheduleWriter& w);
 
+/// The product of two matrices that are long along the sum and short otherwise, as the gradient by
+/// the weights of a layer is, becomes a sum of what chunks of the terms give: every core then has
+/// some, and reads both matrices once.
+void chunk_terms(ScheduleWriter& w);
+
 /// A rule: schedules the whole group if it applies.
 struct ScheduleRule {
   const char* name;

@@ -315,6 +315,7 @@ void Packer::pack_a(const PackPlace& place) {
             sp.unrolled, sp.lane);
   } else {
     const std::string ks = depth(*stage);
+    std::string tiles = n + ".o";
     w_.step("split {0} {1} {1}.o {1}.i {2}", p, n, tile_.mr);
     if (is_in_tiles(*s_)) {
       // A tile loads words of a row side by side, and rows behind each other. Lanes along the words
@@ -344,9 +345,18 @@ void Packer::pack_a(const PackPlace& place) {
       const std::string rows = " " + n + ".i";
       w_.step("order {}{} {}.o{}", p, batch, n, by_row ? rows + ks : ks + rows);
     } else {
-      w_.step("order {0}{1} {2}.o{3} {2}.i; unroll {0} {2}.i", p, batch, n, ks);
+      // A line of memory holds rows of several tiles.
+      constexpr int64_t kTiles = 4;
+      const bool shares_lines = strides_along(w_.kernel(), stage->values[0].expr, r).largest == 1;
+      if (shares_lines && row_tiles() >= 2 * kTiles) {
+        w_.step("split {0} {1}.o {1}.b {1}.o {2}", p, n, kTiles);
+        w_.step("order {0}{1} {2}.b{3} {2}.o {2}.i; unroll {0} {2}.o {2}.i", p, batch, n, ks);
+        tiles = n + ".b " + tiles;
+      } else {
+        w_.step("order {0}{1} {2}.o{3} {2}.i; unroll {0} {2}.i", p, batch, n, ks);
+      }
     }
-    w_.step("store {0}{1} {2}.o{3} {2}.i", p, batch, n, ks);
+    w_.step("store {0}{1} {2}{3} {4}.i", p, batch, tiles, ks, n);
   }
   finish(p, place.host, place.a_loop);
 }

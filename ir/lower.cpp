@@ -4,8 +4,10 @@
 #include <bit>
 
 #include "core/error.h"
+#include "ir/join_copies.h"
 #include "ir/legalize.h"
 #include "ir/nest.h"
+#include "ir/pack_ahead.h"
 #include "ir/pack_in_first_tile.h"
 #include "ir/prefetch.h"
 #include "ir/schedule.h"
@@ -50,9 +52,12 @@ Program lower(const Kernel& kernel, const Target& target) {
   legalize(legal);
   Program program = Nest(legal, target, lanes_of_schedule(legal)).run();
   if (target.has_tiles) use_tiles(program);
+  join_copies(program);
   prefetch_indexed_rows(program, target);
   prefetch_epilogues(program, target);
   prefetch_walked_rows(program, target);
+  prefetch_far_terms(program, target);
+  pack_ahead(program, target);
   prefetch_next_panels(program, target);
   pack_in_first_tile(program);
   return program;

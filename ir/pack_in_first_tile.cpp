@@ -8,88 +8,18 @@
 #include <utility>
 
 #include "ir/loop_steps.h"
+#include "ir/packed_panel.h"
 
 namespace lazuli {
 namespace {
 
-constexpr int64_t kLeastRows = 64;  // of a panel
 constexpr int64_t kMostTiles = 40;  // beyond, packing is a small part of the time
-
-std::optional<int64_t> constant_of(const Operand& x) {
-  if (x.kind != Operand::Kind::Constant) return {};
-  return static_cast<int64_t>(x.bits);
-}
-
-const Phi* phi_of(const Instruction& loop, const Operand& x) {
-  for (const Phi& p : loop.phis) {
-    if (x.kind == Operand::Kind::Value && p.dst.id == x.id) return &p;
-  }
-  return nullptr;
-}
-
-// A loop that copies rows of an argument to consecutive scratch memory, vectors of it unchanged.
-struct Pack {
-  int memory = -1;
-  DType dtype = DType::F32;
-  Operand from;                        // element of the argument at which the first row begins
-  int64_t row = 0, rows = 0;           // elements from row to row of it, and how many
-  int64_t to = 0, width = 0;           // first element of the panel, and of a row of it
-  std::map<int64_t, int64_t> vectors;  // place in a row of the panel -> in one of the argument
-  int lanes = 1;
-};
-
-std::optional<Pack> pack_of(const Instruction& loop) {
-  const auto rows = count_of(loop);
-  if (!rows || *rows < kLeastRows) return {};
-  const LoopSteps along(loop);
-  Pack p;
-  p.rows = *rows;
-  const Instruction *source = nullptr, *target = nullptr;
-  std::unordered_map<int, int64_t> loaded;  // value -> place in a row of the argument
-  for (const Instruction& i : loop.body) {
-    const bool plain = i.mask == 0 && !i.flag;
-    if (i.code == Code::Pointer) {
-      const Instruction*& seen = i.memory >= 0 ? source : target;
-      const Phi* const phi = phi_of(loop, i.args[0]);
-      const auto step = along.of(i.args[0]);
-      const bool fits = !seen && phi && step && (i.memory >= 0 || i.memory == Program::kScratch);
-      if (!fits) return {};
-      seen = &i;
-      if (i.memory >= 0) {
-        p.memory = i.memory;
-        p.dtype = i.dst.dtype;
-        p.from = phi->init;
-        p.row = *step;
-      } else {
-        const auto to = constant_of(phi->init);
-        if (!to) return {};
-        p.to = *to;
-        p.width = *step;
-      }
-    } else if (i.code == Code::Load) {
-      if (!plain || i.args.size() > 1 || !source || i.args[0].id != source->dst.id) return {};
-      loaded[i.dst.id] = i.imm;
-      p.lanes = i.dst.lanes;
-    } else if (i.code == Code::Store) {
-      const auto it = loaded.find(i.args[1].id);
-      const bool fits = plain && i.args.size() == 2 && target && it != loaded.end() &&
-                        i.args[0].id == target->dst.id && i.args[1].lanes == p.lanes &&
-                        i.args[1].dtype == p.dtype && target->dst.dtype == p.dtype;
-      if (!fits || !p.vectors.emplace(i.imm, it->second).second) return {};
-    } else if (i.code != Code::Op || i.dst.lanes > 1 || i.dst.dtype != DType::I64) {
-      return {};
-    }
-  }
-  const bool whole = source && target && p.lanes > 1 && p.width > 0 && !p.vectors.empty() &&
-                     static_cast<int64_t>(p.vectors.size()) * p.lanes == p.width;
-  return whole ? std::optional<Pack>(p) : std::nullopt;
-}
 
 // The first iteration of the loop over tiles, which reads from the argument what the others read
 // from the panel, and stores it there.
 class FirstTile {
  public:
-  FirstTile(Program& program, const Pack& pack, const Instruction& tiles)
+  FirstTile(Program& program, const PackedPanel& pack, const Instruction& tiles)
       : program_(program),
         pack_(pack),
         tiles_(tiles),
@@ -239,7 +169,7 @@ class FirstTile {
   }
 
   Program& program_;
-  const Pack& pack_;
+  const PackedPanel& pack_;
   const Instruction& tiles_;
   std::vector<bool> kept_;  // which vectors of the panel are stored
   std::unordered_map<int, Operand> renamed_;
@@ -307,7 +237,7 @@ bool guard_rest(Program& program, std::vector<Instruction>& block, size_t at) {
 void visit_block(Program& program, std::vector<Instruction>& block) {
   for (size_t at = 0; at < block.size(); at++) {
     visit_block(program, block[at].body);
-    const std::optional<Pack> pack = pack_of(block[at]);
+    const std::optional<PackedPanel> pack = packed_panel(block[at]);
     const size_t t = pack ? tiles_behind(block, at) : block.size();
     if (t == block.size()) continue;
     FirstTile first(program, *pack, block[t]);

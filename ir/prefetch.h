@@ -23,9 +23,13 @@ void prefetch_indexed_rows(Program& program, const Target& target);
 /// computes on several short ones at once.
 void prefetch_walked_rows(Program& program, const Target& target);
 
-/// Where a loop packs a panel of a large argument and then walks it for many rows, memory would wait
-/// for the products, and they for memory: the next panel is asked for, some rows of it with each
-/// tile: at its beginning, or over all of it where the last cache is far.
+/// Where a loop packs a panel of a large argument and then walks it for many rows, memory would
+/// wait for the products, and they for memory: the next panel is asked for, some rows of it with
+/// each tile: at its beginning, or over all of it where the last cache is far.
 void prefetch_next_panels(Program& program, const Target& target);
+
+/// Where the last cache is far, and a sum of products reads a large argument where it lies, each
+/// term from other cache lines: those of later terms are asked for.
+void prefetch_far_terms(Program& program, const Target& target);
 
 }  // namespace lazuli

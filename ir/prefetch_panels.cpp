@@ -6,6 +6,7 @@
 
 #include "ir/loop_steps.h"
 #include "ir/prefetch.h"
+#include "ir/program_writer.h"
 
 namespace lazuli {
 namespace {
@@ -70,53 +71,6 @@ Instruction* products_of(Instruction& tiles) {
   return found;
 }
 
-class Writer {
- public:
-  Writer(Program& program, const Instruction& loop) : program_(program), level_(loop.dst.level) {}
-
-  Operand number(int64_t n) const {
-    Operand r;
-    r.kind = Operand::Kind::Constant;
-    r.bits = static_cast<uint64_t>(n);
-    return r;
-  }
-  Operand op(Op op, std::vector<Operand> args, DType dtype = DType::I64) {
-    Instruction i{.code = Code::Op, .op = op, .args = std::move(args)};
-    i.dst = fresh(dtype);
-    made_.push_back(std::move(i));
-    return made_.back().dst;
-  }
-  void prefetch(const Copy& copy, const Operand& element) {
-    Instruction pointer{.code = Code::Pointer, .args = {element}, .memory = copy.memory};
-    pointer.flag = true;
-    pointer.dst = fresh(copy.dtype);
-    pointer.dst.pointer = true;
-    made_.push_back(pointer);
-    for (int64_t line : copy.lines) {
-      made_.push_back(
-          {.code = Code::Prefetch, .args = {pointer.dst}, .imm = line, .memory = copy.memory});
-    }
-  }
-  void insert(std::vector<Instruction>& body, size_t at) {
-    body.insert(body.begin() + static_cast<std::ptrdiff_t>(at),
-                std::make_move_iterator(made_.begin()), std::make_move_iterator(made_.end()));
-  }
-
- private:
-  Operand fresh(DType dtype) {
-    Operand r;
-    r.kind = Operand::Kind::Value;
-    r.dtype = dtype;
-    r.id = program_.values++;
-    r.level = level_;
-    return r;
-  }
-
-  Program& program_;
-  int level_;
-  std::vector<Instruction> made_;
-};
-
 // Asks for the panel that `copy`, in the body of `outer`, packs in the next iteration. In the last
 // one it asks again and again for the first row of this panel, which costs next to nothing.
 void prefetch_next(Program& program, const Target& target, Instruction& outer, size_t at,
@@ -128,7 +82,8 @@ void prefetch_next(Program& program, const Target& target, Instruction& outer, s
   Instruction& products = *products_of(*tiles);
   const int64_t steps = *count_of(products), count = *count_of(*tiles);
   const int64_t rows = std::min((copy.rows + count - 1) / count, steps);
-  Writer before(program, outer), tile(program, *tiles), step(program, products);
+  ProgramWriter before(program, outer.dst.level), tile(program, tiles->dst.level),
+      step(program, products.dst.level);
   const Operand more = before.op(
       Op::Lt, {before.op(Op::Add, {outer.dst, before.number(1)}), outer.end}, DType::Bool);
   const Operand distance = before.op(Op::Where, {more, before.number(copy.row), before.number(0)});
@@ -141,7 +96,9 @@ void prefetch_next(Program& program, const Target& target, Instruction& outer, s
   const Operand turn =
       shift > 0 ? step.op(Op::Shr, {products.dst, step.number(shift)}) : products.dst;
   const Operand row = step.op(Op::Add, {step.op(Op::Min, {turn, step.number(rows - 1)}), first});
-  step.prefetch(copy, step.op(Op::Add, {step.op(Op::Mul, {row, distance}), panel}));
+  const Operand element = step.op(Op::Add, {step.op(Op::Mul, {row, distance}), panel});
+  const Operand pointer = step.pointer(copy.memory, copy.dtype, element, true);
+  for (int64_t line : copy.lines) step.prefetch(copy.memory, pointer, line);
   step.insert(products.body, 0);
   for (size_t i = 0; i < tiles->body.size(); i++) {
     if (&tiles->body[i] != &products) continue;

@@ -99,6 +99,7 @@ struct Phase {
   std::vector<Instruction> body, tail;
   bool has_tail = false;
   int64_t count = 1;                   // iterations of the parallel loop that `body` may be given
+  bool packs_ahead = false;            // an iteration packs what the next one reads: few, long ranges are best
   PhaseBound bound;
   std::vector<int64_t> groups, items;  // GPU: sizes of the work-group and work-item dimensions
 };

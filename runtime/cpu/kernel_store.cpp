@@ -292,6 +292,7 @@ std::shared_ptr<CompiledKernel> compile_kernel(const Kernel& kernel, const Progr
     if (program.phases[i].has_tail) f.tail = out->module->kernel(phase_function("kernel", i, true));
     f.count = program.phases[i].count;
     f.bound = program.phases[i].bound;
+    f.packs_ahead = program.phases[i].packs_ahead;
     out->phases.push_back(f);
   }
   out->has_sizes = program.has_sizes;
@@ -332,7 +333,9 @@ void run_kernel(const CompiledKernel& kernel, void** arguments, const WorkMemory
     if (kernel.predicted_seconds * share < kParallelSeconds || steps == 1) {
       run(0, steps, 0);
     } else {
-      const int64_t grain = steps / (4 * int64_t{pool.size()});
+      // Several for each thread, so that none waits long for the last; one thread waits for none.
+      const int64_t ranges = pool.size() == 1 ? 1 : phase.packs_ahead ? 2 : 4;
+      const int64_t grain = steps / (ranges * int64_t{pool.size()});
       pool.parallel_for(0, steps, std::max<int64_t>(grain, 1), run);
     }
   }

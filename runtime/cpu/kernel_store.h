@@ -27,6 +27,7 @@ struct CompiledKernel {
     KernelFunction body = nullptr, tail = nullptr;
     int64_t count = 1;
     PhaseBound bound = {};
+    bool packs_ahead = false;
   };
   std::vector<PhaseFunctions> phases;
   int64_t scratch_bytes = 0, shared_bytes = 0;

@@ -105,6 +105,7 @@ struct StoredPhase {
   bool has_tail = false;
   int64_t count = 1;
   PhaseBound bound;
+  bool packs_ahead = false;
 };
 
 struct StoredArray {
@@ -148,7 +149,7 @@ template <typename V, typename T>
 void fields(V& visit, T& x) {
   using U = std::remove_const_t<T>;
   if constexpr (std::is_same_v<U, StoredPhase>) {
-    visit(x.body), visit(x.tail), visit(x.has_tail), visit(x.count);
+    visit(x.body), visit(x.tail), visit(x.has_tail), visit(x.count), visit(x.packs_ahead);
     fields(visit, x.bound);
   } else if constexpr (std::is_same_v<U, PhaseBound>) {
     visit(x.slot), visit(x.factor), visit(x.add), visit(x.step), visit(x.repeated);
@@ -202,8 +203,8 @@ std::string store_kernel(const CompiledKernel& kernel) {
     return static_cast<uint64_t>(reinterpret_cast<const std::byte*>(f) - kernel.module->base());
   };
   for (const CompiledKernel::PhaseFunctions& p : kernel.phases) {
-    phases.push_back(
-        {offset(p.body), p.tail ? offset(p.tail) : 0, p.tail != nullptr, p.count, p.bound});
+    phases.push_back({offset(p.body), p.tail ? offset(p.tail) : 0, p.tail != nullptr, p.count,
+                      p.bound, p.packs_ahead});
   }
   write(phases);
   return write.take();
@@ -231,8 +232,8 @@ std::shared_ptr<CompiledKernel> load_kernel(std::string_view bytes) {
         const_cast<std::byte*>(kernel->module->base() + offset));
   };
   for (const StoredPhase& p : phases) {
-    kernel->phases.push_back(
-        {function(p.body), p.has_tail ? function(p.tail) : nullptr, p.count, p.bound});
+    kernel->phases.push_back({function(p.body), p.has_tail ? function(p.tail) : nullptr, p.count,
+                              p.bound, p.packs_ahead});
   }
   return kernel;
 }

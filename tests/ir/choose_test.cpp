@@ -315,6 +315,30 @@ TEST_SUITE("ir") {
     CHECK(!has(one(70, DType::F32), "read once, in order"));
   }
 
+  TEST_CASE("few sums of many terms are sums of what chunks give") {
+    const auto how = [](const Shape& a, const Shape& b, DType dtype = DType::F32) {
+      const Tensor x = contiguous(randn(a, dtype)), y = contiguous(randn(b, dtype));
+      return reasons({relu(matmul(transpose(x, -1, -2), y))});
+    };
+    const auto has = [](const std::string& text, const char* part) {
+      return text.find(part) != std::string::npos;
+    };
+    CHECK(has(how({4000, 64}, {4000, 48}), "few sums of many terms, by 8 chunks of 500 terms"));
+    CHECK(has(how({4000, 64}, {4000, 48}, DType::F64), "by 10 chunks of 400 terms"));
+    // Chunks that exceed the cache are walked some terms at a time.
+    const std::string large = how({4000, 200}, {4000, 200});
+    CHECK(has(large, "by 10 chunks of 400 terms"));
+    const std::string many = how({64000, 200}, {64000, 200});
+    CHECK(has(many, "by 32 chunks of 2000 terms"));
+    CHECK(has(many, "terms at a time stay in cache"));
+    // A prime number of terms, many sums, few rows, terms that stay in cache, and a batch.
+    CHECK(!has(how({4001, 64}, {4001, 48}), "chunks"));
+    CHECK(!has(how({4000, 700}, {4000, 800}), "chunks"));
+    CHECK(!has(how({4000, 8}, {4000, 300}), "few sums"));
+    CHECK(!has(how({1000, 64}, {1000, 48}), "chunks"));
+    CHECK(!has(how({4, 4000, 64}, {4, 4000, 48}), "few sums"));
+  }
+
   TEST_CASE("one row times a large matrix reads the matrix in the order of memory") {
     const auto array = [](Shape shape) { return contiguous(randn(std::move(shape))); };
     const auto chunks = [](const Tensor& t, int64_t count, int64_t rows) {

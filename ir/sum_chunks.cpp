@@ -1,4 +1,4 @@
-// One row times a large matrix, in chunks of the matrix's rows.
+// Long sums of products, in chunks of terms.
 #include <algorithm>
 
 #include "ir/choose_rules.h"
@@ -50,13 +50,45 @@ MatrixRows rows_of_matrix(const ScheduleWriter& w, const Stage& s) {
   return rows;
 }
 
+// A sum of products of two matrices in memory, neither of which is a few vectors.
+struct LongSum {
+  NodeRef terms;  // the summed axis; null: the stage is no such sum
+  int64_t bytes_of_term = 0, bytes_of_sums = 0;
+};
+
+LongSum long_sum(const Stage& s) {
+  constexpr int64_t kFew = 8;
+  const Value& v = s.values[0];
+  if (s.values.size() != 1 || !s.limit.empty() || !s.bound.empty()) return {};
+  const Contraction c = contraction_of(s, {});
+  const bool plain = c.is && c.op == Op::Mul && c.r && !c.y && c.reduced.size() == 1 &&
+                     v.dims.size() == 2 && accumulator(v.expr->dtype) == v.expr->dtype;
+  if (!plain || extent(c.r) <= kFew || extent(c.v) <= kFew) return {};
+  LongSum l;
+  bool computed = false;
+  for (const auto& [side, kept] : {std::pair{c.a, c.r}, std::pair{c.b, c.v}}) {
+    visit(v.expr->src[static_cast<size_t>(side)], [&](const NodeRef& n) {
+      computed |= n->op == Op::Read;
+      if (n->op == Op::Load) l.bytes_of_term += size_of(n->dtype) * extent(kept);
+    });
+  }
+  if (computed) return {};
+  l.bytes_of_sums = size_of(v.expr->dtype) * extent(c.r) * extent(c.v);
+  l.terms = c.reduced[0];
+  return l;
+}
+
+std::vector<Stage*> stages_of(const ScheduleWriter& w) {
+  std::vector<Stage*> stages;
+  for (const auto& s : w.kernel().stages) stages.push_back(s.get());
+  return stages;
+}
+
 }  // namespace
 
 void chunk_rows(ScheduleWriter& w) {
   constexpr int64_t kMost = 16;
-  std::vector<Stage*> stages;
-  for (const auto& s : w.kernel().stages) stages.push_back(s.get());
-  for (Stage* s : stages) {
+  for (Stage* s : stages_of(w)) {
     const MatrixRows m = rows_of_matrix(w, *s);
     if (!m.row || m.columns < kWideRow || m.bytes <= w.target().l2) continue;
     int64_t chunks = std::min(kMost, extent(m.row) / kLongSum);
@@ -68,6 +100,27 @@ void chunk_rows(ScheduleWriter& w) {
     flatten_axes(w, p, {p->axes.front()});
     w.reason(fmt::format("{}: a large operand is read once, in order, by {} chunks of {} rows",
                          s->name, chunks, extent(m.row) / chunks));
+  }
+}
+
+void chunk_terms(ScheduleWriter& w) {
+  constexpr int64_t kMost = 32;
+  for (Stage* s : stages_of(w)) {
+    const LongSum l = long_sum(*s);
+    if (!l.terms) continue;
+    const int64_t terms = extent(l.terms), bytes = terms * l.bytes_of_term;
+    if (bytes <= 2 * w.target().l2) continue;
+    // What the chunks give is written and read once more.
+    const auto fits = [&](int64_t chunks) {
+      return terms % chunks == 0 && terms / chunks >= kLongSum &&
+             4 * chunks * l.bytes_of_sums <= bytes;
+    };
+    int64_t chunks = std::clamp(2 * bytes / w.target().l2, kEnoughChunks, kMost);
+    while (chunks >= kEnoughChunks && !fits(chunks)) chunks--;
+    if (chunks < kEnoughChunks) continue;
+    w.step("rfactor {0} {1} {0}.chunks {2}", s->name, w.loop(*s, l.terms), chunks);
+    w.reason(fmt::format("{}: few sums of many terms, by {} chunks of {} terms", s->name, chunks,
+                         terms / chunks));
   }
 }
 

@@ -1,0 +1,69 @@
+#include "ir/pack_ahead.h"
+
+#include <doctest/doctest.h>
+
+#include <tuple>
+
+#include "ir/choose.h"
+#include "ir/lower.h"
+#include "tests/ir/algorithms.h"
+
+namespace lazuli {
+namespace {
+
+TEST_SUITE_BEGIN("ir");
+
+Target far_target(const char* name, int64_t l2) {
+  Target target = named_target(name);
+  target.l2 = l2;
+  target.far_l3 = true;
+  return target;
+}
+
+bool packs_ahead(const Program& program) {
+  bool any = false;
+  for (const Phase& phase : program.phases) any |= phase.packs_ahead;
+  return any;
+}
+
+TEST_CASE("the next panel is packed while one is multiplied, where the last cache is far") {
+  int ahead = 0, cases = 0;
+  for (const char* name : {"x86-64-v3", "x86-64-v4"}) {
+    for (const auto& [m, n, k] :
+         {std::tuple{50, 512, 128}, {48, 480, 96}, {61, 300, 97}, {200, 130, 64}, {24, 1000, 70}}) {
+      CAPTURE(m);
+      CAPTURE(n);
+      const Target target = far_target(name, 64 << 10);
+      Kernel kernel = test::matmul(m, n, k, false, false, m % 2 == 1);
+      const Program program = choose_schedule(kernel, target, {{"packed b of C", "yes"}});
+      CHECK(test::difference(kernel, target) == "");  // also where the panels are shared out
+      ahead += packs_ahead(program);
+      cases++;
+    }
+  }
+  CHECK(ahead >= 4);
+  CHECK(ahead < cases);
+}
+
+TEST_CASE("panels are packed before they are multiplied where that is as well") {
+  const auto ahead = [](int64_t rows, bool transposed, const Target& target) {
+    Kernel kernel = test::matmul(rows, 512, 128, false, transposed, false);
+    const Program program = choose_schedule(kernel, target);
+    CHECK(test::difference(kernel, target) == "");
+    return packs_ahead(program);
+  };
+  const Target far = far_target("x86-64-v3", 64 << 10);
+  CHECK(ahead(50, false, far));
+  Target near = far;
+  near.far_l3 = false;
+  CHECK(!ahead(50, false, near));
+  CHECK(!ahead(50, false, far_target("x86-64-v3", 24 << 10)));   // two panels are too large
+  CHECK(!ahead(50, false, far_target("x86-64-v3", 256 << 10)));  // the whole argument is there
+  CHECK(!ahead(6, false, far));                                  // no tiles but one
+  CHECK(!ahead(50, true, far));                                  // rows are turned as well
+}
+
+TEST_SUITE_END();
+
+}  // namespace
+}  // namespace lazuli
