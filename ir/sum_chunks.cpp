@@ -2,6 +2,7 @@
 #include <algorithm>
 
 #include "ir/choose_rules.h"
+#include "ir/choose_tiles.h"
 #include "ir/index.h"
 
 namespace lazuli {
@@ -54,16 +55,22 @@ MatrixRows rows_of_matrix(const ScheduleWriter& w, const Stage& s) {
 struct LongSum {
   NodeRef terms;  // the summed axis; null: the stage is no such sum
   int64_t bytes_of_term = 0, bytes_of_sums = 0;
+  int64_t bytes_in_panel = 0;  // of a term: in what is read again for each tile of rows
 };
 
-LongSum long_sum(const Stage& s) {
-  constexpr int64_t kFew = 8;
+LongSum long_sum(const ScheduleWriter& w, const Stage& s) {
+  constexpr int64_t kFew = 8, kVectors = 4;
   const Value& v = s.values[0];
   if (s.values.size() != 1 || !s.limit.empty() || !s.bound.empty()) return {};
   const Contraction c = contraction_of(s, {});
   const bool plain = c.is && c.op == Op::Mul && c.r && !c.y && c.reduced.size() == 1 &&
                      v.dims.size() == 2 && accumulator(v.expr->dtype) == v.expr->dtype;
   if (!plain || extent(c.r) <= kFew || extent(c.v) <= kFew) return {};
+  // Rows of a that lie along the sum are read in the order of memory once for each panel of b: two
+  // vectors or less of that come from the last cache as fast as they are multiplied.
+  const NodeRef& a = v.expr->src[static_cast<size_t>(c.a)];
+  const bool in_order = strides_along(w.kernel(), a, c.reduced[0]).unit > 0;
+  if (in_order && extent(c.v) <= 2 * w.lanes()) return {};
   LongSum l;
   bool computed = false;
   for (const auto& [side, kept] : {std::pair{c.a, c.r}, std::pair{c.b, c.v}}) {
@@ -73,6 +80,7 @@ LongSum long_sum(const Stage& s) {
     });
   }
   if (computed) return {};
+  l.bytes_in_panel = factor_size(s) * std::min(extent(c.v), kVectors * w.lanes());
   l.bytes_of_sums = size_of(v.expr->dtype) * extent(c.r) * extent(c.v);
   l.terms = c.reduced[0];
   return l;
@@ -106,10 +114,10 @@ void chunk_rows(ScheduleWriter& w) {
 void chunk_terms(ScheduleWriter& w) {
   constexpr int64_t kMost = 32;
   for (Stage* s : stages_of(w)) {
-    const LongSum l = long_sum(*s);
+    const LongSum l = long_sum(w, *s);
     if (!l.terms) continue;
     const int64_t terms = extent(l.terms), bytes = terms * l.bytes_of_term;
-    if (bytes <= 2 * w.target().l2) continue;
+    if (terms * l.bytes_in_panel <= w.target().l2 / 2 || bytes <= 2 * w.target().l2) continue;
     // What the chunks give is written and read once more.
     const auto fits = [&](int64_t chunks) {
       return terms % chunks == 0 && terms / chunks >= kLongSum &&

@@ -337,6 +337,12 @@ TEST_SUITE("ir") {
     CHECK(!has(how({4000, 8}, {4000, 300}), "few sums"));
     CHECK(!has(how({1000, 64}, {1000, 48}), "chunks"));
     CHECK(!has(how({4, 4000, 64}, {4, 4000, 48}), "few sums"));
+    // Rows that lie along the sum are read in order for each panel; two vectors keep up with that.
+    const auto rows = [](int64_t columns) {
+      return reasons({matmul(contiguous(randn({300, 20000})), contiguous(randn({20000, columns})))});
+    };
+    CHECK(!has(rows(16), "few sums"));
+    CHECK(has(rows(32), "few sums of many terms, by 32 chunks"));
   }
 
   TEST_CASE("one row times a large matrix reads the matrix in the order of memory") {
