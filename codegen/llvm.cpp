@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <cmath>
 #include <map>
 #include <set>
 #include <unordered_map>
@@ -309,6 +310,8 @@ class Emitter {
       convert(e.dst, size_of(e.in) < size_of(e.out) ? "fpext" : "fptrunc", e.in, e.out, e.lanes, x);
     } else if (is_float(e.out)) {
       convert(e.dst, is_signed(e.in) ? "sitofp" : "uitofp", e.in, e.out, e.lanes, x);
+    } else if (is_float(e.in) && e.lanes > 1) {
+      saturate(e);
     } else if (is_float(e.in)) {
       const std::string to = type_of(e.out, e.lanes);
       const std::string fn = fmt::format("@llvm.fpto{}i.sat.{}.{}", is_signed(e.out) ? "s" : "u",
@@ -321,6 +324,45 @@ class Emitter {
       convert(e.dst, "trunc", e.in, e.out, e.lanes, x);
     } else {
       convert(e.dst, is_signed(e.in) ? "sext" : "zext", e.in, e.out, e.lanes, x);
+    }
+  }
+
+  // LLVM takes vectors apart for its saturating conversions. Numbers are clamped first, at the top to
+  // what both types hold.
+  void saturate(Elementwise e) {
+    const int n = e.lanes;
+    if (e.in == DType::F16) {
+      const std::string wide = temporary();
+      convert(wide, "fpext", e.in, DType::F32, n, e.args[0]);
+      e.in = DType::F32;
+      e.args[0] = wide;
+    }
+    const bool has_sign = is_signed(e.out);
+    const int bits = static_cast<int>(size_of(e.out)) * 8 - (has_sign ? 1 : 0);
+    const int digits = e.in == DType::F64 ? 53 : 24;
+    const double end = std::ldexp(1, bits), least = has_sign ? -end : 0;
+    const double most = end - std::ldexp(1, std::max(bits - digits, 0));
+    const auto select = [&](const char* test, const std::string& x, double limit, DType kind, const std::string& no) {
+      const std::string c = temporary(), r = temporary(), type = type_of(kind, n);
+      line("{} = fcmp {} {} {}, {}", c, test, type_of(e.in, n), x, constant(limit, e.in, n));
+      line("{} = select {} {}, {} {}, {} {}", r, type_of(DType::Bool, n), c, type,
+           kind == e.in ? x : constant(limit, kind, n), type, no);
+      return r;
+    };
+    const std::string& x = e.args[0];
+    const std::string low = select("ogt", x, least, e.in, constant(least, e.in, n));  // of a NaN too
+    const std::string both = select("olt", low, most, e.in, constant(most, e.in, n));
+    std::string whole = has_sign || bits > digits ? temporary() : e.dst;
+    convert(whole, has_sign ? "fptosi" : "fptoui", e.in, e.out, n, both);
+    if (bits > digits) whole = select("oge", x, end, e.out, whole);
+    const std::string type = type_of(e.out, n);
+    if (has_sign) {
+      const std::string c = temporary();
+      line("{} = fcmp uno {} {}, {}", c, type_of(e.in, n), x, x);
+      line("{} = select {} {}, {} {}, {} {}", e.dst, type_of(DType::Bool, n), c, type,
+           constant(0, e.out, n), type, whole);
+    } else if (whole != e.dst) {
+      line("{} = bitcast {} {} to {}", e.dst, type, whole, type);
     }
   }
 

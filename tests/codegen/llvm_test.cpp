@@ -45,6 +45,26 @@ TEST_SUITE("codegen") {
     }
   }
 
+  TEST_CASE("numbers become integers without leaving their vectors") {
+    for (const std::string level : {"x86-64-v3", "x86-64-v4"}) {
+      const Target target = named_target(level);
+      for (const DType to : {DType::I8, DType::U8, DType::I16, DType::I32}) {
+        CAPTURE(level);
+        CAPTURE(name(to));
+        const NodeRef root = randn({1000}).realize().to(to).node();
+        const Plan plan = make_plan({&root, 1}, target);
+        Kernel k = clone(*plan.steps[0].kernel);
+        choose_schedule(k, target);
+        const std::string text =
+            assembly(emit_llvm(lower(k, target), target, "kernel"),
+                     {.triple = target.triple, .cpu = target.cpu, .features = target.features});
+        CHECK(text.find("vcvttps2dq") != std::string::npos);
+        const size_t vectors = text.find("vcvttps2dq"), loop = text.rfind(".L", vectors);
+        CHECK(text.substr(loop, vectors - loop).find("vcvttss2si") == std::string::npos);
+      }
+    }
+  }
+
   TEST_CASE("equal steps of a recurrent network are printed once and called") {
     const Tensor x = randn({32, 64}).realize(), w = randn({64, 128}).realize();
     const Tensor u = randn({128, 128}).realize(), start = randn({32, 128}).realize();

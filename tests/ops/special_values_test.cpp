@@ -126,6 +126,41 @@ TEST_CASE("kernels over rows keep denormals, infinities and NaN as the reference
   }
 }
 
+TEST_CASE(
+    "numbers become integers in vectors as they do one by one: cut off, saturated, 0 for a NaN") {
+  std::vector<double> values{0.0,  -0.0,  0.3,  -0.3,  0.99999, -0.99999,
+                             1e30, -1e30, kInf, -kInf, kNan};
+  for (const int bits : {7, 8, 15, 16, 31, 32, 63, 64}) {
+    const double end = std::ldexp(1, bits);
+    for (const double by : {-2.0, -1.5, -1.0, -0.5, 0.0, 0.5, 1.0, 1.5}) {
+      values.insert(values.end(), {end + by, -end + by});
+    }
+    for (const double far : {0.0, 2 * end}) {
+      const auto next =
+          static_cast<double>(std::nextafter(static_cast<float>(end), static_cast<float>(far)));
+      values.insert(values.end(),
+                    {next, -next, std::nextafter(end, far), -std::nextafter(end, far)});
+    }
+  }
+  const Tensor x = Tensor::from(values, {static_cast<int64_t>(values.size())});
+  for (const DType from : {DType::F64, DType::F32, DType::F16}) {
+    for (const DType to : {DType::I8, DType::U8, DType::I16, DType::U16, DType::I32, DType::U32,
+                           DType::I64, DType::U64}) {
+      CAPTURE(name(from));
+      CAPTURE(name(to));
+      std::vector<std::vector<std::byte>> results;
+      for (const char* device : {"reference", "cpu"}) {
+        const NodeRef root = x.to(from).to(to).node();
+        Runtime::current().device(device).realize({&root, 1});
+        const auto* const p = static_cast<const std::byte*>(root->storage()->data());
+        results.emplace_back(p, p + values.size() * static_cast<size_t>(size_of(to)));
+        root->set_storage(nullptr);
+      }
+      CHECK(results[0] == results[1]);
+    }
+  }
+}
+
 TEST_CASE("a quotient with nothing beside it stands beside zeros") {
   const Tensor a = Tensor::from<float>({7}, {1}), b = Tensor::from<float>({4}, {1});
   const auto total = [&](const char* text) {
