@@ -139,8 +139,11 @@ Partitioner::Walk Partitioner::walk(int n, const Labels& labels, const AtomSet& 
         if (piece.atom >= 0 && alive.count(piece.atom)) elements /= piece.extent;
       }
     }
-    const int64_t bytes = std::min(std::max<int64_t>(elements, 1), walked) * size_of(base.dtype);
-    if (bytes > most.bytes) most = {bytes, base.numel()};
+    // Windows that overlap are laid out one after the other.
+    const bool windows = walked > 2 * std::max<int64_t>(elements, 1);
+    const int64_t least = windows ? walked : std::min(std::max<int64_t>(elements, 1), walked);
+    const int64_t bytes = least * size_of(base.dtype);
+    if (bytes > most.bytes) most = {bytes, base.numel(), windows};
   }
   return most;
 }
@@ -157,6 +160,10 @@ bool Partitioner::makes_much(int n, const Walk& walk) {
 Partitioner::Text Partitioner::long_walk(int n, const Labels& labels, const AtomSet& alive) {
   if (!is_contraction(node(n))) return {};
   const Walk w = walk(n, labels, alive);
+  if (w.windows && w.bytes > target_.l2 / 8) {
+    return fmt::format("contraction %{} would lay out {} KiB of windows per iteration", n,
+                       w.bytes >> 10);
+  }
   if (w.bytes <= target_.l2 || (w.bytes <= target_.l3 / 2 && makes_much(n, w))) return {};
   return fmt::format("contraction %{} would walk {} KiB per iteration", n, w.bytes >> 10);
 }

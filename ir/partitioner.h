@@ -50,6 +50,7 @@ class Partitioner {
   /// What one iteration of a contraction reads of an operand, and how many elements that has.
   struct Walk {
     int64_t bytes = 0, operand = 0;
+    bool windows = false;  // that overlap
   };
 
   Kern& kern(int k) { return kerns_[static_cast<size_t>(k)]; }

@@ -315,6 +315,18 @@ TEST_SUITE("ir") {
     CHECK(!has(one(70, DType::F32), "read once, in order"));
   }
 
+  TEST_CASE("the windows of an image are not laid out anew for each few channels") {
+    const auto kernels = [](int64_t channels, int64_t size) {
+      const Tensor x = randn({1, channels, size, size}).realize(),
+                   w = randn({channels, channels, 3, 3}).realize();
+      const Tensor dw = grad(sum(relu(conv2d(x, w, {}, 2, 1))), w);
+      const NodeRef root = dw.node();
+      return make_plan({&root, 1}, named_target("x86-64-v3")).steps.size();
+    };
+    CHECK(kernels(32, 28) == 2);  // 220 KiB of windows
+    CHECK(kernels(8, 28) == 1);   // 55 KiB: what is multiplied stays in cache
+  }
+
   TEST_CASE("few sums of many terms are sums of what chunks give") {
     const auto how = [](const Shape& a, const Shape& b, DType dtype = DType::F32) {
       const Tensor x = contiguous(randn(a, dtype)), y = contiguous(randn(b, dtype));
