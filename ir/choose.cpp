@@ -95,11 +95,17 @@ void ScheduleWriter::vectorize(Stage* s, const std::vector<NodeRef>& outer,
   }
   const int64_t vectors = (extent(v) + lanes_ - 1) / lanes_;
   const int cost = expression_cost(*s);
-  int64_t unroll = reduces(*s) || cost <= 64 ? 4 : cost <= 128 ? 2 : 1;
+  const bool kept_vector = keeps_in_all(*s, v);
+  // What lies apart is loaded lane by lane, in two instructions each.
+  int64_t text = cost;
+  for (const Value& value : s->values) {
+    text += 2 * lanes_ * strides_along(kernel_, value.expr, v).other;
+  }
+  const bool is_short = text <= 64 || (reduces(*s) && !kept_vector);
+  int64_t unroll = is_short ? 4 : text <= 128 ? 2 : 1;
   // Each sibling has accumulators of its own.
   unroll = std::clamp<int64_t>(8 / static_cast<int64_t>(s->values.size()), 1, unroll);
   unroll = std::min(unroll, vectors);
-  const bool kept_vector = keeps_in_all(*s, v);
   if (kept_vector) {  // else each would have an accumulator, and a sum another order
     std::vector<int64_t> others;
     for (const int64_t n : {1, 2, 4, 8}) {
@@ -137,7 +143,7 @@ void ScheduleWriter::vectorize(Stage* s, const std::vector<NodeRef>& outer,
   const int64_t rows = kSums / (unroll * static_cast<int64_t>(s->values.size()));
   std::string few_rows, around = loops(*s, outer) + loops(*s, kept);
   const auto slides = [&](const NodeRef& a) { return stride(a) == stride(kept.back()); };
-  if (kept_vector && rows > 1 && !kept.empty() && extent(kept.back()) >= 2 * rows &&
+  if (kept_vector && text <= 64 && rows > 1 && !kept.empty() && extent(kept.back()) >= 2 * rows &&
       std::any_of(reduced.begin(), reduced.end(), slides)) {
     few_rows = " " + loop(*s, kept.back());
     step("split {0}{1}{1}.o{1} {2}", s->name, few_rows, rows);

@@ -268,14 +268,16 @@ bool schedule_long_sums(ScheduleWriter& w, Stage* s, const Contraction& c, const
                         const std::string& batch, Packer& packer, bool packs_a, bool packs_b) {
   constexpr int64_t kLeast = 128;
   const int64_t cache = w.target().l2, terms = extent(c.reduced[0]);
-  const int64_t sums = extent(c.r) * extent(c.v) * size_of(s->values[0].expr->dtype);
+  const int64_t sums = extent(c.r) * extent(c.v) * size_of(s->values[0].expr->dtype);  // bytes
   // Of a term: a panel of b is read again for each tile of rows, and a for each panel.
   const int64_t panel = tile.nv * w.lanes() * factor_size(*s);
   int64_t term = panel;
   if (packer.column_tiles() > 1) term += extent(c.r) * factor_size(*s);
   if (cache / 2 / term < kLeast) term = panel;
   const bool again = extent(c.r) > 2 * tile.mr;
-  if (!again || terms * term <= cache || sums > cache / 2) return false;
+  const DType dtype = s->values[0].expr->dtype;
+  if (!again || accumulator(dtype) != dtype || terms * term <= cache || sums > cache / 2)
+    return false;
   const int64_t blocks = 2 * terms * term / cache + 1;
   const std::string k = w.loop(*s, c.reduced[0]);
   const TileLoops t = split_tile(w, s, c, tile);

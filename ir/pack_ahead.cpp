@@ -14,6 +14,7 @@
 namespace lazuli {
 namespace {
 
+constexpr int64_t kFewestPanels = 6;  // fewer are shared out one by one, so that none is the next
 constexpr int64_t kStepsAhead = 64;  // of the products: some 600 cycles, which the last cache takes
 
 bool is_innermost(const Instruction& loop) {
@@ -199,7 +200,8 @@ class Panels {
     copy_with(*find_tiles(), rows, steps);
 
     program_.scratch_places.push_back(second);
-    program_.scratch_bytes = second + whole_lines(panel_.rows * panel_.width * unit);
+    program_.scratch_bytes =
+        second + whole_lines((panel_.rows * panel_.width + panel_.lanes) * unit);
     outer_.body.resize(at_);
     start.push(std::move(pack));
     start.insert(outer_.body, at_);
@@ -281,13 +283,13 @@ class Panels {
   Operand row_, from_, to_;
 };
 
-// Whether a loop of the block does.
+// Whether a loop of the block does. `shared_out`: iterations of the loop whose end is not constant.
 bool visit_block(Program& program, const FirstElements& first, const Target& target,
-                 std::vector<Instruction>& block) {
+                 int64_t shared_out, std::vector<Instruction>& block) {
   bool found = false;
   for (Instruction& i : block) {
-    found |= visit_block(program, first, target, i.body);
-    if (i.code != Code::Loop) continue;
+    found |= visit_block(program, first, target, shared_out, i.body);
+    if (i.code != Code::Loop || count_of(i).value_or(shared_out) < kFewestPanels) continue;
     const LoopSteps around(i);
     for (size_t at = 0; at < i.body.size(); at++) {
       const std::optional<PackedPanel> panel = packed_panel(i.body[at]);
@@ -311,7 +313,7 @@ void pack_ahead(Program& program, const Target& target) {
   if (!target.far_l3) return;
   for (Phase& phase : program.phases) {
     const FirstElements first(phase.body);
-    phase.packs_ahead = visit_block(program, first, target, phase.body);
+    phase.packs_ahead = visit_block(program, first, target, phase.count, phase.body);
   }
 }
 

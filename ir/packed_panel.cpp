@@ -1,6 +1,7 @@
 #include "ir/packed_panel.h"
 
 #include <unordered_map>
+#include <utility>
 
 #include "ir/loop_steps.h"
 
@@ -60,8 +61,15 @@ std::optional<PackedPanel> packed_panel(const Instruction& loop) {
       return {};
     }
   }
-  const bool whole = source && target && p.lanes > 1 && p.width > 0 && !p.vectors.empty() &&
-                     static_cast<int64_t>(p.vectors.size()) * p.lanes == p.width;
+  if (!source || !target || p.lanes == 1 || p.vectors.empty()) return {};
+  // Where the panel begins is a part of what the stores say.
+  const int64_t first = p.vectors.begin()->first;
+  std::map<int64_t, int64_t> vectors;
+  for (const auto& [to, from] : p.vectors) vectors[to - first] = from;
+  p.vectors = std::move(vectors);
+  p.to += first;
+  const int64_t stored = static_cast<int64_t>(p.vectors.size()) * p.lanes;
+  const bool whole = stored == p.width && p.vectors.rbegin()->first + p.lanes == p.width;
   return whole ? std::optional<PackedPanel>(p) : std::nullopt;
 }
 

@@ -65,7 +65,8 @@ LongSum long_sum(const ScheduleWriter& w, const Stage& s) {
   const Contraction c = contraction_of(s, {});
   const bool plain = c.is && c.op == Op::Mul && c.r && !c.y && c.reduced.size() == 1 &&
                      v.dims.size() == 2 && accumulator(v.expr->dtype) == v.expr->dtype;
-  if (!plain || extent(c.r) <= kFew || extent(c.v) <= kFew) return {};
+  if (!plain) return {};
+  if (extent(c.r) <= kFew || extent(c.v) <= kFew) return {};
   // Rows of a that lie along the sum are read in the order of memory once for each panel of b: two
   // vectors or less of that come from the last cache as fast as they are multiplied.
   const NodeRef& a = v.expr->src[static_cast<size_t>(c.a)];
@@ -80,6 +81,9 @@ LongSum long_sum(const ScheduleWriter& w, const Stage& s) {
     });
   }
   if (computed) return {};
+  // Tile registers have so many rows that little is read again.
+  const bool narrow = l.bytes_of_term < size_of(DType::F32) * (extent(c.r) + extent(c.v));
+  if (narrow && w.target().has_tiles && extent(c.r) <= 2 * TileShape::kMostRows) return {};
   l.bytes_in_panel = factor_size(s) * std::min(extent(c.v), kVectors * w.lanes());
   l.bytes_of_sums = size_of(v.expr->dtype) * extent(c.r) * extent(c.v);
   l.terms = c.reduced[0];

@@ -351,7 +351,8 @@ TEST_SUITE("ir") {
     CHECK(!has(how({4, 4000, 64}, {4, 4000, 48}), "few sums"));
     // Rows that lie along the sum are read in order for each panel; two vectors keep up with that.
     const auto rows = [](int64_t columns) {
-      return reasons({matmul(contiguous(randn({300, 20000})), contiguous(randn({20000, columns})))});
+      return reasons(
+          {matmul(contiguous(randn({300, 20000})), contiguous(randn({20000, columns})))});
     };
     CHECK(!has(rows(16), "few sums"));
     CHECK(has(rows(32), "few sums of many terms, by 32 chunks"));
