@@ -101,18 +101,6 @@ void ScheduleWriter::vectorize(Stage* s, const std::vector<NodeRef>& outer,
   for (const Value& value : s->values) {
     text += 2 * lanes_ * strides_along(kernel_, value.expr, v).other;
   }
-  const bool is_short = text <= 64 || (reduces(*s) && !kept_vector);
-  int64_t unroll = is_short ? 4 : text <= 128 ? 2 : 1;
-  // Each sibling has accumulators of its own.
-  unroll = std::clamp<int64_t>(8 / static_cast<int64_t>(s->values.size()), 1, unroll);
-  unroll = std::min(unroll, vectors);
-  if (kept_vector) {  // else each would have an accumulator, and a sum another order
-    std::vector<int64_t> others;
-    for (const int64_t n : {1, 2, 4, 8}) {
-      if (n <= vectors) others.push_back(n);
-    }
-    unroll = choose_number("vectors of " + s->name, unroll, others);
-  }
   std::vector<NodeRef> kept, reduced, chosen;
   for (const NodeRef& a : local) {
     if (a.get() == v.get()) continue;
@@ -122,10 +110,29 @@ void ScheduleWriter::vectorize(Stage* s, const std::vector<NodeRef>& outer,
       (keeps_in_all(*s, a) ? kept : reduced).push_back(a);
     }
   }
-  if (!chosen.empty()) unroll = 1;
   const auto stride = [&](const NodeRef& a) {
     return strides_along(kernel_, s->values[0].expr, a).largest;
   };
+  const auto slides = [&](const NodeRef& a) { return stride(a) == stride(kept.back()); };
+  const bool windows = kept_vector && text <= 64 && !kept.empty() &&
+                       std::any_of(reduced.begin(), reduced.end(), slides);
+  const bool is_short = text <= 64 || (reduces(*s) && !kept_vector);
+  int64_t unroll = is_short ? 4 : text <= 128 ? 2 : 1;
+  // Sums beside each other: of whole rows where they have registers, for these are read in order.
+  constexpr int64_t kSums = 8;
+  const bool beside = text <= 64 && reduces(*s) && kept_vector && !windows;
+  if (beside && vectors <= kSums) unroll = vectors;
+  // Each sibling has accumulators of its own.
+  unroll = std::clamp<int64_t>(kSums / static_cast<int64_t>(s->values.size()), 1, unroll);
+  unroll = std::min(unroll, vectors);
+  if (kept_vector) {  // else each would have an accumulator, and a sum another order
+    std::vector<int64_t> others;
+    for (const int64_t n : {1, 2, 4, 8}) {
+      if (n <= vectors) others.push_back(n);
+    }
+    unroll = choose_number("vectors of " + s->name, unroll, others);
+  }
+  if (!chosen.empty()) unroll = 1;
   // In the order of memory, so that windows are innermost; one of a few elements is written out.
   constexpr int64_t kWrittenOut = 24;  // operations
   auto window = reduced.end();
@@ -139,12 +146,9 @@ void ScheduleWriter::vectorize(Stage* s, const std::vector<NodeRef>& outer,
   }
   // Windows of neighbouring rows overlap: a few rows at a time read the same, and hide how long an
   // addition takes.
-  constexpr int64_t kSums = 8;
   const int64_t rows = kSums / (unroll * static_cast<int64_t>(s->values.size()));
   std::string few_rows, around = loops(*s, outer) + loops(*s, kept);
-  const auto slides = [&](const NodeRef& a) { return stride(a) == stride(kept.back()); };
-  if (kept_vector && text <= 64 && rows > 1 && !kept.empty() && extent(kept.back()) >= 2 * rows &&
-      std::any_of(reduced.begin(), reduced.end(), slides)) {
+  if (windows && rows > 1 && extent(kept.back()) >= 2 * rows) {
     few_rows = " " + loop(*s, kept.back());
     step("split {0}{1}{1}.o{1} {2}", s->name, few_rows, rows);
     around += ".o";

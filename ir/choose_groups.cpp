@@ -393,11 +393,18 @@ void each_tile(const Target& target, int lanes, int64_t rows, int64_t images, in
   // latency; some loads wait. Between two tiles the pipeline drains, for a loop has ended.
   // Each kind of ragged tile is a body of its own, to be compiled and fetched.
   constexpr double kBetweenTiles = 50, kWait = 0.03, kBody = 0.0005, kScattered = 0.02;
+  // A panel of b that leaves L1 comes from L2 with 32 bytes a cycle: tiles of few rows wait for it.
+  constexpr double kL2BytesPerCycle = 32;
+  const int64_t vector_bytes = lanes * size_of(DType::F32);
+  const auto panel_cycles = [&](int64_t nv) {
+    const bool leaves = images <= 1 && depth * nv * vector_bytes > target.l1;
+    return leaves ? static_cast<double>(nv * vector_bytes) / kL2BytesPerCycle : 0.0;
+  };
   const auto cycles = [&](int64_t m, int64_t y, int64_t x) {
     if (m * y * x == 0) return 0.0;
     const auto tiles = static_cast<double>(m * y * x), loads = static_cast<double>(m + y * x);
-    const double step = std::max({tiles / 2, loads / 2 * 1.02, 4.2}) + kWait * loads +
-                        late * static_cast<double>(y * x);
+    const double step = std::max({tiles / 2, loads / 2 * 1.02, 4.2, panel_cycles(x)}) +
+                        kWait * loads + late * static_cast<double>(y * x);
     return step * static_cast<double>(depth) + kBetweenTiles;
   };
   const int registers = target.vector_registers;

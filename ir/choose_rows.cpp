@@ -323,9 +323,7 @@ bool schedule_columns(ScheduleWriter& w, StageGroup& g) {
   const int64_t block = w.choose_number("columns at a time of " + s->name, model,
                                         {std::max(model / 2 / unit, int64_t{1}) * unit, 2 * model});
   const int64_t visit =
-      w.choose_number("rows a visit of " + s->name,
-                      others >= kEnoughChunks ? w.target().vector_registers / 2 : kRows,
-                      {kRows / 2, kRows, 2 * kRows});
+      w.choose_number("rows a visit of " + s->name, kRows, {kRows / 2, kRows, 2 * kRows});
   std::vector<NodeRef> outer_reduced(reduced.begin(), reduced.end() - 1);
   const std::string around = w.loops(*s, kept), rows = w.loops(*s, outer_reduced);
   w.step(

@@ -20,21 +20,37 @@ int64_t products_of(const Instruction& loop) {
   });
 }
 
-// Each line of a large argument that an iteration of the loop reads, and the next does not.
+using Line = std::pair<int, int64_t>;  // a pointer, and the line from there
+
+std::optional<Line> line_of(const Program& program, const Instruction& load) {
+  if (load.code != Code::Load || load.memory < 0) return std::nullopt;
+  const DType t = program.arguments[static_cast<size_t>(load.memory)].dtype;
+  return Line{load.args[0].id, load.imm * size_of(t) / kCacheLine};
+}
+
+// Each line of a large argument that an iteration of the loop reads, and the next does not. Lines
+// that follow each other from one iteration to the next are foreseen by the machine.
 void prefetch_in(const Program& program, const Target& target, Instruction& loop) {
   const std::optional<int64_t> count = count_of(loop);
   const int64_t products = products_of(loop);
   if (!count || *count < kLeastTerms || products == 0) return;
   const int64_t ahead = (kProductsAhead + products - 1) / products;
   const LoopSteps along(loop);
-  std::set<std::pair<int, int64_t>> lines;  // pointer, and line
+  std::set<Line> all, asked;
+  for (const Instruction& i : loop.body) {
+    if (const auto line = line_of(program, i)) all.insert(*line);
+  }
   for (size_t at = 0; at < loop.body.size(); at++) {
     const Instruction& i = loop.body[at];
-    if (i.code != Code::Load || i.memory < 0) continue;
+    const std::optional<Line> line = line_of(program, i);
+    if (!line) continue;
     const MemoryArgument& m = program.arguments[static_cast<size_t>(i.memory)];
     const int64_t unit = size_of(m.dtype), step = along.of(i.args[0]).value_or(0);
-    const bool far = !m.output && m.size * unit > target.l2 / 4 && step * unit >= 2 * kCacheLine;
-    if (!far || !lines.insert({i.args[0].id, i.imm * unit / kCacheLine}).second) continue;
+    const int64_t together = std::count_if(
+        all.begin(), all.end(), [&](const Line& other) { return other.first == line->first; });
+    const bool far = !m.output && m.size * unit > target.l2 / 4 && step * unit >= 2 * kCacheLine &&
+                     together * kCacheLine < step * unit;
+    if (!far || !asked.insert(*line).second) continue;
     Instruction ask{.code = Code::Prefetch, .imm = i.imm + ahead * step, .memory = i.memory};
     ask.args = {i.args[0]};
     loop.body.insert(loop.body.begin() + static_cast<std::ptrdiff_t>(at++), std::move(ask));

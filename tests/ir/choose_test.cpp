@@ -408,6 +408,32 @@ TEST_SUITE("ir") {
     CHECK(block(80, 1 << 20) == 512);
   }
 
+  TEST_CASE("sums beside each other are of whole rows where these have registers") {
+    const auto vectors = [](int64_t columns) {
+      Kernel k = test::column_sum(40, columns);
+      choose_schedule(k, named_target("x86-64-v4"));
+      std::smatch found;
+      REQUIRE(std::regex_search(k.schedule, found, std::regex(" (\\w+)\\.o \\1\\.u (\\d+)\n")));
+      return std::stoi(found[2]) / 16;
+    };
+    CHECK(vectors(48) == 3);
+    CHECK(vectors(96) == 6);
+    CHECK(vectors(128) == 8);
+    CHECK(vectors(160) == 4);
+  }
+
+  TEST_CASE("a panel of b that leaves L1 is not walked by tiles of few rows") {
+    const auto tile = [](int64_t terms) {
+      Kernel k = test::matmul(128, 512, terms, false, false, false);
+      choose_schedule(k, named_target("x86-64-v4"));
+      const std::string text = reasons(k);
+      const size_t at = text.find("tile of ");
+      return text.substr(at, text.find(" vectors", at) - at);
+    };
+    CHECK(tile(100) == "tile of 6 rows, 1 images and 4");  // and one of two rows
+    CHECK(tile(300) == "tile of 8 rows, 1 images and 3");
+  }
+
   TEST_CASE("column sums walk whole rows where other axes are enough to share out") {
     const auto block = [](const Tensor& x) {
       const Target target = named_target("x86-64-v3");

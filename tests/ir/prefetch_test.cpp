@@ -199,11 +199,11 @@ TEST_SUITE("ir") {
   }
 
   TEST_CASE("terms that lie far apart are asked for where the last cache is far") {
-    const auto asked = [](int64_t terms, int64_t l2, bool far) {
+    const auto asked = [](int64_t terms, int64_t l2, bool far, int64_t columns = 128) {
       Target target = named_target("x86-64-v4");
       target.l2 = l2;
       target.far_l3 = far;
-      Kernel k = test::matmul(48, 64, terms, true, false, false);
+      Kernel k = test::matmul(48, columns, terms, true, false, false);
       choose_schedule(k, target, {{"packed a of C", "no"}, {"packed b of C", "no"}});
       CHECK(test::difference(k, target) == "");
       return prefetched(k, target);
@@ -212,6 +212,7 @@ TEST_SUITE("ir") {
     const std::vector<int> lines = asked(200, 64 << 10, true);
     CHECK(lines[0] >= 2);
     CHECK(lines[1] >= 6);
+    CHECK(asked(200, 64 << 10, true, 64)[1] == 0);  // whole rows follow each other
     CHECK(asked(200, 64 << 10, false) == std::vector<int>{0, 0, 0});
     CHECK(asked(200, 1 << 20, true) == std::vector<int>{0, 0, 0});  // both stay in cache
     CHECK(asked(80, 16 << 10, true) == std::vector<int>{0, 0, 0});  // over before they come
