@@ -328,6 +328,7 @@ std::vector<Chosen> schedule_by_rules(Kernel& kernel, const Target& target, cons
   limit_masked(w);
   merge_axes(w);
   chunk_rows(w);
+  chunk_columns(w);
   chunk_terms(w);
   order_dims(w);
   std::vector<StageGroup> groups = group_stages(kernel);

@@ -291,8 +291,8 @@ bool schedule_columns(ScheduleWriter& w, StageGroup& g) {
   }
   int64_t length = 1;
   for (const NodeRef& r : reduced) length *= extent(r);
-  const bool memory =
-      length >= kLongSum && extent(v) >= kWideRow && extent(reduced.back()) >= kRows;
+  const bool memory = length >= kLongSum && length <= kTallest && extent(v) >= kWideRow &&
+                      extent(reduced.back()) >= kRows;
   const int64_t bytes = length * extent(v) * size_of(s->values[0].expr->dtype);
   if (s != root) {
     // Registers hold the sums of what does not come from afar; memory would round some.

@@ -108,8 +108,9 @@ void merge_axes(ScheduleWriter& w);
 /// Whether every access of `s`, whose values keep a and b, in this order, walks them as one axis.
 bool can_flatten(const Stage& s, const NodeRef& a, const NodeRef& b);
 
-/// A sum of fewer rows, or of shorter ones, is not walked row by row.
-constexpr int64_t kLongSum = 64, kWideRow = 256;
+/// A sum of fewer rows, or of shorter ones, is not walked row by row; nor one of more, whose terms
+/// are not to be added one after the other in memory.
+constexpr int64_t kLongSum = 64, kWideRow = 256, kTallest = 8192;
 /// Iterations of other axes that there are to share out, where rows need not be cut to that end.
 constexpr int64_t kEnoughChunks = 8;
 
@@ -117,6 +118,10 @@ constexpr int64_t kEnoughChunks = 8;
 /// give: every core then reads whole rows in the order of memory. Blocks of columns would read
 /// stretches, for which memory takes up to twice the time.
 void chunk_rows(ScheduleWriter& w);
+
+/// The sum of very many rows becomes a sum of what chunks of them give: fewer terms are added one
+/// after the other, and every core has some however short the rows are.
+void chunk_columns(ScheduleWriter& w);
 
 /// The product of two matrices that are long along the sum and short otherwise, as the gradient by
 /// the weights of a layer is, becomes a sum of what chunks of the terms give: every core then has

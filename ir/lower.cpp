@@ -4,6 +4,7 @@
 #include <bit>
 
 #include "core/error.h"
+#include "ir/block_sums.h"
 #include "ir/join_copies.h"
 #include "ir/legalize.h"
 #include "ir/nest.h"
@@ -60,6 +61,7 @@ Program lower(const Kernel& kernel, const Target& target) {
   pack_ahead(program, target);
   prefetch_next_panels(program, target);
   pack_in_first_tile(program);
+  block_sums(program);
   return program;
 }
 

@@ -96,14 +96,45 @@ std::vector<Stage*> stages_of(const ScheduleWriter& w) {
   return stages;
 }
 
+// The axis along which a stage adds up very many rows, element by element; null if it does not.
+NodeRef many_rows(const ScheduleWriter& w, const Stage& s) {
+  const Value& v = s.values[0];
+  const bool plain = s.values.size() == 1 && v.reduce == Op::ReduceAdd && !v.dims.empty() &&
+                     v.dims.size() + 1 == s.axes.size() && s.limit.empty() && s.bound.empty() &&
+                     is_float(v.expr->dtype) && accumulator(v.expr->dtype) == v.expr->dtype;
+  if (!plain || contraction_of(s, {}).is) return {};
+  const NodeRef row = *std::find_if(s.axes.begin(), s.axes.end(),
+                                    [&](const NodeRef& a) { return !contains(v.dims, a.get()); });
+  bool computed = false;
+  visit(v.expr, [&](const NodeRef& n) { computed |= n->op == Op::Read; });
+  const Strides along = strides_along(w.kernel(), v.expr, v.dims.back());
+  const bool columns = !computed && along.unit > 0 && along.other == 0 &&
+                       strides_along(w.kernel(), v.expr, row).unit == 0;
+  return columns && extent(row) > kTallest ? row : NodeRef();
+}
+
 }  // namespace
+
+void chunk_columns(ScheduleWriter& w) {
+  constexpr int64_t kShortest = 256;
+  for (Stage* s : stages_of(w)) {
+    const NodeRef row = many_rows(w, *s);
+    if (!row) continue;
+    int64_t chunks = extent(row) / kShortest;
+    while (chunks * kTallest >= extent(row) && extent(row) % chunks != 0) chunks--;
+    if (chunks * kTallest < extent(row)) continue;
+    w.step("rfactor {0} {1} {0}.chunks {2}", s->name, w.loop(*s, row), chunks);
+    w.reason(fmt::format("{}: very many terms, by {} chunks of {}", s->name, chunks,
+                         extent(row) / chunks));
+  }
+}
 
 void chunk_rows(ScheduleWriter& w) {
   constexpr int64_t kMost = 16;
   for (Stage* s : stages_of(w)) {
     const MatrixRows m = rows_of_matrix(w, *s);
     if (!m.row || m.columns < kWideRow || m.bytes <= w.target().l2) continue;
-    int64_t chunks = std::min(kMost, extent(m.row) / kLongSum);
+    int64_t chunks = std::min(std::max(kMost, extent(m.row) / kTallest), extent(m.row) / kLongSum);
     while (chunks >= kEnoughChunks && extent(m.row) % chunks != 0) chunks--;
     if (chunks < kEnoughChunks) continue;
     const std::string name = s->name + ".chunks";

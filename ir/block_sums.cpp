@@ -1,0 +1,206 @@
+#include "ir/block_sums.h"
+
+#include <algorithm>
+#include <optional>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+#include "ir/loop_steps.h"
+#include "ir/program_writer.h"
+
+namespace lazuli {
+namespace {
+
+// Terms of a block: between two, the pipeline drains. More of products, which a library has in
+// blocks for its caches. Not by the tile, so that other tiles give the same bits.
+constexpr int64_t kTerms = 128, kProducts = 1024;
+constexpr int64_t kFewBlocks = 4;  // which gain little
+
+using Uses = std::unordered_map<int, int>;  // by value; what a loop carries on is no use
+
+void count_uses(const std::vector<Instruction>& block, Uses& uses) {
+  for (const Instruction& i : block) {
+    for (const Operand& a : i.args) uses[a.id]++;
+    for (const Phi& phi : i.phis) uses[phi.init.id]++;
+    uses[i.begin.id]++;
+    uses[i.end.id]++;
+    count_uses(i.body, uses);
+  }
+}
+
+bool is_value(const Operand& x, int id) {
+  return x.kind == Operand::Kind::Value && x.id == id;
+}
+
+// What one run of a block adds to an accumulator.
+struct Added {
+  int64_t terms = 0;
+  bool products = false;
+};
+
+// Nothing if the block does anything else to what it carries.
+std::optional<Added> terms_added(const std::vector<Instruction>& block, const Phi& phi,
+                                 const Uses& uses) {
+  const auto used = [&](int id) {
+    const auto it = uses.find(id);
+    return it == uses.end() ? 0 : it->second;
+  };
+  Added added;
+  int id = phi.dst.id;
+  for (const Instruction& i : block) {
+    if (used(id) != 1) break;
+    const bool add = i.code == Code::Op && i.op == Op::Add &&
+                     (is_value(i.args[0], id) || is_value(i.args[1], id));
+    const bool product = i.code == Code::Op && i.op == Op::Fma && is_value(i.args[2], id);
+    if (add || product) {
+      added.terms++;
+      added.products |= product;
+      id = i.dst.id;
+    } else if (const std::optional<int64_t> count = count_of(i)) {
+      for (const Phi& inner : i.phis) {
+        if (!is_value(inner.init, id)) continue;
+        const std::optional<Added> each = terms_added(i.body, inner, uses);
+        if (!each) return {};
+        added.terms += *count * each->terms;
+        added.products |= each->products;
+        id = inner.next.id;
+        break;
+      }
+    }
+  }
+  if (!is_value(phi.next, id) || used(id) != 0 || added.terms == 0) return {};
+  return added;
+}
+
+using Ids = std::unordered_map<int, int>;
+
+void rename(std::vector<Instruction>& block, const Ids& to) {
+  const auto change = [&](Operand& x) {
+    const auto it = x.kind == Operand::Kind::Value ? to.find(x.id) : to.end();
+    if (it != to.end()) x.id = it->second;
+  };
+  for (Instruction& i : block) {
+    for (Operand* x : {&i.dst, &i.begin, &i.end}) change(*x);
+    for (Operand& a : i.args) change(a);
+    for (Phi& phi : i.phis) {
+      for (Operand* x : {&phi.dst, &phi.init, &phi.next}) change(*x);
+    }
+    rename(i.body, to);
+  }
+}
+
+// New ids for all that these define.
+void collect_fresh(Program& program, const std::vector<Instruction>& block, Ids& ids) {
+  for (const Instruction& i : block) {
+    if (i.dst.kind == Operand::Kind::Value) ids.emplace(i.dst.id, program.values++);
+    for (const Phi& phi : i.phis) ids.emplace(phi.dst.id, program.values++);
+    collect_fresh(program, i.body, ids);
+  }
+}
+
+// Iterations of a block of this loop; 0 if its sums are short, or none. `sums`: which of what it
+// carries are.
+int64_t iterations_of_block(const Instruction& loop, std::vector<bool>& sums) {
+  const std::optional<int64_t> count = count_of(loop);
+  if (!count || loop.phis.empty()) return 0;
+  Uses uses;
+  count_uses(loop.body, uses);
+  Added most;
+  for (const Phi& phi : loop.phis) {
+    const bool number = is_float(phi.dst.dtype) && !phi.dst.pointer;
+    const std::optional<Added> added = number ? terms_added(loop.body, phi, uses) : std::nullopt;
+    sums.push_back(added.has_value());
+    if (added && added->terms > most.terms) most = *added;
+  }
+  if (most.terms == 0) return 0;
+  const int64_t wanted = most.products ? kProducts : kTerms;
+  const int64_t block = std::max(int64_t{1}, wanted / most.terms);
+  return *count >= kFewBlocks * block ? block : 0;
+}
+
+// A loop over blocks in place of one over all terms, and one that adds those after the last block
+// one by one, as any other remainder is.
+std::vector<Instruction> in_blocks(Program& program, Instruction loop, int64_t block,
+                                   const std::vector<bool>& sums) {
+  const int64_t count = *count_of(loop), blocks = count / block;
+  const auto first = static_cast<int64_t>(loop.begin.bits);
+  std::vector<Instruction> made(1, loop);
+  const bool rest = count % block != 0;
+  if (rest) {
+    Ids ids;
+    collect_fresh(program, made, ids);
+    rename(made, ids);
+  }
+  Instruction inner = std::move(made[0]);
+  Instruction outer = inner;
+  outer.name += ".s";
+  outer.begin = ProgramWriter::number(0);
+  outer.end = ProgramWriter::number(blocks);
+  outer.dst.id = program.values++;
+  // The loop over a block counts from 0; what it counted is made anew.
+  ProgramWriter before(program, loop.dst.level + 1);
+  const Operand start =
+      before.op(Op::Add, {before.op(Op::Mul, {outer.dst, ProgramWriter::number(block)}),
+                          ProgramWriter::number(first)});
+  Instruction counted{.code = Code::Op, .op = Op::Add, .dst = inner.dst};
+  inner.dst.id = program.values++;
+  counted.args = {start, inner.dst};
+  inner.body.insert(inner.body.begin(), std::move(counted));
+  inner.begin = ProgramWriter::number(0);
+  inner.end = ProgramWriter::number(block);
+  std::vector<Instruction> added;
+  for (size_t p = 0; p < inner.phis.size(); p++) {
+    Phi &around = outer.phis[p], &phi = inner.phis[p];
+    around.dst.id = program.values++;
+    if (!sums[p]) {
+      phi.init = around.dst;
+      continue;
+    }
+    phi.init = {.kind = Operand::Kind::Constant, .dtype = phi.dst.dtype, .lanes = phi.dst.lanes};
+    Operand of_block = phi.next;
+    of_block.id = program.values++;
+    rename(inner.body, {{phi.next.id, of_block.id}});
+    phi.next = of_block;
+    added.push_back(
+        {.code = Code::Op, .op = Op::Add, .dst = around.next, .args = {around.dst, of_block}});
+  }
+  outer.body = before.take();
+  outer.body.push_back(std::move(inner));
+  std::move(added.begin(), added.end(), std::back_inserter(outer.body));
+  if (rest) {
+    loop.begin = ProgramWriter::number(first + blocks * block);
+    for (size_t p = 0; p < loop.phis.size(); p++) loop.phis[p].init = outer.phis[p].next;
+    made[0] = std::move(outer);
+    made.push_back(std::move(loop));
+  } else {
+    made[0] = std::move(outer);
+  }
+  return made;
+}
+
+void visit_block(Program& program, std::vector<Instruction>& block) {
+  for (size_t at = 0; at < block.size(); at++) {
+    visit_block(program, block[at].body);
+    for (;;) {  // and blocks of blocks
+      std::vector<bool> sums;
+      const int64_t iterations = iterations_of_block(block[at], sums);
+      if (iterations == 0) break;
+      std::vector<Instruction> made = in_blocks(program, std::move(block[at]), iterations, sums);
+      block[at] = std::move(made[0]);
+      block.insert(block.begin() + static_cast<std::ptrdiff_t>(at) + 1,
+                   std::make_move_iterator(made.begin() + 1), std::make_move_iterator(made.end()));
+    }
+  }
+}
+
+}  // namespace
+
+void block_sums(Program& program) {
+  for (Phase& phase : program.phases) {
+    visit_block(program, phase.body);
+    visit_block(program, phase.tail);
+  }
+}
+
+}  // namespace lazuli
