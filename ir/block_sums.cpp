@@ -69,7 +69,7 @@ std::optional<Added> terms_added(const std::vector<Instruction>& block, const Ph
       }
     }
   }
-  if (!is_value(phi.next, id) || used(id) != 0 || added.terms == 0) return {};
+  if (!is_value(phi.next, id) || added.terms == 0) return {};
   return added;
 }
 
@@ -106,9 +106,12 @@ int64_t iterations_of_block(const Instruction& loop, std::vector<bool>& sums) {
   if (!count || loop.phis.empty()) return 0;
   Uses uses;
   count_uses(loop.body, uses);
+  Uses carried;
+  for (const Phi& phi : loop.phis) carried[phi.next.id]++;
   Added most;
   for (const Phi& phi : loop.phis) {
-    const bool number = is_float(phi.dst.dtype) && !phi.dst.pointer;
+    const bool number = is_float(phi.dst.dtype) && !phi.dst.pointer && uses[phi.next.id] == 0 &&
+                        carried[phi.next.id] == 1;
     const std::optional<Added> added = number ? terms_added(loop.body, phi, uses) : std::nullopt;
     sums.push_back(added.has_value());
     if (added && added->terms > most.terms) most = *added;

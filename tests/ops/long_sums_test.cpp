@@ -26,6 +26,8 @@ TEST_CASE("sums of very many equal terms are right to four digits") {
               {"sum(contiguous(full([50021,300],0.1)),0)", 50021},
               {"sum(contiguous(full([3,20000,300],0.1)),1)", 2e4},
               {"sum(contiguous(full([4000000],0.1)))", 4e6},
+              {"sum(contiguous(full([3000,6,300],0.1)),[0,2])", 9e5},
+              {"sum(contiguous(full([3000,6,300,7],0.1)),[0,2])", 9e5},
               {"sum(contiguous(full([3,1000001],0.1)),1)", 1000001},
               {"contiguous(full([1,100000],0.1)) @ contiguous(full([100000,300],1.0))", 1e5},
               {"contiguous(full([30,100003],0.1)) @ contiguous(full([100003,40],1.0))", 100003},
