@@ -12,19 +12,23 @@
 namespace lazuli {
 namespace {
 
-// Terms of a block: between two, the pipeline drains. More of products, which a library has in
-// blocks for its caches. Not by the tile, so that other tiles give the same bits.
-constexpr int64_t kTerms = 128, kProducts = 1024;
+constexpr int64_t kTerms = 128;    // of a block: between two, the pipeline drains
 constexpr int64_t kFewBlocks = 4;  // which gain little
 
-using Uses = std::unordered_map<int, int>;  // by value; what a loop carries on is no use
+using Uses = std::unordered_map<int, int>;  // by value
 
 void count_uses(const std::vector<Instruction>& block, Uses& uses) {
+  const auto count = [&](const Operand& x) {
+    if (x.kind == Operand::Kind::Value) uses[x.id]++;
+  };
   for (const Instruction& i : block) {
-    for (const Operand& a : i.args) uses[a.id]++;
-    for (const Phi& phi : i.phis) uses[phi.init.id]++;
-    uses[i.begin.id]++;
-    uses[i.end.id]++;
+    for (const Operand& a : i.args) count(a);
+    for (const Phi& phi : i.phis) {
+      count(phi.init);
+      count(phi.next);
+    }
+    count(i.begin);
+    count(i.end);
     count_uses(i.body, uses);
   }
 }
@@ -36,12 +40,12 @@ bool is_value(const Operand& x, int id) {
 // What one run of a block adds to an accumulator.
 struct Added {
   int64_t terms = 0;
-  bool products = false;
+  bool in_loop = false;  // the last of them: a loop inside carries the sum, too
 };
 
 // Nothing if the block does anything else to what it carries.
 std::optional<Added> terms_added(const std::vector<Instruction>& block, const Phi& phi,
-                                 const Uses& uses) {
+                                 const Uses& uses, bool products) {
   const auto used = [&](int id) {
     const auto it = uses.find(id);
     return it == uses.end() ? 0 : it->second;
@@ -49,21 +53,22 @@ std::optional<Added> terms_added(const std::vector<Instruction>& block, const Ph
   Added added;
   int id = phi.dst.id;
   for (const Instruction& i : block) {
-    if (used(id) != 1) break;
+    if (used(id) != 1 + added.in_loop) break;
     const bool add = i.code == Code::Op && i.op == Op::Add &&
                      (is_value(i.args[0], id) || is_value(i.args[1], id));
     const bool product = i.code == Code::Op && i.op == Op::Fma && is_value(i.args[2], id);
+    if (product && !products) return {};
     if (add || product) {
       added.terms++;
-      added.products |= product;
+      added.in_loop = false;
       id = i.dst.id;
     } else if (const std::optional<int64_t> count = count_of(i)) {
       for (const Phi& inner : i.phis) {
         if (!is_value(inner.init, id)) continue;
-        const std::optional<Added> each = terms_added(i.body, inner, uses);
+        const std::optional<Added> each = terms_added(i.body, inner, uses, products);
         if (!each) return {};
         added.terms += *count * each->terms;
-        added.products |= each->products;
+        added.in_loop = true;
         id = inner.next.id;
         break;
       }
@@ -101,24 +106,23 @@ void collect_fresh(Program& program, const std::vector<Instruction>& block, Ids&
 
 // Iterations of a block of this loop; 0 if its sums are short, or none. `sums`: which of what it
 // carries are.
-int64_t iterations_of_block(const Instruction& loop, std::vector<bool>& sums) {
+int64_t iterations_of_block(const Instruction& loop, bool products, std::vector<bool>& sums) {
   const std::optional<int64_t> count = count_of(loop);
   if (!count || loop.phis.empty()) return 0;
-  Uses uses;
+  Uses uses, carried;
   count_uses(loop.body, uses);
-  Uses carried;
   for (const Phi& phi : loop.phis) carried[phi.next.id]++;
-  Added most;
+  int64_t terms = 0;
   for (const Phi& phi : loop.phis) {
-    const bool number = is_float(phi.dst.dtype) && !phi.dst.pointer && uses[phi.next.id] == 0 &&
-                        carried[phi.next.id] == 1;
-    const std::optional<Added> added = number ? terms_added(loop.body, phi, uses) : std::nullopt;
-    sums.push_back(added.has_value());
-    if (added && added->terms > most.terms) most = *added;
+    std::optional<Added> added;
+    if (is_float(phi.dst.dtype) && !phi.dst.pointer && carried[phi.next.id] == 1) {
+      added = terms_added(loop.body, phi, uses, products);
+    }
+    sums.push_back(added && uses[phi.next.id] == added->in_loop);
+    if (sums.back()) terms = std::max(terms, added->terms);
   }
-  if (most.terms == 0) return 0;
-  const int64_t wanted = most.products ? kProducts : kTerms;
-  const int64_t block = std::max(int64_t{1}, wanted / most.terms);
+  if (terms == 0) return 0;
+  const int64_t block = std::max(int64_t{1}, kTerms / terms);
   return *count >= kFewBlocks * block ? block : 0;
 }
 
@@ -182,12 +186,12 @@ std::vector<Instruction> in_blocks(Program& program, Instruction loop, int64_t b
   return made;
 }
 
-void visit_block(Program& program, std::vector<Instruction>& block) {
+void visit_block(Program& program, bool products, std::vector<Instruction>& block) {
   for (size_t at = 0; at < block.size(); at++) {
-    visit_block(program, block[at].body);
+    visit_block(program, products, block[at].body);
     for (;;) {  // and blocks of blocks
       std::vector<bool> sums;
-      const int64_t iterations = iterations_of_block(block[at], sums);
+      const int64_t iterations = iterations_of_block(block[at], products, sums);
       if (iterations == 0) break;
       std::vector<Instruction> made = in_blocks(program, std::move(block[at]), iterations, sums);
       block[at] = std::move(made[0]);
@@ -199,10 +203,10 @@ void visit_block(Program& program, std::vector<Instruction>& block) {
 
 }  // namespace
 
-void block_sums(Program& program) {
+void block_sums(Program& program, bool products) {
   for (Phase& phase : program.phases) {
-    visit_block(program, phase.body);
-    visit_block(program, phase.tail);
+    visit_block(program, products, phase.body);
+    visit_block(program, products, phase.tail);
   }
 }
 

@@ -140,7 +140,7 @@ bool rows_go_outside(ScheduleWriter& w, const Stage& s, const Contraction& c, co
 // in order, some terms of the sum a visit. The partial sums stay in cache, in blocks of columns as
 // long as leaves some to share out. False: it is none, or memory would round its sums.
 bool schedule_few_rows_of_columns(ScheduleWriter& w, Stage* s, Stage* root, const Contraction& c) {
-  constexpr int64_t kMostRows = 8, kTerms = 8, kLeast = 512, kMostTerms = 4 * kTallest;
+  constexpr int64_t kMostRows = 8, kTerms = 8, kLeast = 512;
   const Value& v = s->values[0];
   const NodeRef& b = v.expr->src[static_cast<size_t>(c.b)];
   const Strides along = strides_along(w.kernel(), b, c.v);
@@ -148,7 +148,7 @@ bool schedule_few_rows_of_columns(ScheduleWriter& w, Stage* s, Stage* root, cons
   for (const NodeRef& axis : s->axes) bytes *= uses(b, axis) ? extent(axis) : 1;
   const bool fits = extent(c.r) <= kMostRows && !c.y && c.op == Op::Mul && c.reduced.size() == 1 &&
                     along.unit > 0 && along.other == 0 && bytes > w.target().l2 &&
-                    extent(c.reduced[0]) > 2 * kTerms && extent(c.reduced[0]) <= kMostTerms &&
+                    extent(c.reduced[0]) > 2 * kTerms &&
                     accumulator(v.expr->dtype) == v.expr->dtype;
   if (!fits) return false;
   for (const NodeRef& d : v.dims) {

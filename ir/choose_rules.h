@@ -108,8 +108,8 @@ void merge_axes(ScheduleWriter& w);
 /// Whether every access of `s`, whose values keep a and b, in this order, walks them as one axis.
 bool can_flatten(const Stage& s, const NodeRef& a, const NodeRef& b);
 
-/// A sum of fewer rows, or of shorter ones, is not walked row by row; nor one of more, whose terms
-/// are not to be added one after the other in memory.
+/// A sum of fewer rows, or of shorter ones, is not walked row by row; nor one of more than kTallest,
+/// since memory adds its terms one after the other.
 constexpr int64_t kLongSum = 64, kWideRow = 256, kTallest = 8192;
 /// Iterations of other axes that there are to share out, where rows need not be cut to that end.
 constexpr int64_t kEnoughChunks = 8;
@@ -120,7 +120,8 @@ constexpr int64_t kEnoughChunks = 8;
 void chunk_rows(ScheduleWriter& w);
 
 /// The sum of very many rows becomes a sum of what chunks of them give: fewer terms are added one
-/// after the other, and every core has some however short the rows are.
+/// after the other, and every core has some however short the rows are. Only of a number of rows
+/// that some number of chunks divides.
 void chunk_columns(ScheduleWriter& w);
 
 /// The product of two matrices that are long along the sum and short otherwise, as the gradient by

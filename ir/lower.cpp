@@ -5,6 +5,7 @@
 
 #include "core/error.h"
 #include "ir/block_sums.h"
+#include "ir/choose_groups.h"
 #include "ir/join_copies.h"
 #include "ir/legalize.h"
 #include "ir/nest.h"
@@ -61,7 +62,9 @@ Program lower(const Kernel& kernel, const Target& target) {
   pack_ahead(program, target);
   prefetch_next_panels(program, target);
   pack_in_first_tile(program);
-  block_sums(program);
+  const bool tiles = std::any_of(kernel.stages.begin(), kernel.stages.end(),
+                                 [](const auto& s) { return contraction_of(*s, {}).is; });
+  block_sums(program, !tiles);
   return program;
 }
 

@@ -219,16 +219,14 @@ LAZULI_MATH V<S> tanh(V<S> x) {
 }
 
 /// 1 / (1 + e^-x). Both terms are scaled alike, so that no e^-x overflows before the quotient
-/// vanishes, and the quotient is a normal number. By Horner's rule, which is one operation less where
-/// several vectors are evaluated side by side.
+/// vanishes, and the quotient is a normal number.
 LAZULI_MATH V<S> sigmoid(V<S> x) {
   using T = Table<S>;
   constexpr int down = -88;  // of either type: 2^n overflows neither here nor at kExpLow
   const V<S> bounded = at_least(at_most(x, T::kSigmoidHigh), T::kExpLow);
   const auto [field, r] = split_exp(-bounded, T::kBias + down);
-  const V<S> s = power_of_two<V, S>(field), scaled_one(power(down)), one(1);
-  const V<S> e = fma(r, fma(r, horner(r, T::kExp), one), one);
-  return small_product(one / fma(s, e, scaled_one), scaled_one);
+  const V<S> s = power_of_two<V, S>(field), one(power(down));
+  return small_product(V<S>(1) / (fma(s, expm1_core(r), one) + s), one);
 }
 
 // ---- logarithms

@@ -1,5 +1,6 @@
 // Terms of a sum that lie far apart, asked for before their turn.
 #include <algorithm>
+#include <map>
 #include <optional>
 #include <set>
 #include <utility>
@@ -37,8 +38,10 @@ void prefetch_in(const Program& program, const Target& target, Instruction& loop
   const int64_t ahead = (kProductsAhead + products - 1) / products;
   const LoopSteps along(loop);
   std::set<Line> all, asked;
+  std::map<int, int64_t> together;  // lines by pointer
   for (const Instruction& i : loop.body) {
-    if (const auto line = line_of(program, i)) all.insert(*line);
+    const std::optional<Line> line = line_of(program, i);
+    if (line && all.insert(*line).second) together[line->first]++;
   }
   for (size_t at = 0; at < loop.body.size(); at++) {
     const Instruction& i = loop.body[at];
@@ -46,10 +49,8 @@ void prefetch_in(const Program& program, const Target& target, Instruction& loop
     if (!line) continue;
     const MemoryArgument& m = program.arguments[static_cast<size_t>(i.memory)];
     const int64_t unit = size_of(m.dtype), step = along.of(i.args[0]).value_or(0);
-    const int64_t together = std::count_if(
-        all.begin(), all.end(), [&](const Line& other) { return other.first == line->first; });
     const bool far = !m.output && m.size * unit > target.l2 / 4 && step * unit >= 2 * kCacheLine &&
-                     together * kCacheLine < step * unit;
+                     together[line->first] * kCacheLine < step * unit;
     if (!far || !asked.insert(*line).second) continue;
     Instruction ask{.code = Code::Prefetch, .imm = i.imm + ahead * step, .memory = i.memory};
     ask.args = {i.args[0]};

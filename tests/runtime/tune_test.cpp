@@ -184,6 +184,15 @@ TEST_SUITE("runtime") {
           return matmul(t({64, 700}, f32), matrix_transpose(t({200, 700}, f32)));
         },
         [&] {
+          return matmul(t({48, 4097}, f32), t({4097, 64}, f32));
+        },
+        [&] {
+          return matmul(t({3, 9001}, f32), t({9001, 70}, f32));
+        },
+        [&] {
+          return sum(t({9001, 70}, f32), 0);
+        },
+        [&] {
           return matmul(matrix_transpose(t({130, 96}, f32)), t({130, 80}, f32));
         },
         [&] {
