@@ -64,7 +64,8 @@ Program lower(const Kernel& kernel, const Target& target) {
   pack_in_first_tile(program);
   const bool tiles = std::any_of(kernel.stages.begin(), kernel.stages.end(),
                                  [](const auto& s) { return contraction_of(*s, {}).is; });
-  block_sums(program, !tiles);
+  // Without FMAs, products are added as other terms are.
+  if (target.has_fma || !tiles) block_sums(program, !tiles);
   return program;
 }
 

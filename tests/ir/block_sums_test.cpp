@@ -33,6 +33,8 @@ TEST_CASE("sums of very many terms are added in blocks") {
 TEST_CASE("shorter sums, sums of integers and products of tiles are not") {
   Kernel sum = test::total_sum(10000), integers = test::total_sum(100001, DType::I64),
          product = test::matmul(13, 24, 9001, false, false, false);
+  Kernel without_fma = test::matmul(13, 24, 9001, false, false, false);
+  CHECK(!has_blocks(print_program(choose_schedule(without_fma, named_target("x86-64-v2")))));
   CHECK(!has_blocks(program(sum)));
   CHECK(!has_blocks(program(integers)));
   CHECK(!has_blocks(program(product)));
