@@ -8,34 +8,13 @@
 
 #include "ir/loop_steps.h"
 #include "ir/program_writer.h"
+#include "ir/value_uses.h"
 
 namespace lazuli {
 namespace {
 
 constexpr int64_t kTerms = 128;    // of a block: between two, the pipeline drains
 constexpr int64_t kFewBlocks = 4;  // which gain little
-
-using Uses = std::unordered_map<int, int>;  // by value
-
-void count_uses(const std::vector<Instruction>& block, Uses& uses) {
-  const auto count = [&](const Operand& x) {
-    if (x.kind == Operand::Kind::Value) uses[x.id]++;
-  };
-  for (const Instruction& i : block) {
-    for (const Operand& a : i.args) count(a);
-    for (const Phi& phi : i.phis) {
-      count(phi.init);
-      count(phi.next);
-    }
-    count(i.begin);
-    count(i.end);
-    count_uses(i.body, uses);
-  }
-}
-
-bool is_value(const Operand& x, int id) {
-  return x.kind == Operand::Kind::Value && x.id == id;
-}
 
 // What one run of a block adds to an accumulator.
 struct Added {

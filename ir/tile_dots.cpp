@@ -8,31 +8,10 @@
 #include <utility>
 
 #include "ir/loop_steps.h"
+#include "ir/value_uses.h"
 
 namespace lazuli {
 namespace {
-
-using Uses = std::unordered_map<int, int>;  // operands that are a value, by its id
-
-bool is_value(const Operand& x, int id) {
-  return x.kind == Operand::Kind::Value && x.id == id;
-}
-
-void count_uses(const std::vector<Instruction>& block, Uses& uses) {
-  const auto use = [&](const Operand& x) {
-    if (x.kind == Operand::Kind::Value) uses[x.id]++;
-  };
-  for (const Instruction& i : block) {
-    for (const Operand& a : i.args) use(a);
-    for (const Phi& p : i.phis) {
-      use(p.init);
-      use(p.next);
-    }
-    use(i.begin);
-    use(i.end);
-    count_uses(i.body, uses);
-  }
-}
 
 Operand number(int64_t n) {
   Operand r;

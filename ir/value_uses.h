@@ -1,0 +1,34 @@
+// How often the values of a program are used.
+#pragma once
+
+#include <unordered_map>
+#include <vector>
+
+#include "ir/program.h"
+
+namespace lazuli {
+
+using Uses = std::unordered_map<int, int>;  // operands that are a value, by its id
+
+inline bool is_value(const Operand& x, int id) {
+  return x.kind == Operand::Kind::Value && x.id == id;
+}
+
+/// Adds the uses in a block, and in the loops and branches inside.
+inline void count_uses(const std::vector<Instruction>& block, Uses& uses) {
+  const auto use = [&](const Operand& x) {
+    if (x.kind == Operand::Kind::Value) uses[x.id]++;
+  };
+  for (const Instruction& i : block) {
+    for (const Operand& a : i.args) use(a);
+    for (const Phi& p : i.phis) {
+      use(p.init);
+      use(p.next);
+    }
+    use(i.begin);
+    use(i.end);
+    count_uses(i.body, uses);
+  }
+}
+
+}  // namespace lazuli
