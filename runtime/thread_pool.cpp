@@ -121,6 +121,12 @@ struct Job {
   int64_t end = 0;
   int64_t grain = 1;
   uint64_t chunks = 0;
+  uint64_t slices = 1;
+
+  // Slice `i` ends where the next one begins.
+  uint64_t slice_begin(uint64_t i) const {
+    return i * (chunks / slices) + std::min(i, chunks % slices);
+  }
 
   // Unsigned, since a range may be longer than the largest signed number.
   void do_chunk(uint64_t chunk, int worker) const {
@@ -129,6 +135,12 @@ struct Job {
     const uint64_t from = uint64_t(begin) + offset;
     work(context, int64_t(from), int64_t(from + std::min(left, uint64_t(grain))), worker);
   }
+};
+
+// Chunks that one worker begins with, on a cache line of its own.
+struct alignas(64) Slice {
+  std::atomic<uint64_t> next = 0;
+  uint64_t end = 0;
 };
 
 void run_alone(const ThreadPool* pool, const Job& job, int worker) {
@@ -143,12 +155,14 @@ void run_alone(const ThreadPool* pool, const Job& job, int worker) {
 // hence sequential consistency. A worker that wakes too late finds the job closed: no launch waits
 // for a sleeper.
 struct ThreadPool::Team : Counted {
+  explicit Team(int size) : slices(static_cast<size_t>(size)) {}
+
   std::mutex turn;  // held during a launch
   std::vector<std::thread> threads;
   Job job;
   std::exception_ptr exception;
   std::atomic<bool> has_exception = false;
-  alignas(64) std::atomic<uint64_t> next_chunk = 0;
+  std::vector<Slice> slices;  // one for each worker
   alignas(64) std::atomic<uint32_t> epoch = 0;  // counts launches; what idle workers watch
   std::atomic<bool> open = false;
   std::atomic<bool> stopping = false;
@@ -164,7 +178,11 @@ struct ThreadPool::Team : Counted {
   void launch(const Job& next) {
     const std::lock_guard lock(turn);
     job = next;
-    next_chunk.store(0, std::memory_order_relaxed);
+    job.slices = std::min<uint64_t>(slices.size(), job.chunks);
+    for (uint64_t i = 0; i < job.slices; ++i) {
+      slices[i].next.store(job.slice_begin(i), std::memory_order_relaxed);
+      slices[i].end = job.slice_begin(i + 1);
+    }
     open.store(true);
     epoch.fetch_add(1);
     epoch.notify_all();
@@ -180,16 +198,23 @@ struct ThreadPool::Team : Counted {
     }
   }
 
+  // First a worker's own slice, which is the same part of the arrays each time: they stay in the
+  // caches of its core. Then what the others have not come to.
   void do_chunks(int worker) {
     try {
-      for (;;) {
-        const uint64_t chunk = next_chunk.fetch_add(1, std::memory_order_relaxed);
-        if (chunk >= job.chunks) return;
-        job.do_chunk(chunk, worker);
+      for (uint64_t i = 0; i < job.slices; ++i) {
+        Slice& slice = slices[(static_cast<uint64_t>(worker) + i) % job.slices];
+        while (slice.next.load(std::memory_order_relaxed) < slice.end) {
+          const uint64_t chunk = slice.next.fetch_add(1, std::memory_order_relaxed);
+          if (chunk >= slice.end) break;
+          job.do_chunk(chunk, worker);
+        }
       }
     } catch (...) {
       if (!has_exception.exchange(true)) exception = std::current_exception();
-      next_chunk.store(job.chunks, std::memory_order_relaxed);
+      for (uint64_t i = 0; i < job.slices; ++i) {
+        slices[i].next.store(slices[i].end, std::memory_order_relaxed);
+      }
     }
   }
 
@@ -208,10 +233,11 @@ struct ThreadPool::Team : Counted {
   }
 };
 
-ThreadPool::ThreadPool(int threads, Pinning pinning) : size_(threads), team_(make_ref<Team>()) {
+ThreadPool::ThreadPool(int threads, Pinning pinning) : size_(threads) {
   require(threads >= 1 && threads <= kMaxThreads,
           "thread pool: {} is no number of threads; give an integer from 1 to {}", threads,
           kMaxThreads);
+  team_ = make_ref<Team>(size_);
   watch_forks();
   fork_count_ = fork_count.load(std::memory_order_relaxed);
   // Signals are the program's business: its own threads get them.
