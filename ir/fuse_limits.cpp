@@ -164,7 +164,8 @@ Partitioner::Text Partitioner::long_walk(int n, const Labels& labels, const Atom
     return fmt::format("contraction %{} would lay out {} KiB of windows per iteration", n,
                        w.bytes >> 10);
   }
-  if (w.bytes <= target_.l2 || (w.bytes <= target_.l3 / 2 && makes_much(n, w))) return {};
+  // A packed copy of it stays in the cache, and the original passes through.
+  if (w.bytes <= target_.l2 / 2 || (w.bytes <= target_.l3 / 2 && makes_much(n, w))) return {};
   return fmt::format("contraction %{} would walk {} KiB per iteration", n, w.bytes >> 10);
 }
 
