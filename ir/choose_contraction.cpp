@@ -122,17 +122,27 @@ std::vector<TiledSum> tiled_sums(const ScheduleWriter& w, const StageGroup& g) {
   return list;
 }
 
-// Whether row tiles go outside, and panels are a phase of their own: where the loop outside else
-// has few iterations to share out.
-bool rows_go_outside(ScheduleWriter& w, const Stage& s, const Contraction& c, const Tile& tile) {
-  int64_t leading = (extent(c.v) + tile.nv * w.lanes() - 1) / (tile.nv * w.lanes());
-  if (c.y) leading = (extent(c.y) + tile.ny - 1) / tile.ny;
+// The product of the axes around a tile.
+int64_t batch_of(const Stage& s, const Contraction& c) {
+  int64_t n = 1;
   for (const NodeRef& d : s.values[0].dims) {
-    const bool tiled = d.get() == c.v.get() || d.get() == c.r.get() || d.get() == c.y.get();
-    if (!tiled) leading = std::max(leading, extent(d));
+    if (d.get() != c.v.get() && d.get() != c.r.get() && d.get() != c.y.get()) n *= extent(d);
   }
-  const bool model = leading < 8 && extent(c.r) / tile.mr >= 16;
-  if (extent(c.r) <= tile.mr || extent(c.v) <= tile.nv * w.lanes()) return model;
+  return n;
+}
+
+// Whether row tiles go outside, and panels are a phase of their own: where threads could not share
+// out the panels evenly, or where all of them stay so near that a had better be walked once.
+bool rows_go_outside(ScheduleWriter& w, const Stage& s, const Contraction& c, const Tile& tile) {
+  constexpr int64_t kFewPanels = 8;
+  const int64_t columns = tile.nv * w.lanes(), vectors = (extent(c.v) + w.lanes() - 1) / w.lanes();
+  const int64_t around = batch_of(s, c) * (c.y ? (extent(c.y) + tile.ny - 1) / tile.ny : 1);
+  const int64_t panels = around * ((vectors + tile.nv - 1) / tile.nv);
+  const bool near = panels < kFewPanels &&
+                    panels * columns * depth_of(c) * factor_size(s) <= w.target().l2 / 16;
+  const double uneven = uneven_share(w.target(), around, vectors, tile.nv);
+  const bool model = extent(c.r) / tile.mr >= kManyRowTiles && (near || uneven > kSharedRows);
+  if (extent(c.r) <= tile.mr || extent(c.v) <= columns) return model;
   return w.choose_whether("rows outside of " + s.name, model);
 }
 
@@ -202,7 +212,7 @@ Stage* panel_stage(ScheduleWriter& w, const StageGroup& g) {
   if (b->op != Op::Read) return nullptr;
   const auto [p, v] = w.kernel().find_value(static_cast<int>(b->integer()));
   if (!is_private_copy(w.kernel(), *p)) return nullptr;
-  const Tile tile = tile_of(w, *s, c, extent(c.r));
+  const Tile tile = tile_of(w, *s, c, extent(c.r), batch_of(*s, c));
   if (rows_go_outside(w, *s, c, tile)) return nullptr;
   // What one panel reads of it.
   int64_t elements = 1;
@@ -314,7 +324,7 @@ bool schedule_contraction(ScheduleWriter& w, StageGroup& g) {
   }
   const Contraction c = sums.back().c;
   if (sums.size() == 1 && !g.panel && schedule_few_rows_of_columns(w, s, root, c)) return true;
-  const Tile tile = tile_of(w, *s, c, extent(c.r));
+  const Tile tile = tile_of(w, *s, c, extent(c.r), batch_of(*s, c));
   std::vector<Packer> packers;
   std::vector<bool> packed_b, packed_a;
   bool packs_b = false, packs_a = false;

@@ -1,6 +1,7 @@
 #include "ir/choose_groups.h"
 
 #include <algorithm>
+#include <tuple>
 #include <set>
 #include <unordered_map>
 
@@ -387,15 +388,17 @@ namespace {
 
 // Calls `visit` with every tile that the registers have room for.
 template <typename F>
-void each_tile(const Target& target, int lanes, int64_t rows, int64_t images, int64_t columns,
-               int64_t depth, Op op, bool scattered, double late, F visit) {
+void each_tile(const TileSpace& space, F visit) {
+  const Target& target = space.target;
+  const auto [rows, images, columns, depth] =
+      std::tuple(space.rows, space.images, space.columns, space.depth);
   // A k step of a tile: two FMAs a cycle, two loads a cycle, and a little over four cycles of
   // latency; some loads wait. Between two tiles the pipeline drains, for a loop has ended.
   // Each kind of ragged tile is a body of its own, to be compiled and fetched.
   constexpr double kBetweenTiles = 50, kWait = 0.03, kBody = 0.0005, kScattered = 0.02;
   // A panel of b that leaves L1 comes from L2 with 32 bytes a cycle: tiles of few rows wait for it.
   constexpr double kL2BytesPerCycle = 32;
-  const int64_t vector_bytes = lanes * size_of(DType::F32);
+  const int64_t vector_bytes = space.lanes * size_of(DType::F32);
   const auto panel_cycles = [&](int64_t nv) {
     const bool leaves = images <= 1 && depth * nv * vector_bytes > target.l1;
     return leaves ? static_cast<double>(nv * vector_bytes) / kL2BytesPerCycle : 0.0;
@@ -404,13 +407,13 @@ void each_tile(const Target& target, int lanes, int64_t rows, int64_t images, in
     if (m * y * x == 0) return 0.0;
     const auto tiles = static_cast<double>(m * y * x), loads = static_cast<double>(m + y * x);
     const double step = std::max({tiles / 2, loads / 2 * 1.02, 4.2, panel_cycles(x)}) +
-                        kWait * loads + late * static_cast<double>(y * x);
+                        kWait * loads + space.late * static_cast<double>(y * x);
     return step * static_cast<double>(depth) + kBetweenTiles;
   };
   const int registers = target.vector_registers;
   // An element of a, and products of i16 that another instruction adds.
-  const int others = op == Op::DotI16 && !target.has_u8_dot ? 3 : 1;
-  const int64_t vectors = (columns + lanes - 1) / lanes;
+  const int others = space.op == Op::DotI16 && !target.has_u8_dot ? 3 : 1;
+  const int64_t vectors = (columns + space.lanes - 1) / space.lanes;
   for (int64_t nv = 1; nv <= 4; nv++) {
     for (int64_t ny = 1; ny <= (images > 1 ? 4 : 1); ny++) {
       for (int64_t mr = 1; mr <= (registers > 16 ? 14 : 8); mr++) {
@@ -428,7 +431,15 @@ void each_tile(const Target& target, int lanes, int64_t rows, int64_t images, in
           total += cycles(m, y, x) * static_cast<double>(times);
           bodies += m * y * x * times > 0;
         }
-        visit(Tile{mr, ny, nv, total * (1 + (scattered ? kScattered : kBody) * bodies)});
+        total *= 1 + (space.scattered ? kScattered : kBody) * bodies;
+        if (space.around > 0) {
+          // For few row tiles no panel is packed as a rule: each can go to another thread.
+          const int64_t row_tiles = rows / mr < kFewRowTiles ? (rows + mr - 1) / mr : 1;
+          const int64_t around = space.around * row_tiles * ((images + ny - 1) / ny);
+          const double uneven = uneven_share(target, around, vectors, nv);
+          total *= rows / mr >= kManyRowTiles ? std::min(uneven, kSharedRows) : uneven;
+        }
+        visit(Tile{mr, ny, nv, total});
       }
     }
   }
@@ -436,24 +447,32 @@ void each_tile(const Target& target, int lanes, int64_t rows, int64_t images, in
 
 }  // namespace
 
-Tile choose_tile(const Target& target, int lanes, int64_t rows, int64_t images, int64_t columns,
-                 int64_t depth, Op op, bool scattered, double late) {
+double uneven_share(const Target& target, int64_t times, int64_t vectors, int64_t panel) {
+  constexpr int64_t kMany = 8;  // for each thread, so that none waits long
+  const int64_t panels = times * ((vectors + panel - 1) / panel);
+  const int64_t threads = std::max(target.threads, 1);
+  if (panels >= kMany * threads) return 1;
+  const int64_t most = std::min((panels + threads - 1) / threads * panel, times * vectors);
+  return std::max(static_cast<double>(most * threads) / static_cast<double>(times * vectors), 1.0);
+}
+
+Tile choose_tile(const TileSpace& space) {
   Tile best;
-  each_tile(target, lanes, rows, images, columns, depth, op, scattered, late, [&](const Tile& t) {
+  each_tile(space, [&](const Tile& t) {
     if (t.cycles < best.cycles * 0.999) best = t;
   });
   return best;
 }
 
-std::vector<Tile> other_tiles(const Target& target, int lanes, int64_t rows, int64_t images,
-                              int64_t columns, int64_t depth, Op op, bool scattered, double late) {
+std::vector<Tile> other_tiles(const TileSpace& space) {
   constexpr size_t kMost = 8;
-  const Tile best = choose_tile(target, lanes, rows, images, columns, depth, op, scattered, late);
+  const Tile best = choose_tile(space);
   std::vector<Tile> others;
-  each_tile(target, lanes, rows, images, columns, depth, op, scattered, late, [&](const Tile& t) {
+  each_tile(space, [&](const Tile& t) {
     const bool is_best = t.mr == best.mr && t.ny == best.ny && t.nv == best.nv;
-    const int64_t vectors = (columns + lanes - 1) / lanes;
-    if (!is_best && t.mr <= rows && t.ny <= images && t.nv <= vectors) others.push_back(t);
+    const int64_t vectors = (space.columns + space.lanes - 1) / space.lanes;
+    if (!is_best && t.mr <= space.rows && t.ny <= space.images && t.nv <= vectors)
+      others.push_back(t);
   });
   std::stable_sort(others.begin(), others.end(),
                    [](const Tile& a, const Tile& b) { return a.cycles < b.cycles; });

@@ -78,15 +78,30 @@ struct Tile {
   int64_t mr = 1, ny = 1, nv = 1;
   double cycles = 1e300;
 };
-/// Minimises the cycles of rows x images x columns with sums of `depth` terms of `op`, ragged tiles
-/// included. To store lanes apart takes code for each of them: with `scattered`, few ragged tiles.
-/// Each vector of columns takes `late` cycles longer to load.
-Tile choose_tile(const Target& target, int lanes, int64_t rows, int64_t images, int64_t columns,
-                 int64_t depth, Op op = Op::Mul, bool scattered = false, double late = 0);
+/// What a tile is chosen for.
+struct TileSpace {
+  const Target& target;
+  int lanes = 1;
+  int64_t rows = 1, images = 1, columns = 1;
+  int64_t depth = 1;  // terms of each sum
+  Op op = Op::Mul;
+  bool scattered = false;  // to store lanes apart takes code for each of them: few ragged tiles
+  double late = 0;         // cycles that each vector of columns takes longer to load
+  int64_t around = 0;      // how often panels of columns are walked if threads share them out, or 0
+};
+/// Minimises the cycles of rows x images x columns, ragged tiles and threads that wait included.
+Tile choose_tile(const TileSpace& space);
 /// The tiles next to that one in predicted cycles, the cheapest first.
-std::vector<Tile> other_tiles(const Target& target, int lanes, int64_t rows, int64_t images,
-                              int64_t columns, int64_t depth, Op op, bool scattered = false,
-                              double late = 0);
+std::vector<Tile> other_tiles(const TileSpace& space);
+/// For fewer row tiles no panel is packed as a rule.
+inline constexpr int64_t kFewRowTiles = 8;
+/// Row tiles that can be shared out in place of panels, and what that takes: panels are then a phase
+/// of their own, and come from the caches of other cores.
+inline constexpr int64_t kManyRowTiles = 16;
+inline constexpr double kSharedRows = 1.2;
+/// How much longer the target's threads take than if they could share evenly: `times` times so many
+/// vectors, of which one does a panel at a time.
+double uneven_share(const Target& target, int64_t times, int64_t vectors, int64_t panel);
 /// Number of terms of each sum.
 int64_t depth_of(const Contraction& c);
 

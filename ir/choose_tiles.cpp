@@ -22,11 +22,25 @@ double late_vectors(const ScheduleWriter& w, const Stage& s, const Contraction& 
   return slides ? w.target().split_load : 0;
 }
 
+TileSpace tile_space(const ScheduleWriter& w, const Stage& s, const Contraction& c, int64_t rows,
+                     int64_t around) {
+  return {.target = w.target(),
+          .lanes = static_cast<int>(w.lanes()),
+          .rows = rows,
+          .images = c.y ? extent(c.y) : 1,
+          .columns = extent(c.v),
+          .depth = depth_of(c),
+          .op = c.op,
+          .scattered = c.scattered,
+          .late = late_vectors(w, s, c),
+          .around = around};
+}
+
 }  // namespace
 
-Tile model_tile(const ScheduleWriter& w, const Stage& s, const Contraction& c, int64_t rows) {
-  return choose_tile(w.target(), static_cast<int>(w.lanes()), rows, c.y ? extent(c.y) : 1,
-                     extent(c.v), depth_of(c), c.op, c.scattered, late_vectors(w, s, c));
+Tile model_tile(const ScheduleWriter& w, const Stage& s, const Contraction& c, int64_t rows,
+                int64_t around) {
+  return choose_tile(tile_space(w, s, c, rows, around));
 }
 
 namespace {
@@ -47,7 +61,8 @@ bool is_in_tiles(const Stage& s) {
   return s.whole_steps;
 }
 
-Tile tile_of(ScheduleWriter& w, const Stage& s, const Contraction& c, int64_t rows) {
+Tile tile_of(ScheduleWriter& w, const Stage& s, const Contraction& c, int64_t rows,
+             int64_t around) {
   if (is_in_tiles(s)) {
     const Tile tile{std::min<int64_t>(rows, TileShape::kMostRows), 1,
                     TileShape::kMostColumns / w.lanes()};
@@ -56,10 +71,9 @@ Tile tile_of(ScheduleWriter& w, const Stage& s, const Contraction& c, int64_t ro
   const auto text = [&](const Tile& t) {
     return c.y ? fmt::format("{}x{}x{}", t.mr, t.ny, t.nv) : fmt::format("{}x{}", t.mr, t.nv);
   };
-  const Tile model = model_tile(w, s, c, rows);
-  const std::vector<Tile> others =
-      other_tiles(w.target(), static_cast<int>(w.lanes()), rows, c.y ? extent(c.y) : 1, extent(c.v),
-                  depth_of(c), c.op, c.scattered, late_vectors(w, s, c));
+  const TileSpace space = tile_space(w, s, c, rows, around);
+  const Tile model = choose_tile(space);
+  const std::vector<Tile> others = other_tiles(space);
   std::vector<Choice::Option> options;
   for (const Tile& t : others) options.push_back({text(t), t.cycles / model.cycles});
   const std::string taken = w.choose("tile of " + s.name, text(model), std::move(options));
@@ -215,7 +229,7 @@ bool Packer::packs_b() {
   if (b_.stored && !scattered) return false;
   const bool collide = step % (w_.target().l1 / w_.target().l1_ways) == 0 && depth_ >= 128;
   const bool model =
-      b_.plain ? scattered || (step >= 1024 && row_tiles() >= (collide ? 4 : 8)) : row_tiles() >= 2;
+      b_.plain ? scattered || (step >= 1024 && row_tiles() >= (collide ? 4 : kFewRowTiles)) : row_tiles() >= 2;
   return w_.choose_whether("packed b of " + s_->name, model);
 }
 

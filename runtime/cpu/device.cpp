@@ -134,6 +134,7 @@ class CpuDevice final : public Device {
   static Target target_of(const Config& config, KernelCache* cache) {
     Target target = host_target(cache);
     target.winograd = config.winograd;
+    target.threads = config.threads;
     return target;
   }
 
