@@ -46,20 +46,28 @@ class Interpreter {
   }
 
   void run() {
-    for (const Phase& phase : program_.phases) {
-      if (!phase.groups.empty()) internal_error("interpret: programs with work-groups are not interpreted");
-      const int64_t steps = phase.bound.steps(phase.count, phase.has_tail, arguments_.data());
-      const int64_t count = std::min(phase.count, steps);
-      for (int w = 0; w < workers_; w++) {
-        const int64_t begin = count * w / workers_, end = count * (w + 1) / workers_;
-        if (begin == end) continue;
-        enter(phase.body, begin, end);
-      }
-      if (steps > phase.count) enter(phase.tail, 0, 1);
+    const std::vector<Phase>& phases = program_.phases;
+    for (size_t first = 0, end; first < phases.size(); first = end) {
+      end = first + 1;
+      while (end < phases.size() && !phases[end].waits) end++;
+      // Several workers are imitated by the other order of what may run at the same time.
+      for (size_t i = first; i < end; i++) run_phase(phases[workers_ == 1 ? i : first + end - 1 - i]);
     }
   }
 
  private:
+  void run_phase(const Phase& phase) {
+    if (!phase.groups.empty()) internal_error("interpret: programs with work-groups are not interpreted");
+    const int64_t steps = phase.bound.steps(phase.count, phase.has_tail, arguments_.data());
+    const int64_t count = std::min(phase.count, steps);
+    for (int w = 0; w < workers_; w++) {
+      const int64_t begin = count * w / workers_, end = count * (w + 1) / workers_;
+      if (begin == end) continue;
+      enter(phase.body, begin, end);
+    }
+    if (steps > phase.count) enter(phase.tail, 0, 1);
+  }
+
   void own(int id, const char* what, int64_t bytes) {
     // All bits set is NaN in every float type, and an absurd integer.
     auto& storage = owned_[id];

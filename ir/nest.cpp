@@ -19,7 +19,10 @@ Nest::Nest(const Kernel& kernel, const Target& target, int lanes)
 }
 
 Program Nest::run() {
-  for (const Stage* s : phases(kernel_)) emit_phase(s);
+  for (const PhaseRoot& p : phases(kernel_)) {
+    emit_phase(p.stage);
+    phase_->waits = p.waits;
+  }
   emitter_.finish_reaches();
   return std::move(program_);
 }

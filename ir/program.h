@@ -98,6 +98,7 @@ struct Phase {
   std::string name;
   std::vector<Instruction> body, tail;
   bool has_tail = false;
+  bool waits = true;                   // for the phases before it; else it may run at the same time as the one before
   int64_t count = 1;                   // iterations of the parallel loop that `body` may be given
   bool packs_ahead = false;            // an iteration packs what the next one reads: few, long ranges are best
   PhaseBound bound;
@@ -126,7 +127,7 @@ struct Program {
   static constexpr int kScratch = -2, kShared = -3, kLocal = -4;
   std::string name;
   std::vector<MemoryArgument> arguments;
-  std::vector<Phase> phases;  // with a barrier between
+  std::vector<Phase> phases;  // with a barrier before each that waits
   int lanes = 8;
   int64_t scratch_bytes = 0, shared_bytes = 0, local_bytes = 0;
   std::vector<int64_t> scratch_places, shared_places;  // bytes at which values begin, ascending

@@ -125,12 +125,14 @@ class Estimator {
 
 }  // namespace
 
+double estimate_cycles(const Phase& phase) {
+  const double tail = phase.has_tail ? Estimator(1).cycles(phase.tail) : 0;
+  return Estimator(phase.count).cycles(phase.body) + tail;
+}
+
 double estimate_cycles(const Program& program) {
   double sum = 0;
-  for (const Phase& p : program.phases) {
-    sum += Estimator(p.count).cycles(p.body);
-    if (p.has_tail) sum += Estimator(1).cycles(p.tail);
-  }
+  for (const Phase& p : program.phases) sum += estimate_cycles(p);
   return sum;
 }
 

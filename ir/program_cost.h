@@ -11,6 +11,8 @@ namespace lazuli {
 /// each loop (two for arithmetic, two for loads, one for stores, one for exchanges of lanes), or
 /// the longest chain of results that one iteration hands to the next.
 double estimate_cycles(const Program& program);
+/// The same of one phase.
+double estimate_cycles(const Phase& phase);
 
 /// Seconds for so many cycles, shared out to `threads` cores, or for moving so many bytes at the
 /// bandwidth of the memory that holds them, if that takes longer.

@@ -56,8 +56,13 @@ void verify_schedule(const Kernel& kernel);
 /// loops that end at a mask end alike. What is kept where does not matter.
 bool same_order(const Kernel& a, const Kernel& b);
 
+/// The root of a phase. One that does not wait runs beside those before it, up to one that does.
+struct PhaseRoot {
+  const Stage* stage;
+  bool waits;
+};
 /// The root stages in the order in which their phases run. UserError if they wait for each other.
-std::vector<const Stage*> phases(const Kernel& kernel);
+std::vector<PhaseRoot> phases(const Kernel& kernel);
 
 /// Ids of the values that the stage reads, ascending.
 std::vector<int> values_read(const Stage& stage);

@@ -201,9 +201,10 @@ class ScheduleVerifier {
 
   bool in_later_phase(const Stage& a, const Stage& b) const {
     if (root_of(&a) == root_of(&b)) return false;
-    const std::vector<const Stage*> order = phases(kernel_);
+    const std::vector<PhaseRoot> order = phases(kernel_);
     const auto place = [&](const Stage& s) {
-      return std::find(order.begin(), order.end(), root_of(&s));
+      return std::find_if(order.begin(), order.end(),
+                          [&](const PhaseRoot& p) { return p.stage == root_of(&s); });
     };
     return place(a) > place(b);
   }
@@ -252,29 +253,64 @@ void verify_schedule(const Kernel& kernel) {
   phases(kernel);
 }
 
-std::vector<const Stage*> phases(const Kernel& kernel) {
+namespace {
+
+// What the stages of each phase write.
+struct Written {
+  std::set<int> slots;
+  bool over_another = false;  // in the place of a value of another phase
+};
+
+std::map<const Stage*, Written> written_by_phase(const Kernel& kernel) {
+  std::map<const Stage*, Written> written;
+  for (const auto& s : kernel.stages) {
+    Written& w = written[root_of(s.get())];
+    for (const Value& v : s->values) {
+      if (v.slot >= 0) w.slots.insert(v.slot);
+      if (v.alias >= 0)
+        w.over_another |= root_of(kernel.find_value(v.alias).first) != root_of(s.get());
+    }
+  }
+  return written;
+}
+
+}  // namespace
+
+std::vector<PhaseRoot> phases(const Kernel& kernel) {
   const Reads reads(kernel);
   // A root comes when all phases that its members read have come; of several, the first in the
   // list.
-  std::map<const Stage*, std::set<const Stage*>> waits;
+  std::map<const Stage*, std::set<const Stage*>> waits_for;
   std::vector<const Stage*> roots;
   for (const auto& s : kernel.stages) {
     if (!s->at) roots.push_back(s.get());
     for (const Reads::Read& r : reads.of(s.get())) {
       const Stage* source = root_of(kernel.find_value(r.value).first);
-      if (source != root_of(s.get())) waits[root_of(s.get())].insert(source);
+      if (source != root_of(s.get())) waits_for[root_of(s.get())].insert(source);
     }
   }
-  std::vector<const Stage*> order;
+  std::map<const Stage*, Written> written = written_by_phase(kernel);
+  std::vector<PhaseRoot> order;
+  std::vector<const Stage*> beside;  // those since the last that waits
   while (!roots.empty()) {
     const auto ready = std::find_if(roots.begin(), roots.end(), [&](const Stage* r) {
       return std::none_of(roots.begin(), roots.end(),
-                          [&](const Stage* o) { return waits[r].count(o) > 0; });
+                          [&](const Stage* o) { return waits_for[r].count(o) > 0; });
     });
     require(ready != roots.end(),
             "schedule: phases {} and others wait for each other; attach their stages elsewhere",
             roots.front()->name);
-    order.push_back(*ready);
+    const Written& own = written[*ready];
+    const bool waits =
+        own.over_another || std::any_of(beside.begin(), beside.end(), [&](const Stage* o) {
+          const std::set<int>& slots = written[o].slots;
+          return waits_for[*ready].count(o) > 0 ||
+                 std::any_of(slots.begin(), slots.end(),
+                             [&](int slot) { return own.slots.count(slot) > 0; });
+        });
+    if (waits) beside.clear();
+    beside.push_back(*ready);
+    order.push_back({*ready, waits || order.empty()});
     roots.erase(ready);
   }
   return order;

@@ -3,6 +3,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
+#include <span>
 
 #include "codegen/llvm.h"
 #include "core/error.h"
@@ -288,11 +290,14 @@ std::shared_ptr<CompiledKernel> compile_kernel(const Kernel& kernel, const Progr
   out->module = compile(emit_llvm(program, target, "kernel"), options);
   for (size_t i = 0; i < program.phases.size(); i++) {
     CompiledKernel::PhaseFunctions f;
+    f.cycles = estimate_cycles(program.phases[i]);
+    out->cycles += f.cycles;
     f.body = out->module->kernel(phase_function("kernel", i, false));
     if (program.phases[i].has_tail) f.tail = out->module->kernel(phase_function("kernel", i, true));
     f.count = program.phases[i].count;
     f.bound = program.phases[i].bound;
     f.packs_ahead = program.phases[i].packs_ahead;
+    f.waits = program.phases[i].waits;
     out->phases.push_back(f);
   }
   out->has_sizes = program.has_sizes;
@@ -303,7 +308,6 @@ std::shared_ptr<CompiledKernel> compile_kernel(const Kernel& kernel, const Progr
   out->schedule = kernel.schedule;
   out->reasons = kernel.reasons;
   out->choices = kernel.choices;
-  out->cycles = estimate_cycles(program);
   out->in_place = in_place_arguments(program);
   return out;
 }
@@ -312,32 +316,105 @@ int64_t scratch_stride(int64_t scratch_bytes) {
   return (scratch_bytes + 4095) / 4096 * 4096 + 576;
 }
 
+namespace {
+
+// Phases that run at the same time, and how each is cut into chunks.
+class PhaseGroup {
+ public:
+  // As many from `first` on as do not wait.
+  PhaseGroup(std::span<const CompiledKernel::PhaseFunctions> phases, size_t first, void** arguments,
+             int threads) {
+    size_t end = first + 1;
+    while (end < phases.size() && !phases[end].waits && end - first < kMost) end++;
+    phases_ = phases.subspan(first, end - first);
+    for (size_t i = 0; i < phases_.size(); i++) {
+      const CompiledKernel::PhaseFunctions& p = phases_[i];
+      // The ragged last iteration is one more step.
+      const int64_t all = p.count + (p.tail ? 1 : 0);
+      parts_[i].steps = p.bound.steps(p.count, p.tail != nullptr, arguments);
+      const double share = static_cast<double>(parts_[i].steps) / static_cast<double>(all);
+      share_ = std::max(share_, share);
+      cycles_ += p.cycles * share;
+    }
+    for (size_t i = 0; i < phases_.size(); i++) {
+      // Several chunks for each thread, so that none waits long for the last.
+      const double ranges = (phases_[i].packs_ahead ? 2 : 4) * static_cast<double>(threads);
+      const double part = std::min(cycles_ / (ranges * std::max(phases_[i].cycles, 1.0)), 1.0);
+      Part& p = parts_[i];
+      p.grain = std::max(static_cast<int64_t>(static_cast<double>(p.steps) * part), int64_t{1});
+      p.first = chunks_;
+      chunks_ += (p.steps + p.grain - 1) / p.grain;
+    }
+  }
+
+  size_t size() const { return phases_.size(); }
+  int64_t chunks() const { return chunks_; }
+  // The largest share of its iterations that a phase has at the sizes of this call.
+  double share() const { return share_; }
+  double cycles() const { return cycles_; }
+
+  template <typename F>
+  void run(int64_t from, int64_t to, F&& steps) const {
+    for (size_t i = 0; i < phases_.size(); i++) {
+      const Part& p = parts_[i];
+      const int64_t begin = std::max<int64_t>(from - p.first, 0) * p.grain;
+      const int64_t end = std::min((to - p.first) * p.grain, p.steps);
+      if (begin < end) steps(phases_[i], begin, end);
+    }
+  }
+
+ private:
+  static constexpr size_t kMost = 64;
+  struct Part {
+    int64_t steps, grain, first;  // first: of its chunks
+  };
+
+  std::span<const CompiledKernel::PhaseFunctions> phases_;
+  std::array<Part, kMost> parts_;  // of those that there are
+  int64_t chunks_ = 0;
+  double share_ = 0, cycles_ = 0;
+};
+
+}  // namespace
+
 void run_kernel(const CompiledKernel& kernel, void** arguments, const WorkMemory& memory,
                 ThreadPool& pool, Trace* trace, int label) {
   // Below this predicted time waking other threads costs more than it saves.
-  constexpr double kParallelSeconds = 6e-6;
-  for (const CompiledKernel::PhaseFunctions& phase : kernel.phases) {
-    // The ragged last iteration is one more step.
-    const int64_t all = phase.count + (phase.tail ? 1 : 0);
-    const int64_t steps = phase.bound.steps(phase.count, phase.tail != nullptr, arguments);
-    if (steps == 0) continue;
+  constexpr double kParallelSeconds = 6e-6, kParallelCycles = 3000;
+  const auto run_steps = [&](const CompiledKernel::PhaseFunctions& phase, int64_t begin,
+                             int64_t end, int worker) {
+    void* const scratch = memory.scratch ? memory.scratch + memory.stride * worker : nullptr;
+    const int64_t whole = std::min(end, phase.count);
+    if (begin < whole) phase.body(arguments, scratch, memory.shared, begin, whole);
+    if (end > phase.count) phase.tail(arguments, scratch, memory.shared, 0, 1);
+  };
+  const auto note = [&](int64_t start) {
+    if (trace) trace->add(label, start, Trace::now());
+  };
+  if (pool.size() == 1 || kernel.predicted_seconds < kParallelSeconds) {
+    for (const CompiledKernel::PhaseFunctions& phase : kernel.phases) {
+      const int64_t start = trace ? Trace::now() : 0;
+      const int64_t steps = phase.bound.steps(phase.count, phase.tail != nullptr, arguments);
+      if (steps > 0) run_steps(phase, 0, steps, 0);
+      note(start);
+    }
+    return;
+  }
+  for (size_t first = 0; first < kernel.phases.size();) {
+    const PhaseGroup group(kernel.phases, first, arguments, pool.size());
+    first += group.size();
     const auto run = [&](int64_t from, int64_t to, int worker) {
       const int64_t start = trace ? Trace::now() : 0;
-      void* const scratch = memory.scratch ? memory.scratch + memory.stride * worker : nullptr;
-      const int64_t end = std::min(to, phase.count);
-      if (from < end) phase.body(arguments, scratch, memory.shared, from, end);
-      if (to > phase.count) phase.tail(arguments, scratch, memory.shared, 0, 1);
-      if (trace) trace->add(label, start, Trace::now());
+      group.run(from, to,
+                [&](const CompiledKernel::PhaseFunctions& phase, int64_t begin, int64_t end) {
+                  run_steps(phase, begin, end, worker);
+                });
+      note(start);
     };
-    const double share = static_cast<double>(steps) / static_cast<double>(all);
-    if (kernel.predicted_seconds * share < kParallelSeconds || steps == 1) {
-      run(0, steps, 0);
-    } else {
-      // Several for each thread, so that none waits long for the last; one thread waits for none.
-      const int64_t ranges = pool.size() == 1 ? 1 : phase.packs_ahead ? 2 : 4;
-      const int64_t grain = steps / (ranges * int64_t{pool.size()});
-      pool.parallel_for(0, steps, std::max<int64_t>(grain, 1), run);
-    }
+    const bool alone = kernel.predicted_seconds * group.share() < kParallelSeconds ||
+                       group.cycles() < kParallelCycles;
+    // Of no more than one chunk, parallel_for wakes nobody.
+    pool.parallel_for(0, group.chunks(), alone ? std::max<int64_t>(group.chunks(), 1) : 1, run);
   }
 }
 

@@ -27,7 +27,8 @@ struct CompiledKernel {
     KernelFunction body = nullptr, tail = nullptr;
     int64_t count = 1;
     PhaseBound bound = {};
-    bool packs_ahead = false;
+    bool packs_ahead = false, waits = true;
+    double cycles = 0;  // as estimated
   };
   std::vector<PhaseFunctions> phases;
   int64_t scratch_bytes = 0, shared_bytes = 0;
