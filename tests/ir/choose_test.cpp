@@ -837,6 +837,46 @@ TEST_SUITE("ir") {
                  "split C k k.o k.v 8; order C k.o m n k.v; vector C k.v"));
   }
 
+  TEST_CASE("tiles are cut so that the target's threads have equally much") {
+    Target target = named_target("x86-64-v4");
+    const auto schedule = [&](int64_t m, int64_t n, int64_t k, int threads) {
+      target.threads = threads;
+      Kernel product = test::matmul(m, n, k, false, false, false);
+      choose_schedule(product, target);
+      return product.schedule;
+    };
+    // Of 512 columns, 11 panels of 48 are 6 for one of two threads; 8 panels of 64 are 4 for each.
+    CHECK(holds(schedule(512, 512, 512, 1), "split C n n.o n.u 48\n"));
+    CHECK(holds(schedule(512, 512, 512, 2), "split C n n.o n.u 64\n"));
+    // More threads than panels share out rows, for which panels are a phase of their own.
+    CHECK(holds(schedule(512, 256, 512, 1), "at C.b C n.o\n"));
+    CHECK(holds(schedule(512, 256, 512, 2), "at C.b C n.o\n"));
+    CHECK(holds(schedule(512, 256, 512, 64), "scope C.b shared\n"));
+    // What stays in cache beside the rows is shared by all of them on one thread, too.
+    CHECK(holds(schedule(2048, 256, 24, 1), "scope C.b shared\n"));
+  }
+
+  TEST_CASE("no sum takes its terms in another order for another number of threads") {
+    Target target = named_target("x86-64-v4");
+    const int64_t sizes[][3] = {{512, 512, 512}, {129, 97, 1000}, {48, 192, 2048}, {96, 48, 48},
+                                {4, 300, 9000},  {700, 33, 5},    {65, 48, 2048}};
+    for (const auto& [m, n, k] : sizes) {
+      for (const bool a_transposed : {false, true}) {
+        const Kernel product = test::matmul(m, n, k, a_transposed, false, false);
+        target.threads = 1;
+        Kernel one = clone(product);
+        choose_schedule(one, target);
+        for (const int threads : {2, 3, 4, 7, 16, 64}) {
+          INFO(m, " ", n, " ", k, " on ", threads);
+          target.threads = threads;
+          Kernel many = clone(product);
+          choose_schedule(many, target);
+          CHECK(same_order(one, many));
+        }
+      }
+    }
+  }
+
   TEST_CASE("a schedule is a function of algorithm and target alone") {
     for (const Case& c : cases()) {
       INFO(c.name);

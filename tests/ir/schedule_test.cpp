@@ -219,6 +219,42 @@ TEST_SUITE("ir") {
           "schedule: `rfactor C k C 4`: there is a stage C already");
   }
 
+  TEST_CASE("phases that read nothing of each other do not wait") {
+    const auto waits = [](const Kernel& k) {
+      std::string text;
+      for (const PhaseRoot& p : phases(k)) text += (p.waits ? " | " : " ") + p.stage->name;
+      return text;
+    };
+    const auto kernel = [](int slot_of_last) {
+      Kernel k;
+      const int x = k.add_argument("x", DType::F32, 6, false);
+      const std::vector<int> outs = {k.add_argument("p", DType::F32, 6, true),
+                                     k.add_argument("q", DType::F32, 6, true)};
+      const NodeRef i = axis("i", 6);
+      const auto add = [&](const char* name, const NodeRef& expr, int slot) {
+        return k.add_value(k.add_stage(name, {i}), name, expr, {i}, Op::Count_, slot);
+      };
+      const auto unary = [](Op op, const NodeRef& a) { return scalar_op(op, DType::F32, {a}); };
+      const int a = add("a", unary(Op::Exp, load(x, DType::F32, i)), -1);
+      add("b", unary(Op::Neg, load(x, DType::F32, i)), -1);
+      const int c = add("c", unary(Op::Neg, read(a, DType::F32, {i})), -1);
+      add("d", unary(Op::Exp, load(x, DType::F32, i)), outs[0]);
+      add("e", unary(Op::Neg, read(c, DType::F32, {i})), outs[static_cast<size_t>(slot_of_last)]);
+      apply_schedule(k, "scope a shared; scope b shared; scope c shared");
+      return k;
+    };
+    CHECK(waits(kernel(1)) == " | a b | c d | e");
+    // What is written over a value of another phase comes when that has been read.
+    Kernel over = kernel(1);
+    apply_schedule(over, "inplace c b");
+    CHECK(waits(over) == " | a b | c d | e");
+    Kernel k = kernel(1);
+    CHECK(test::difference(k, Target()) == "");
+    const Program program = lower(k, Target());
+    CHECK(print_program(program).find("phase b of 1, beside the one before {") !=
+          std::string::npos);
+  }
+
   TEST_CASE("merged axes are one in all stages that have them") {
     Kernel k;
     const int x = k.add_argument("x", DType::F32, 60, false),

@@ -85,6 +85,32 @@ TEST_SUITE("runtime") {
     CHECK(owner[0] == std::this_thread::get_id());
   }
 
+  TEST_CASE("each thread begins with a part of its own, and takes what others have not come to") {
+    constexpr int kThreads = 3;
+    ThreadPool pool(kThreads);
+    for (int round = 0; round < 20; ++round) {
+      // Nobody has a second chunk before all have their first.
+      std::vector<int> first(kThreads, -1), owner(8, -1);
+      std::atomic<int> arrived = 0;
+      pool.parallel_for(0, 8, 1, [&](int64_t begin, int64_t, int worker) {
+        owner[begin] = worker;
+        if (first[worker] >= 0) return;
+        first[worker] = int(begin);
+        ++arrived;
+        while (arrived < kThreads) std::this_thread::yield();
+      });
+      CHECK(first == std::vector<int>{0, 3, 6});  // 8 chunks are 3, 3 and 2
+      CHECK(std::count(owner.begin(), owner.end(), -1) == 0);
+    }
+    // One that waits for the others leaves them its part.
+    std::atomic<int> done = 0;
+    pool.parallel_for(0, 9, 1, [&](int64_t begin, int64_t, int worker) {
+      while (begin == 0 && worker == 0 && done < 8) std::this_thread::yield();
+      ++done;
+    });
+    CHECK(done == 9);
+  }
+
   TEST_CASE("results of chunks are visible to the caller and to the next launch") {
     ThreadPool pool(4);
     std::vector<int64_t> values(256, 1);
