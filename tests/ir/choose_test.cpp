@@ -852,8 +852,8 @@ TEST_SUITE("ir") {
     CHECK(holds(schedule(512, 256, 512, 1), "at C.b C n.o\n"));
     CHECK(holds(schedule(512, 256, 512, 2), "at C.b C n.o\n"));
     CHECK(holds(schedule(512, 256, 512, 64), "scope C.b shared\n"));
-    // What stays in cache beside the rows is shared by all of them on one thread, too.
-    CHECK(holds(schedule(2048, 256, 24, 1), "scope C.b shared\n"));
+    // Where all of b stays in cache, rows are walked once, on one thread, too.
+    CHECK(holds(schedule(2048, 144, 48, 1), "order C m.o n.o"));
   }
 
   TEST_CASE("no sum takes its terms in another order for another number of threads") {
