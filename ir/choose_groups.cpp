@@ -246,6 +246,13 @@ Strides strides_along(const Kernel& kernel, const NodeRef& expr, const Node* a) 
         step += step_of(n->src[d], linear) * stride;
         stride *= extent(v.dims[d]);
       }
+      if (!linear) {  // by parts of it that may meet in the whole
+        NodeRef flat = n->src[0];
+        for (size_t d = 1; d < n->src.size(); d++)
+          flat = index_add(n->src[d], flat, extent(v.dims[d]));
+        linear = true;
+        step = step_of(flat, linear);
+      }
       note(step, linear);
     }
   });

@@ -97,6 +97,27 @@ NodeRef sum_of_negated(const NodeRef& n, Simplifier& s) {
   return elementwise(Op::Neg, {s(reduce(n->op, n->src[0]->src[0], n->ints()))});
 }
 
+// Zeros around what is summed are no terms; those along other axes are zeros of the result.
+NodeRef sum_of_padded(const NodeRef& n, Simplifier& s) {
+  if (n->op != Op::ReduceAdd || !is_op(n->src[0], Op::Pad)) return {};
+  const NodeRef& padded = n->src[0];
+  const Ints &axes = n->ints(), &amounts = padded->ints();
+  Ints around;
+  bool drops = false;
+  for (size_t a = 0; a < padded->shape.size(); a++) {
+    if (std::find(axes.begin(), axes.end(), static_cast<int64_t>(a)) == axes.end()) {
+      around.push_back(amounts[2 * a]);
+      around.push_back(amounts[2 * a + 1]);
+    } else {
+      drops |= amounts[2 * a] != 0 || amounts[2 * a + 1] != 0;
+    }
+  }
+  if (!drops) return {};
+  const NodeRef sum = s(reduce(n->op, padded->src[0], axes));
+  const bool all = std::all_of(around.begin(), around.end(), [](int64_t x) { return x == 0; });
+  return all ? sum : pad(sum, around);
+}
+
 // Adjoints of a shared operand are added before they are summed; each sum alone is a contraction.
 NodeRef sum_of_products(const NodeRef& n, Simplifier& s) {
   if (n->op != Op::ReduceAdd) return {};
@@ -664,6 +685,7 @@ constexpr Rule kReductions[] = {
     {"reduce what repeats by counting", reduce_repeated},
     {"reduce before repeating", repeat_after},
     {"sum, then negate", sum_of_negated},
+    {"sum no padding", sum_of_padded},
     {"sum each product", sum_of_products},
     {"sum spread windows by residues", sum_of_spread_windows},
     {"divide last", divide_last},
