@@ -330,6 +330,7 @@ std::vector<Chosen> schedule_by_rules(Kernel& kernel, const Target& target, cons
   chunk_rows(w);
   chunk_columns(w);
   chunk_terms(w);
+  chunk_few_sums(w);
   order_dims(w);
   std::vector<StageGroup> groups = group_stages(kernel);
   std::set<const Stage*> panels;

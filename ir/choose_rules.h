@@ -124,6 +124,11 @@ void chunk_rows(ScheduleWriter& w);
 /// that some number of chunks divides.
 void chunk_columns(ScheduleWriter& w);
 
+/// A contraction of few sums over several axes, as the gradient by the kernel of a convolution with
+/// few channels is, becomes a sum of what chunks along the outermost of them give: every core then
+/// has some, and what a chunk reads stays in cache for all of its sums.
+void chunk_few_sums(ScheduleWriter& w);
+
 /// The product of two matrices that are long along the sum and short otherwise, as the gradient by
 /// the weights of a layer is, becomes a sum of what chunks of the terms give: every core then has
 /// some, and reads both matrices once.

@@ -113,7 +113,51 @@ NodeRef many_rows(const ScheduleWriter& w, const Stage& s) {
   return columns && extent(row) > kTallest ? row : NodeRef();
 }
 
+// The outermost summed axis of a contraction of few sums, along both of its factors in memory, which
+// are larger than the cache that they are read from for each of the loops over the sums; null if it
+// is no such contraction.
+NodeRef outermost_of_few(const ScheduleWriter& w, const Stage& s) {
+  constexpr int64_t kFewSums = 256;
+  const Value& v = s.values[0];
+  if (s.values.size() != 1 || !s.limit.empty() || !s.bound.empty()) return {};
+  const Contraction c = contraction_of(s, {});
+  if (!c.is || c.op != Op::Mul || c.reduced.size() < 2) return {};
+  int64_t sums = 1, bytes = 0;
+  for (const NodeRef& d : v.dims) sums *= extent(d);
+  bool computed = accumulator(v.expr->dtype) != v.expr->dtype;
+  visit(v.expr, [&](const NodeRef& n) {
+    computed |= n->op == Op::Read;
+    if (n->op != Op::Load) return;
+    bytes += w.kernel().arguments[static_cast<size_t>(n->integer())].size * size_of(n->dtype);
+  });
+  if (computed || sums > kFewSums || bytes <= w.target().l2 / 2) return {};
+  const auto distance = [&](const NodeRef& axis) {
+    return std::min(strides_along(w.kernel(), v.expr->src[0], axis.get()).largest,
+                    strides_along(w.kernel(), v.expr->src[1], axis.get()).largest);
+  };
+  const NodeRef outermost =
+      *std::max_element(c.reduced.begin(), c.reduced.end(), [&](const NodeRef& a, const NodeRef& b) {
+        return distance(a) < distance(b);
+      });
+  return distance(outermost) > 0 ? outermost : NodeRef();
+}
+
 }  // namespace
+
+void chunk_few_sums(ScheduleWriter& w) {
+  constexpr int64_t kMost = 16;
+  for (Stage* s : stages_of(w)) {
+    const NodeRef along = outermost_of_few(w, *s);
+    if (!along) continue;
+    int64_t chunks = std::min(kMost, extent(along) / 2);
+    while (chunks >= kEnoughChunks && extent(along) % chunks != 0) chunks--;
+    if (chunks < kEnoughChunks) continue;
+    const std::string loop = w.loop(*s, along);
+    w.step("rfactor {0} {1} {0}.chunks {2}", s->name, loop, chunks);
+    w.reason(fmt::format("{}: few sums of many terms, by {} chunks of {} along {}", s->name, chunks,
+                         extent(along) / chunks, loop));
+  }
+}
 
 void chunk_columns(ScheduleWriter& w) {
   constexpr int64_t kShortest = 256;
