@@ -327,11 +327,11 @@ std::vector<Chosen> schedule_by_rules(Kernel& kernel, const Target& target, cons
   std::vector<Chosen> chosen;
   limit_masked(w);
   merge_axes(w);
+  order_dims(w);
   chunk_rows(w);
   chunk_columns(w);
   chunk_terms(w);
   chunk_few_sums(w);
-  order_dims(w);
   std::vector<StageGroup> groups = group_stages(kernel);
   std::set<const Stage*> panels;
   for (size_t i = 0; i < groups.size(); i++) {

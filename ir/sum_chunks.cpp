@@ -196,7 +196,8 @@ void chunk_terms(ScheduleWriter& w) {
     const LongSum l = long_sum(w, *s);
     if (!l.terms) continue;
     const int64_t terms = extent(l.terms), bytes = terms * l.bytes_of_term;
-    if (terms * l.bytes_in_panel <= w.target().l2 / 2 || bytes <= 2 * w.target().l2) continue;
+    const bool near = terms * l.bytes_in_panel <= w.target().l2 / 2 || bytes <= 2 * w.target().l2;
+    if (near && (!w.target().far_l3 || bytes <= w.target().l2 / 4)) continue;
     // What the chunks give is written and read once more.
     const auto fits = [&](int64_t chunks) {
       return terms % chunks == 0 && terms / chunks >= kLongSum &&
