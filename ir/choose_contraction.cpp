@@ -132,16 +132,17 @@ int64_t batch_of(const Stage& s, const Contraction& c) {
 }
 
 // Whether row tiles go outside, and panels are a phase of their own: where threads could not share
-// out the panels evenly, or where all of them stay so near that a had better be walked once.
+// out the panels evenly, or where a had better be walked once: few panels stay near, or a does not.
 bool rows_go_outside(ScheduleWriter& w, const Stage& s, const Contraction& c, const Tile& tile) {
   constexpr int64_t kFewPanels = 8;
   const int64_t columns = tile.nv * w.lanes(), vectors = (extent(c.v) + w.lanes() - 1) / w.lanes();
   const int64_t around = batch_of(s, c) * (c.y ? (extent(c.y) + tile.ny - 1) / tile.ny : 1);
   const int64_t panels = around * ((vectors + tile.nv - 1) / tile.nv);
-  const bool near = panels < kFewPanels &&
-                    panels * columns * depth_of(c) * factor_size(s) <= w.target().l2 / 16;
+  const int64_t term = depth_of(c) * factor_size(s);  // bytes of it in a row or column
+  const bool once = panels < kFewPanels && (panels * columns * term <= w.target().l2 / 16 ||
+                                            extent(c.r) * term > w.target().l2 / 2);
   const double uneven = uneven_share(w.target(), around, vectors, tile.nv);
-  const bool model = extent(c.r) / tile.mr >= kManyRowTiles && (near || uneven > kSharedRows);
+  const bool model = extent(c.r) / tile.mr >= kManyRowTiles && (once || uneven > kSharedRows);
   if (extent(c.r) <= tile.mr || extent(c.v) <= columns) return model;
   return w.choose_whether("rows outside of " + s.name, model);
 }

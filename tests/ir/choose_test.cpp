@@ -849,11 +849,12 @@ TEST_SUITE("ir") {
     CHECK(holds(schedule(512, 512, 512, 1), "split C n n.o n.u 48\n"));
     CHECK(holds(schedule(512, 512, 512, 2), "split C n n.o n.u 64\n"));
     // More threads than panels share out rows, for which panels are a phase of their own.
-    CHECK(holds(schedule(512, 256, 512, 1), "at C.b C n.o\n"));
-    CHECK(holds(schedule(512, 256, 512, 2), "at C.b C n.o\n"));
-    CHECK(holds(schedule(512, 256, 512, 64), "scope C.b shared\n"));
-    // Where all of b stays in cache, rows are walked once, on one thread, too.
+    CHECK(holds(schedule(256, 256, 256, 1), "at C.b C n.o\n"));
+    CHECK(holds(schedule(256, 256, 256, 2), "at C.b C n.o\n"));
+    CHECK(holds(schedule(256, 256, 256, 64), "scope C.b shared\n"));
+    // Where all of b stays in cache, or a is too large for it, rows are walked once.
     CHECK(holds(schedule(2048, 144, 48, 1), "order C m.o n.o"));
+    CHECK(holds(schedule(2048, 256, 512, 1), "order C m.o n.o"));
   }
 
   TEST_CASE("no sum takes its terms in another order for another number of threads") {
