@@ -1,6 +1,7 @@
 // The rule for contractions of one tile, with what follows from it element by element.
 #include <algorithm>
 #include <cstdlib>
+#include <set>
 
 #include "ir/choose_tiles.h"
 #include "ir/index.h"
@@ -131,18 +132,42 @@ int64_t batch_of(const Stage& s, const Contraction& c) {
   return n;
 }
 
+// Bytes that `stages` load and store of arrays for each sum of contraction `s`, beside its factors.
+int64_t bytes_beside(const Stage& s, const Contraction& c, const std::vector<Stage*>& stages) {
+  int64_t bytes = 0;
+  std::set<const Node*> loads;
+  for (const Stage* m : stages) {
+    for (const Value& v : m->values) {
+      if (v.slot >= 0) bytes += size_of(v.expr->dtype);
+      if (m == &s) continue;
+      visit(v.expr, [&](const NodeRef& n) {
+        const bool whole = n->op == Op::Load && uses(n, c.v.get()) && uses(n, c.r.get());
+        if (whole && loads.insert(n.get()).second) bytes += size_of(n->dtype);
+      });
+    }
+  }
+  return bytes;
+}
+
 // Whether row tiles go outside, and panels are a phase of their own: where threads could not share
-// out the panels evenly, or where a had better be walked once: few panels stay near, or a does not.
-bool rows_go_outside(ScheduleWriter& w, const Stage& s, const Contraction& c, const Tile& tile) {
-  constexpr int64_t kFewPanels = 8;
+// out the panels evenly; where a had better be walked once, since few panels stay near, or a does
+// not; or where memory is much of the work, which comes faster by whole rows than by the columns of
+// a panel. `beside`: of each sum (see bytes_beside).
+bool rows_go_outside(ScheduleWriter& w, const Stage& s, const Contraction& c, const Tile& tile,
+                     int64_t beside) {
+  constexpr int64_t kFewPanels = 8, kTermsOfByte = 16;
   const int64_t columns = tile.nv * w.lanes(), vectors = (extent(c.v) + w.lanes() - 1) / w.lanes();
   const int64_t around = batch_of(s, c) * (c.y ? (extent(c.y) + tile.ny - 1) / tile.ny : 1);
   const int64_t panels = around * ((vectors + tile.nv - 1) / tile.nv);
   const int64_t term = depth_of(c) * factor_size(s);  // bytes of it in a row or column
   const bool once = panels < kFewPanels && (panels * columns * term <= w.target().l2 / 16 ||
                                             extent(c.r) * term > w.target().l2 / 2);
+  const bool streams = beside * kTermsOfByte >= depth_of(c) &&
+                       beside * extent(c.r) * extent(c.v) * batch_of(s, c) > w.target().l2 &&
+                       panels * columns * term <= w.target().l2 / 4;
   const double uneven = uneven_share(w.target(), around, vectors, tile.nv);
-  const bool model = extent(c.r) / tile.mr >= kManyRowTiles && (once || uneven > kSharedRows);
+  const bool model =
+      extent(c.r) / tile.mr >= kManyRowTiles && (once || streams || uneven > kSharedRows);
   if (extent(c.r) <= tile.mr || extent(c.v) <= columns) return model;
   return w.choose_whether("rows outside of " + s.name, model);
 }
@@ -214,7 +239,7 @@ Stage* panel_stage(ScheduleWriter& w, const StageGroup& g) {
   const auto [p, v] = w.kernel().find_value(static_cast<int>(b->integer()));
   if (!is_private_copy(w.kernel(), *p)) return nullptr;
   const Tile tile = tile_of(w, *s, c, extent(c.r), batch_of(*s, c));
-  if (rows_go_outside(w, *s, c, tile)) return nullptr;
+  if (rows_go_outside(w, *s, c, tile, bytes_beside(*s, c, g.members))) return nullptr;
   // What one panel reads of it.
   int64_t elements = 1;
   for (size_t d = 0; d < v->dims.size(); d++) {
@@ -337,7 +362,11 @@ bool schedule_contraction(ScheduleWriter& w, StageGroup& g) {
     depth += depth_of(t.c) * factor_size(*t.stage);
   }
   const std::string batch = batch_loops(w, *root, *s, c);
-  const bool rows_first = rows_go_outside(w, *s, c, tile);
+  std::vector<Stage*> hosts{root};
+  for (const TiledSum& t : sums) {
+    if (t.stage != root) hosts.push_back(t.stage);
+  }
+  const bool rows_first = rows_go_outside(w, *s, c, tile, bytes_beside(*s, c, hosts));
   // Where a is too large for the cache that it is read from again and again, a block of columns is
   // walked by each row tile: read in place it then stays in L1, and the panels of a block in L2;
   // packed it stays in L2, and they in the last cache. Tile registers are faster than the last

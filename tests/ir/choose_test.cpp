@@ -857,6 +857,23 @@ TEST_SUITE("ir") {
     CHECK(holds(schedule(2048, 256, 512, 1), "order C m.o n.o"));
   }
 
+  TEST_CASE("rows go outside where memory is much of the work of what follows from a product") {
+    Target target = named_target("x86-64-v4");
+    target.l2 = 256 << 10;
+    const auto array = [](const Shape& shape) {
+      return Tensor::from_storage(make_storage(size_t(4 * numel(shape))), shape, DType::F32);
+    };
+    const auto schedule = [&](int64_t terms, bool more) {
+      const Tensor product = matmul(array({240, terms}), array({terms, 144}));
+      return checked_schedule(more ? array({240, 144}) - product : product, target);
+    };
+    CHECK(holds(schedule(16, false), "order sum i.o j.o "));
+    CHECK(holds(schedule(16, true), "order sub i.o j.o "));
+    CHECK(holds(schedule(100, false), "order sum j.o i.o "));
+    CHECK(holds(schedule(100, true), "order sub i.o j.o "));
+    CHECK(holds(schedule(130, true), "order sub j.o i.o "));
+  }
+
   TEST_CASE("no sum takes its terms in another order for another number of threads") {
     Target target = named_target("x86-64-v4");
     const int64_t sizes[][3] = {{512, 512, 512}, {129, 97, 1000}, {48, 192, 2048}, {96, 48, 48},
