@@ -101,9 +101,10 @@ bool schedule_dot(ScheduleWriter& w, StageGroup& g) {
   const int64_t room = registers - (registers > 16 ? 6 : 4);
   const int64_t mc = std::min<int64_t>(extent(columns), 3),
                 mr = std::min<int64_t>(extent(rows), room / mc);
-  std::vector<NodeRef> kept;
+  std::vector<NodeRef> kept, both;
   for (const NodeRef& d : v.dims) {
-    if (d.get() != rows.get() && d.get() != columns.get()) kept.push_back(d);
+    if (d.get() == rows.get() || d.get() == columns.get()) continue;
+    (epilogue->empty() && uses(f0, d) && uses(f1, d) ? both : kept).push_back(d);
   }
   std::vector<NodeRef> summed(c.reduced.begin(), c.reduced.end() - 1);
   const std::string r = w.loop(*s, rows), q = w.loop(*s, columns), l = w.loop(*s, lane);
@@ -113,6 +114,7 @@ bool schedule_dot(ScheduleWriter& w, StageGroup& g) {
   const std::string blocks =
       root != nullptr ? "" : split_for_l2(w, s, rows, mr, std::move(others), &summed);
   const std::string around = w.loops(*s, kept), inside = w.loops(*s, summed);
+  const std::string outside = w.loops(*s, both) + blocks;  // what both factors depend on
   w.step(
       "split {0} {1} {1}.o {1}.i {2}; split {0} {3} {3}.o {3}.i {4}; split {0} {5} {5}.o {5}.v {6}",
       s->name, r, mr, q, mc, l, w.lanes());
@@ -136,7 +138,7 @@ bool schedule_dot(ScheduleWriter& w, StageGroup& g) {
   w.step(
       "order {0}{6} {1}.o {2}.o{3}{4} {5}.o {1}.i {2}.i {5}.v; unroll {0} {1}.i {2}.i; vector {0} "
       "{5}.v",
-      s->name, r, q, around, inside, l, blocks);
+      s->name, r, q, around, inside, l, outside);
   w.parallel(root != nullptr ? root : s);
   w.reason(fmt::format("{}: dot products of {} by {} rows, lanes along the summed axis {}", s->name,
                        mr, mc, l));

@@ -1,7 +1,6 @@
 #include "ir/choose_groups.h"
 
 #include <algorithm>
-#include <tuple>
 #include <set>
 #include <unordered_map>
 
@@ -397,8 +396,8 @@ namespace {
 template <typename F>
 void each_tile(const TileSpace& space, F visit) {
   const Target& target = space.target;
-  const auto [rows, images, columns, depth] =
-      std::tuple(space.rows, space.images, space.columns, space.depth);
+  const int64_t rows = space.rows, images = space.images, columns = space.columns,
+                depth = space.depth;
   // A k step of a tile: two FMAs a cycle, two loads a cycle, and a little over four cycles of
   // latency; some loads wait. Between two tiles the pipeline drains, for a loop has ended.
   // Each kind of ragged tile is a body of its own, to be compiled and fetched.

@@ -95,8 +95,8 @@ Tile choose_tile(const TileSpace& space);
 std::vector<Tile> other_tiles(const TileSpace& space);
 /// For fewer row tiles no panel is packed as a rule.
 inline constexpr int64_t kFewRowTiles = 8;
-/// Row tiles that can be shared out in place of panels, and what that takes: panels are then a phase
-/// of their own, and come from the caches of other cores.
+/// Row tiles that can be shared out in place of panels, and what that takes: panels are then a
+/// phase of their own, and come from the caches of other cores.
 inline constexpr int64_t kManyRowTiles = 16;
 inline constexpr double kSharedRows = 1.2;
 /// How much longer the target's threads take than if they could share evenly: `times` times so many

@@ -229,7 +229,8 @@ bool Packer::packs_b() {
   if (b_.stored && !scattered) return false;
   const bool collide = step % (w_.target().l1 / w_.target().l1_ways) == 0 && depth_ >= 128;
   const bool model =
-      b_.plain ? scattered || (step >= 1024 && row_tiles() >= (collide ? 4 : kFewRowTiles)) : row_tiles() >= 2;
+      b_.plain ? scattered || (step >= 1024 && row_tiles() >= (collide ? 4 : kFewRowTiles))
+               : row_tiles() >= 2;
   return w_.choose_whether("packed b of " + s_->name, model);
 }
 

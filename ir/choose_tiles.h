@@ -10,8 +10,9 @@
 
 namespace lazuli {
 
-/// The model's register tile of contraction `c`, of which `rows` rows are walked at a time. Its panels
-/// of columns are walked `around` times, by threads that share them out; 0: something else is shared.
+/// The model's register tile of contraction `c`, of which `rows` rows are walked at a time. Its
+/// panels of columns are walked `around` times, by threads that share them out; 0: something else
+/// is shared.
 Tile model_tile(const ScheduleWriter& w, const Stage& s, const Contraction& c, int64_t rows,
                 int64_t around = 0);
 /// Whether contraction `s` adds dots of words in tile registers (ir/tile_dots.h).

@@ -51,13 +51,15 @@ class Interpreter {
       end = first + 1;
       while (end < phases.size() && !phases[end].waits) end++;
       // Several workers are imitated by the other order of what may run at the same time.
-      for (size_t i = first; i < end; i++) run_phase(phases[workers_ == 1 ? i : first + end - 1 - i]);
+      for (size_t i = first; i < end; i++)
+        run_phase(phases[workers_ == 1 ? i : first + end - 1 - i]);
     }
   }
 
  private:
   void run_phase(const Phase& phase) {
-    if (!phase.groups.empty()) internal_error("interpret: programs with work-groups are not interpreted");
+    if (!phase.groups.empty())
+      internal_error("interpret: programs with work-groups are not interpreted");
     const int64_t steps = phase.bound.steps(phase.count, phase.has_tail, arguments_.data());
     const int64_t count = std::min(phase.count, steps);
     for (int w = 0; w < workers_; w++) {

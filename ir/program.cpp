@@ -65,7 +65,8 @@ class Printer {
         most = fmt::format(" to {} * ceil(({} * {} + {}) / {})", b.repeated, b.factor,
                            memory_text(program_, b.slot), b.add, b.step);
       }
-      line(fmt::format("phase {} of {}{}{} {{", phase.name, phase.count, most, phase.waits ? "" : ", beside the one before"));
+      line(fmt::format("phase {} of {}{}{} {{", phase.name, phase.count, most,
+                       phase.waits ? "" : ", beside the one before"));
       block(phase.body);
       if (phase.has_tail) {
         line("} tail {");

@@ -97,22 +97,24 @@ NodeRef sum_of_negated(const NodeRef& n, Simplifier& s) {
   return elementwise(Op::Neg, {s(reduce(n->op, n->src[0]->src[0], n->ints()))});
 }
 
-// Zeros around what is summed are no terms; those along other axes are zeros of the result.
+// Zeros around what is summed are no terms; those along other axes are zeros of the result. One
+// term alone is not added to a zero, so that it may be a negative one.
 NodeRef sum_of_padded(const NodeRef& n, Simplifier& s) {
   if (n->op != Op::ReduceAdd || !is_op(n->src[0], Op::Pad)) return {};
   const NodeRef& padded = n->src[0];
   const Ints &axes = n->ints(), &amounts = padded->ints();
   Ints around;
-  bool drops = false;
+  bool drops = false, several = false;
   for (size_t a = 0; a < padded->shape.size(); a++) {
     if (std::find(axes.begin(), axes.end(), static_cast<int64_t>(a)) == axes.end()) {
       around.push_back(amounts[2 * a]);
       around.push_back(amounts[2 * a + 1]);
     } else {
       drops |= amounts[2 * a] != 0 || amounts[2 * a + 1] != 0;
+      several |= padded->src[0]->shape[a] > 1;
     }
   }
-  if (!drops) return {};
+  if (!drops || !several) return {};
   const NodeRef sum = s(reduce(n->op, padded->src[0], axes));
   const bool all = std::all_of(around.begin(), around.end(), [](int64_t x) { return x == 0; });
   return all ? sum : pad(sum, around);

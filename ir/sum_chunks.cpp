@@ -113,9 +113,9 @@ NodeRef many_rows(const ScheduleWriter& w, const Stage& s) {
   return columns && extent(row) > kTallest ? row : NodeRef();
 }
 
-// The outermost summed axis of a contraction of few sums, along both of its factors in memory, which
-// are larger than the cache that they are read from for each of the loops over the sums; null if it
-// is no such contraction.
+// The outermost summed axis of a contraction of few sums, along both of its factors in memory,
+// which are larger than the cache that they are read from for each of the loops over the sums; null
+// if it is no such contraction.
 NodeRef outermost_of_few(const ScheduleWriter& w, const Stage& s) {
   constexpr int64_t kFewSums = 256;
   const Value& v = s.values[0];
@@ -135,10 +135,9 @@ NodeRef outermost_of_few(const ScheduleWriter& w, const Stage& s) {
     return std::min(strides_along(w.kernel(), v.expr->src[0], axis.get()).largest,
                     strides_along(w.kernel(), v.expr->src[1], axis.get()).largest);
   };
-  const NodeRef outermost =
-      *std::max_element(c.reduced.begin(), c.reduced.end(), [&](const NodeRef& a, const NodeRef& b) {
-        return distance(a) < distance(b);
-      });
+  const NodeRef outermost = *std::max_element(
+      c.reduced.begin(), c.reduced.end(),
+      [&](const NodeRef& a, const NodeRef& b) { return distance(a) < distance(b); });
   return distance(outermost) > 0 ? outermost : NodeRef();
 }
 
@@ -196,6 +195,8 @@ void chunk_terms(ScheduleWriter& w) {
     const LongSum l = long_sum(w, *s);
     if (!l.terms) continue;
     const int64_t terms = extent(l.terms), bytes = terms * l.bytes_of_term;
+    // Where the last cache is far, what comes from there once for each panel takes longer than what
+    // chunks give, written and read again; a quarter of L2 is still there from what made it.
     const bool near = terms * l.bytes_in_panel <= w.target().l2 / 2 || bytes <= 2 * w.target().l2;
     if (near && (!w.target().far_l3 || bytes <= w.target().l2 / 4)) continue;
     // What the chunks give is written and read once more.

@@ -255,23 +255,30 @@ void verify_schedule(const Kernel& kernel) {
 
 namespace {
 
-// What the stages of each phase write.
-struct Written {
-  std::set<int> slots;
-  bool over_another = false;  // in the place of a value of another phase
+// Where values lie: by the argument, or by the value whose place it is.
+struct Touched {
+  std::set<std::pair<bool, int>> reads, writes;
 };
 
-std::map<const Stage*, Written> written_by_phase(const Kernel& kernel) {
-  std::map<const Stage*, Written> written;
+std::pair<bool, int> place_of(const Kernel& kernel, const Value& value) {
+  const Value* v = &value;
+  while (v->alias >= 0) v = kernel.find_value(v->alias).second;
+  return v->slot >= 0 ? std::pair(true, v->slot) : std::pair(false, v->id);
+}
+
+bool meet(const std::set<std::pair<bool, int>>& a, const std::set<std::pair<bool, int>>& b) {
+  return std::any_of(a.begin(), a.end(), [&](const auto& place) { return b.count(place) > 0; });
+}
+
+std::map<const Stage*, Touched> touched_by_phase(const Kernel& kernel, const Reads& reads) {
+  std::map<const Stage*, Touched> touched;
   for (const auto& s : kernel.stages) {
-    Written& w = written[root_of(s.get())];
-    for (const Value& v : s->values) {
-      if (v.slot >= 0) w.slots.insert(v.slot);
-      if (v.alias >= 0)
-        w.over_another |= root_of(kernel.find_value(v.alias).first) != root_of(s.get());
-    }
+    Touched& t = touched[root_of(s.get())];
+    for (const Value& v : s->values) t.writes.insert(place_of(kernel, v));
+    for (const Reads::Read& r : reads.of(s.get()))
+      t.reads.insert(place_of(kernel, *kernel.find_value(r.value).second));
   }
-  return written;
+  return touched;
 }
 
 }  // namespace
@@ -289,7 +296,7 @@ std::vector<PhaseRoot> phases(const Kernel& kernel) {
       if (source != root_of(s.get())) waits_for[root_of(s.get())].insert(source);
     }
   }
-  std::map<const Stage*, Written> written = written_by_phase(kernel);
+  std::map<const Stage*, Touched> touched = touched_by_phase(kernel, reads);
   std::vector<PhaseRoot> order;
   std::vector<const Stage*> beside;  // those since the last that waits
   while (!roots.empty()) {
@@ -300,14 +307,12 @@ std::vector<PhaseRoot> phases(const Kernel& kernel) {
     require(ready != roots.end(),
             "schedule: phases {} and others wait for each other; attach their stages elsewhere",
             roots.front()->name);
-    const Written& own = written[*ready];
-    const bool waits =
-        own.over_another || std::any_of(beside.begin(), beside.end(), [&](const Stage* o) {
-          const std::set<int>& slots = written[o].slots;
-          return waits_for[*ready].count(o) > 0 ||
-                 std::any_of(slots.begin(), slots.end(),
-                             [&](int slot) { return own.slots.count(slot) > 0; });
-        });
+    const Touched& own = touched[*ready];
+    const bool waits = std::any_of(beside.begin(), beside.end(), [&](const Stage* o) {
+      const Touched& other = touched[o];
+      return meet(own.reads, other.writes) || meet(own.writes, other.reads) ||
+             meet(own.writes, other.writes);
+    });
     if (waits) beside.clear();
     beside.push_back(*ready);
     order.push_back({*ready, waits || order.empty()});

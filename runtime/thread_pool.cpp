@@ -162,7 +162,7 @@ struct ThreadPool::Team : Counted {
   Job job;
   std::exception_ptr exception;
   std::atomic<bool> has_exception = false;
-  std::vector<Slice> slices;  // one for each worker
+  std::vector<Slice> slices;                    // one for each worker
   alignas(64) std::atomic<uint32_t> epoch = 0;  // counts launches; what idle workers watch
   std::atomic<bool> open = false;
   std::atomic<bool> stopping = false;

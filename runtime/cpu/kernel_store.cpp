@@ -204,8 +204,8 @@ std::shared_ptr<const CompiledKernel> KernelStore::get(const Kernel& kernel, con
 namespace {
 
 // Whatever a winner depends on: the model's schedule stands for the rules that made it.
-Hash128 tuning_key(const Kernel& scheduled, const Target& t, int threads) {
-  return hash_of(fmt::format("{}\n{}\n{}\n{}\n{}", LAZULI_VERSION, target_text(t), threads,
+Hash128 tuning_key(const Kernel& scheduled, const Target& t) {
+  return hash_of(fmt::format("{}\n{}\n{}\n{}", LAZULI_VERSION, target_text(t),
                              print_algorithm(scheduled), scheduled.schedule));
 }
 
@@ -253,7 +253,7 @@ std::shared_ptr<const CompiledKernel> KernelStore::build(const Kernel& kernel) c
   Program program = choose_schedule(k, target_);
   bool searched = false;
   if (winners_) {
-    const auto winner = winners_->find(tuning_key(k, target_, runtime_.pool.size()));
+    const auto winner = winners_->find(tuning_key(k, target_));
     searched = winner && schedule_as(*winner, kernel, target_, k, program);
   }
   std::shared_ptr<CompiledKernel> out =
@@ -271,8 +271,7 @@ void KernelStore::tune(const Kernel& kernel) {
   Kernel k = clone(kernel);
   choose_schedule(k, target_);
   try {
-    winners_->keep(tuning_key(k, target_, runtime_.pool.size()),
-                   lazuli::tune(kernel, *model, target_, runtime_));
+    winners_->keep(tuning_key(k, target_), lazuli::tune(kernel, *model, target_, runtime_));
   } catch (const DeviceError&) {
     return;  // no memory for a second set of arrays: it stays as the model says
   }
@@ -328,22 +327,22 @@ class PhaseGroup {
     while (end < phases.size() && !phases[end].waits && end - first < kMost) end++;
     phases_ = phases.subspan(first, end - first);
     for (size_t i = 0; i < phases_.size(); i++) {
-      const CompiledKernel::PhaseFunctions& p = phases_[i];
-      // The ragged last iteration is one more step.
-      const int64_t all = p.count + (p.tail ? 1 : 0);
-      parts_[i].steps = p.bound.steps(p.count, p.tail != nullptr, arguments);
-      const double share = static_cast<double>(parts_[i].steps) / static_cast<double>(all);
+      const CompiledKernel::PhaseFunctions& phase = phases_[i];
+      parts_[i].steps = phase.bound.steps(phase.count, phase.tail != nullptr, arguments);
+      const double share = static_cast<double>(parts_[i].steps) / all_steps(phase);
       share_ = std::max(share_, share);
-      cycles_ += p.cycles * share;
+      cycles_ += phase.cycles * share;
     }
     for (size_t i = 0; i < phases_.size(); i++) {
+      const CompiledKernel::PhaseFunctions& phase = phases_[i];
       // Several chunks for each thread, so that none waits long for the last.
-      const double ranges = (phases_[i].packs_ahead ? 2 : 4) * static_cast<double>(threads);
-      const double part = std::min(cycles_ / (ranges * std::max(phases_[i].cycles, 1.0)), 1.0);
-      Part& p = parts_[i];
-      p.grain = std::max(static_cast<int64_t>(static_cast<double>(p.steps) * part), int64_t{1});
-      p.first = chunks_;
-      chunks_ += (p.steps + p.grain - 1) / p.grain;
+      const double chunk = cycles_ / ((phase.packs_ahead ? 2 : 4) * threads);
+      const double fitting = all_steps(phase) * chunk / std::max(phase.cycles, 1.0);
+      Part& part = parts_[i];
+      part.grain = std::clamp(static_cast<int64_t>(std::min(fitting, kMostSteps)), int64_t{1},
+                              std::max(part.steps, int64_t{1}));
+      part.first = chunks_;
+      chunks_ += (part.steps + part.grain - 1) / part.grain;
     }
   }
 
@@ -365,6 +364,13 @@ class PhaseGroup {
 
  private:
   static constexpr size_t kMost = 64;
+  static constexpr double kMostSteps = 1e15;  // an integer
+
+  // The ragged last iteration is one more step.
+  static double all_steps(const CompiledKernel::PhaseFunctions& phase) {
+    return static_cast<double>(phase.count + (phase.tail ? 1 : 0));
+  }
+
   struct Part {
     int64_t steps, grain, first;  // first: of its chunks
   };
@@ -379,7 +385,8 @@ class PhaseGroup {
 
 void run_kernel(const CompiledKernel& kernel, void** arguments, const WorkMemory& memory,
                 ThreadPool& pool, Trace* trace, int label) {
-  // Below this predicted time waking other threads costs more than it saves.
+  // Waking other threads costs more than it saves below this time of the whole kernel, memory
+  // counted, and below so many cycles of the phases at hand, which count near memory alone.
   constexpr double kParallelSeconds = 6e-6, kParallelCycles = 3000;
   const auto run_steps = [&](const CompiledKernel::PhaseFunctions& phase, int64_t begin,
                              int64_t end, int worker) {
@@ -395,7 +402,8 @@ void run_kernel(const CompiledKernel& kernel, void** arguments, const WorkMemory
     for (const CompiledKernel::PhaseFunctions& phase : kernel.phases) {
       const int64_t start = trace ? Trace::now() : 0;
       const int64_t steps = phase.bound.steps(phase.count, phase.tail != nullptr, arguments);
-      if (steps > 0) run_steps(phase, 0, steps, 0);
+      if (steps == 0) continue;
+      run_steps(phase, 0, steps, 0);
       note(start);
     }
     return;

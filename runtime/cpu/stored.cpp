@@ -150,7 +150,8 @@ template <typename V, typename T>
 void fields(V& visit, T& x) {
   using U = std::remove_const_t<T>;
   if constexpr (std::is_same_v<U, StoredPhase>) {
-    visit(x.body), visit(x.tail), visit(x.has_tail), visit(x.count), visit(x.packs_ahead), visit(x.waits), visit(x.cycles);
+    visit(x.body), visit(x.tail), visit(x.has_tail), visit(x.count), visit(x.packs_ahead),
+        visit(x.waits), visit(x.cycles);
     fields(visit, x.bound);
   } else if constexpr (std::is_same_v<U, PhaseBound>) {
     visit(x.slot), visit(x.factor), visit(x.add), visit(x.step), visit(x.repeated);

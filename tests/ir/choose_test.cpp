@@ -8,6 +8,8 @@
 
 #include "core/gradient.h"
 #include "core/ops.h"
+#include "ir/choose_groups.h"
+#include "ir/index.h"
 #include "ir/lower.h"
 #include "ir/plan.h"
 #include "ir/schedule.h"
@@ -80,9 +82,7 @@ std::string reasons(const Kernel& k) {
   return r;
 }
 
-std::string reasons(std::initializer_list<Tensor> roots, bool winograd = true) {
-  Target target = named_target("x86-64-v3");
-  target.winograd = winograd;
+std::string reasons(std::initializer_list<Tensor> roots, const Target& target) {
   std::vector<NodeRef> nodes;
   for (const Tensor& t : roots) nodes.push_back(t.node());
   std::string r;
@@ -93,6 +93,12 @@ std::string reasons(std::initializer_list<Tensor> roots, bool winograd = true) {
     r += reasons(k);
   }
   return r;
+}
+
+std::string reasons(std::initializer_list<Tensor> roots, bool winograd = true) {
+  Target target = named_target("x86-64-v3");
+  target.winograd = winograd;
+  return reasons(roots, target);
 }
 
 // The schedule of the last kernel of a plan, whose rules were not given up and whose value is
@@ -356,6 +362,46 @@ TEST_SUITE("ir") {
     };
     CHECK(!has(rows(16), "few sums"));
     CHECK(has(rows(32), "few sums of many terms, by 32 chunks"));
+    // Where the last cache is far, chunks pay for less.
+    Target far = named_target("x86-64-v3");
+    const auto gradient = [&](int64_t terms) {
+      const Tensor x = contiguous(randn({terms, 48})), y = contiguous(randn({terms, 64}));
+      return reasons({matmul(transpose(x, 0, 1), y)}, far);
+    };
+    CHECK(!has(gradient(1024), "chunks"));
+    far.far_l3 = true;
+    CHECK(has(gradient(1024), "few sums of many terms, by 8 chunks of 128 terms"));
+    CHECK(!has(gradient(256), "chunks"));
+    far.far_l3 = false;
+    // Of a convolution: chunks of images, which are shared out.
+    const auto by_kernel = [&](int64_t images, int64_t channels) {
+      const Tensor x = contiguous(randn({images, channels, 28, 28})),
+                   w = contiguous(randn({8, channels, 5, 5}));
+      return grad(sum(conv2d(x, w) * contiguous(randn({images, 8, 24, 24}))), w);
+    };
+    CHECK(has(reasons({by_kernel(64, 1)}), "few sums of many terms, by 16 chunks of 4 along"));
+    CHECK(!has(reasons({by_kernel(61, 1)}), "chunks of"));
+    CHECK(!has(reasons({by_kernel(64, 2)}), "chunks of"));  // more sums
+    CHECK(!has(reasons({by_kernel(8, 1)}), "chunks of"));
+    const std::string small = checked_schedule(by_kernel(16, 1), far);
+    CHECK_MESSAGE(holds(small, "parallel sum.chunks "), small);
+  }
+
+  TEST_CASE("an axis that is read in two parts is one where memory has it so") {
+    Kernel k;
+    const int x = k.add_argument("x", DType::F32, 30, false);
+    const NodeRef i = axis("i", 3), u = axis("u", 5), v = axis("v", 2), a = axis("a", 10);
+    const NodeRef flat = index_add(v, index_add(u, i, 5), 2);
+    const int y =
+        k.add_value(k.add_stage("y", {i, u, v}), "y", load(x, DType::F32, flat), {i, u, v});
+    const auto [half, parity] = index_divmod(a, 2);
+    const Strides whole = strides_along(k, read(y, DType::F32, {i, half, parity}), a.get());
+    CHECK(whole.unit == 1);
+    CHECK(whole.other == 0);
+    CHECK(whole.largest == 1);
+    const Strides turned = strides_along(k, read(y, DType::F32, {parity, half, v}), a.get());
+    CHECK(turned.unit == 0);
+    CHECK(turned.other == 1);
   }
 
   TEST_CASE("one row times a large matrix reads the matrix in the order of memory") {

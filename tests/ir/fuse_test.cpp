@@ -122,6 +122,10 @@ TEST_CASE("decisions give their reasons with numbers") {
   tiny.l2 = 4096;
   const NodeRef second = matmul(ew(Op::Tanh, {matmul(x, w)}), numbers({80, 40}));
   CHECK(has_reason(reasons({second}, tiny), "would walk"));
+  tiny.l2 = 50 << 10;  // half of which w has not room in, 30 KiB
+  CHECK(has_reason(reasons({second}, tiny), "would walk 30 KiB per iteration"));
+  tiny.l2 = 64 << 10;
+  CHECK(!has_reason(reasons({second}, tiny), "would walk"));
 }
 
 TEST_CASE("what a contraction has its columns from is stored, not computed column by column") {

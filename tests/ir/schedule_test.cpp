@@ -2,6 +2,8 @@
 
 #include <doctest/doctest.h>
 
+#include <map>
+
 #include "core/error.h"
 #include "ir/index.h"
 #include "ir/lower.h"
@@ -219,40 +221,48 @@ TEST_SUITE("ir") {
           "schedule: `rfactor C k C 4`: there is a stage C already");
   }
 
-  TEST_CASE("phases that read nothing of each other do not wait") {
+  TEST_CASE("phases that touch nothing of each other do not wait") {
+    struct Row {
+      std::string name, source;  // "x" is the argument
+      int slot = -1;             // 1 and 2 are outputs
+    };
+    const auto kernel = [](const std::vector<Row>& rows, const std::string& steps) {
+      Kernel k;
+      const int x = k.add_argument("x", DType::F32, 6, false);
+      for (const char* out : {"p", "q"}) k.add_argument(out, DType::F32, 6, true);
+      const NodeRef i = axis("i", 6);
+      std::map<std::string, int> values;
+      for (const Row& r : rows) {
+        const NodeRef from =
+            r.source == "x" ? load(x, DType::F32, i) : read(values.at(r.source), DType::F32, {i});
+        values[r.name] =
+            k.add_value(k.add_stage(r.name, {i}), r.name, scalar_op(Op::Neg, DType::F32, {from}),
+                        {i}, Op::Count_, r.slot);
+      }
+      apply_schedule(k, steps);
+      return k;
+    };
     const auto waits = [](const Kernel& k) {
       std::string text;
       for (const PhaseRoot& p : phases(k)) text += (p.waits ? " | " : " ") + p.stage->name;
       return text;
     };
-    const auto kernel = [](int slot_of_last) {
-      Kernel k;
-      const int x = k.add_argument("x", DType::F32, 6, false);
-      const std::vector<int> outs = {k.add_argument("p", DType::F32, 6, true),
-                                     k.add_argument("q", DType::F32, 6, true)};
-      const NodeRef i = axis("i", 6);
-      const auto add = [&](const char* name, const NodeRef& expr, int slot) {
-        return k.add_value(k.add_stage(name, {i}), name, expr, {i}, Op::Count_, slot);
-      };
-      const auto unary = [](Op op, const NodeRef& a) { return scalar_op(op, DType::F32, {a}); };
-      const int a = add("a", unary(Op::Exp, load(x, DType::F32, i)), -1);
-      add("b", unary(Op::Neg, load(x, DType::F32, i)), -1);
-      const int c = add("c", unary(Op::Neg, read(a, DType::F32, {i})), -1);
-      add("d", unary(Op::Exp, load(x, DType::F32, i)), outs[0]);
-      add("e", unary(Op::Neg, read(c, DType::F32, {i})), outs[static_cast<size_t>(slot_of_last)]);
-      apply_schedule(k, "scope a shared; scope b shared; scope c shared");
-      return k;
-    };
-    CHECK(waits(kernel(1)) == " | a b | c d | e");
-    // What is written over a value of another phase comes when that has been read.
-    Kernel over = kernel(1);
-    apply_schedule(over, "inplace c b");
-    CHECK(waits(over) == " | a b | c d | e");
-    Kernel k = kernel(1);
+    const Kernel k = kernel({{"a", "x"}, {"b", "x"}, {"c", "a"}, {"d", "b", 1}, {"e", "c", 2}},
+                            "scope a shared; scope b shared; scope c shared");
+    CHECK(waits(k) == " | a b | c d | e");
     CHECK(test::difference(k, Target()) == "");
-    const Program program = lower(k, Target());
-    CHECK(print_program(program).find("phase b of 1, beside the one before {") !=
+    CHECK(print_program(lower(k, Target())).find("phase b of 1, beside the one before {") !=
           std::string::npos);
+    // What is written over a value waits for those who read it,
+    const Kernel over = kernel({{"a", "x"}, {"d", "a", 1}, {"f", "x"}, {"g", "f", 2}},
+                               "scope a shared; scope f shared; inplace f a");
+    CHECK(waits(over) == " | a | d | f | g");
+    // and so does a result in whose memory it lay,
+    const Kernel in_result = kernel({{"a", "x"}, {"d", "a", 1}, {"e", "x", 2}}, "inplace a e");
+    CHECK(waits(in_result) == " | a | d | e");
+    CHECK(test::difference(in_result, Target()) == "");
+    // and one that another phase writes to, too.
+    CHECK(waits(kernel({{"d", "x", 1}, {"e", "x", 1}}, "")) == " | d | e");
   }
 
   TEST_CASE("merged axes are one in all stages that have them") {

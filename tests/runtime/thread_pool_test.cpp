@@ -104,11 +104,17 @@ TEST_SUITE("runtime") {
     }
     // One that waits for the others leaves them its part.
     std::atomic<int> done = 0;
+    std::atomic<bool> waited_in_vain = false;
+    const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(20);
     pool.parallel_for(0, 9, 1, [&](int64_t begin, int64_t, int worker) {
-      while (begin == 0 && worker == 0 && done < 8) std::this_thread::yield();
+      while (begin == 0 && worker == 0 && done < 8 && !waited_in_vain) {
+        waited_in_vain = std::chrono::steady_clock::now() > end;
+        std::this_thread::yield();
+      }
       ++done;
     });
     CHECK(done == 9);
+    CHECK(!waited_in_vain);
   }
 
   TEST_CASE("results of chunks are visible to the caller and to the next launch") {
