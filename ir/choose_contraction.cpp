@@ -19,6 +19,15 @@ std::string batch_loops(const ScheduleWriter& w, const Stage& s, const Stage& co
   return r;
 }
 
+// The product of the axes around a tile.
+int64_t batch_of(const Stage& s, const Contraction& c) {
+  int64_t n = 1;
+  for (const NodeRef& d : s.values[0].dims) {
+    if (d.get() != c.v.get() && d.get() != c.r.get() && d.get() != c.y.get()) n *= extent(d);
+  }
+  return n;
+}
+
 // K in blocks, where not even two panels fit the last cache: partial sums in the output, row blocks
 // keep A in the last cache.
 void schedule_deep(ScheduleWriter& w, Stage* s, const Contraction& c, const Tile& tile,
@@ -65,12 +74,7 @@ Contraction with_full_vectors(const ScheduleWriter& w, const Stage& s, const Con
   visit(v.expr, [&](const NodeRef& n) { converts |= n->op == Op::Cast && is_float(n->dtype); });
   if (converts) return given;
   const auto cycles = [&](const Contraction& c) {
-    double times = 1;
-    for (const NodeRef& d : v.dims) {
-      if (d.get() != c.v.get() && d.get() != c.r.get() && d.get() != c.y.get())
-        times *= static_cast<double>(extent(d));
-    }
-    return times * model_tile(w, s, c, extent(c.r)).cycles;
+    return static_cast<double>(batch_of(s, c)) * model_tile(w, s, c, extent(c.r)).cycles;
   };
   Contraction best = given;
   double least = cycles(given);
@@ -123,15 +127,6 @@ std::vector<TiledSum> tiled_sums(const ScheduleWriter& w, const StageGroup& g) {
   return list;
 }
 
-// The product of the axes around a tile.
-int64_t batch_of(const Stage& s, const Contraction& c) {
-  int64_t n = 1;
-  for (const NodeRef& d : s.values[0].dims) {
-    if (d.get() != c.v.get() && d.get() != c.r.get() && d.get() != c.y.get()) n *= extent(d);
-  }
-  return n;
-}
-
 // Bytes that `stages` load and store of arrays for each sum of contraction `s`, beside its factors.
 int64_t bytes_beside(const Stage& s, const Contraction& c, const std::vector<Stage*>& stages) {
   int64_t bytes = 0;
@@ -155,7 +150,9 @@ int64_t bytes_beside(const Stage& s, const Contraction& c, const std::vector<Sta
 // a panel. `beside`: of each sum (see bytes_beside).
 bool rows_go_outside(ScheduleWriter& w, const Stage& s, const Contraction& c, const Tile& tile,
                      int64_t beside) {
-  constexpr int64_t kFewPanels = 8, kTermsOfByte = 16;
+  constexpr int64_t kFewPanels = 8;
+  // A byte from far takes some eighth of a cycle, a term a thirty-second: a quarter of the time.
+  constexpr int64_t kTermsOfByte = 16;
   const int64_t columns = tile.nv * w.lanes(), vectors = (extent(c.v) + w.lanes() - 1) / w.lanes();
   const int64_t around = batch_of(s, c) * (c.y ? (extent(c.y) + tile.ny - 1) / tile.ny : 1);
   const int64_t panels = around * ((vectors + tile.nv - 1) / tile.nv);

@@ -364,7 +364,7 @@ class PhaseGroup {
 
  private:
   static constexpr size_t kMost = 64;
-  static constexpr double kMostSteps = 1e15;  // an integer
+  static constexpr double kMostSteps = 1e15;  // which a double and an integer hold exactly
 
   // The ragged last iteration is one more step.
   static double all_steps(const CompiledKernel::PhaseFunctions& phase) {
