@@ -14,7 +14,7 @@ namespace {
 
 class Maker {
  public:
-  explicit Maker(uint64_t seed) : random_(seed), smooth_(seed % 4 == 0) {}
+  explicit Maker(uint64_t seed) : random_(seed), smooth_(is_smooth(seed)) {}
 
   std::vector<NodeRef> graph(int size) {
     for (int i = 0; i < 3; i++) keep(leaf(shape()));
@@ -265,6 +265,8 @@ class Maker {
 };
 
 }  // namespace
+
+bool is_smooth(uint64_t seed) { return seed % 4 == 0; }
 
 std::vector<NodeRef> random_graph(uint64_t seed, int size) {
   return Maker(seed).graph(size);

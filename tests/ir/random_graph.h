@@ -11,4 +11,7 @@ namespace lazuli::test {
 /// Roots of a graph of about `size` nodes over small buffers; the same for equal seeds. Values stay moderate.
 std::vector<NodeRef> random_graph(uint64_t seed, int size);
 
+/// Whether that graph is of continuous functions, whose values are rounded; the others are exact on small integers.
+bool is_smooth(uint64_t seed);
+
 }  // namespace lazuli::test
