@@ -15,6 +15,7 @@
 #include "ir/schedule.h"
 #include "runtime/reference/reference.h"
 #include "tests/ir/algorithms.h"
+#include "tests/ir/chosen.h"
 #include "tests/text_of_error.h"
 
 namespace lazuli {
@@ -76,52 +77,6 @@ const std::vector<Case>& cases() {
   return list;
 }
 
-std::string reasons(const Kernel& k) {
-  std::string r;
-  for (const std::string& line : k.reasons) r += line + "\n";
-  return r;
-}
-
-std::string reasons(std::initializer_list<Tensor> roots, const Target& target) {
-  std::vector<NodeRef> nodes;
-  for (const Tensor& t : roots) nodes.push_back(t.node());
-  std::string r;
-  for (const PlanStep& step : make_plan(nodes, target).steps) {
-    if (!step.kernel) continue;
-    Kernel k = clone(*step.kernel);
-    choose_schedule(k, target);
-    r += reasons(k);
-  }
-  return r;
-}
-
-std::string reasons(std::initializer_list<Tensor> roots, bool winograd = true) {
-  Target target = named_target("x86-64-v3");
-  target.winograd = winograd;
-  return reasons(roots, target);
-}
-
-// The schedule of the last kernel of a plan, whose rules were not given up and whose value is
-// right.
-std::string checked_schedule(const std::vector<Tensor>& tensors, const Target& target) {
-  std::vector<NodeRef> roots;
-  for (const Tensor& t : tensors) roots.push_back(t.node());
-  const Plan plan = make_plan(roots, target);
-  Kernel k = clone(*plan.steps.back().kernel);
-  choose_schedule(k, target);
-  CHECK(reasons(k).find("given up") == std::string::npos);
-  CHECK(test::difference(k, target) == "");
-  return k.schedule;
-}
-
-std::string checked_schedule(const Tensor& root, const Target& target) {
-  return checked_schedule(std::vector<Tensor>{root}, target);
-}
-
-bool holds(const std::string& text, const char* step) {
-  return text.find(step) != std::string::npos;
-}
-
 TEST_SUITE("ir") {
   TEST_CASE("a program around contractions is tiled whatever its grid holds") {
     const auto array = [](Shape shape) { return contiguous(randn(shape)); };
@@ -130,18 +85,18 @@ TEST_SUITE("ir") {
       return r.find(rule) != std::string::npos && r.find("given up") == std::string::npos;
     };
     // The axis between the products is summed by the last one.
-    CHECK(tiled(reasons({matmul(relu(matmul(x, w)), v)})));
+    CHECK(tiled(test::reasons({matmul(relu(matmul(x, w)), v)})));
     // Both products of the gradient lie in one tile, which ends in their common epilogue.
     const Tensor h = matmul(array({128, 256}), array({256, 1024}));
     const Tensor b = array({1024, 256}), t = array({128, 256});
     const Tensor up = matmul(gelu(h, "tanh"), b) * t;
-    CHECK(tiled(reasons({grad(sum(up), h)}), "mul: rule contraction"));
+    CHECK(tiled(test::reasons({grad(sum(up), h)}), "mul: rule contraction"));
     // A row of the grid is a whole head.
     const Tensor q = array({2, 4, 128, 64}), k = array({2, 4, 128, 64}), u = array({2, 4, 128, 64});
     const Tensor a =
         matmul(softmax(matmul(q, matrix_transpose(k)) * 0.125, -1), u) * array({2, 4, 128, 64});
     const std::vector<Tensor> g = grad(sum(a), std::vector<Tensor>{q, k, u});
-    CHECK(tiled(reasons({g[0], g[1], g[2]})));
+    CHECK(tiled(test::reasons({g[0], g[1], g[2]})));
   }
 
   TEST_CASE("a long function after a product is written out once, not for every register") {
@@ -149,14 +104,15 @@ TEST_SUITE("ir") {
     const Tensor x = contiguous(randn({50, 70})), w = contiguous(randn({70, 90}));
     const auto writes_out = [](const std::string& schedule) {
       return std::regex_search(schedule, std::regex("unroll [a-z]+ i\\.i j\\.u")) &&
-             holds(schedule, "scope sum reg");
+             test::holds(schedule, "scope sum reg");
     };
-    CHECK(writes_out(checked_schedule(relu(matmul(x, w)) + 1.0, target)));
-    const std::string gelus = checked_schedule(gelu(matmul(x, w)), target);
-    CHECK(!holds(gelus, "scope sum reg"));
+    CHECK(writes_out(test::checked_schedule(relu(matmul(x, w)) + 1.0, target)));
+    const std::string gelus = test::checked_schedule(gelu(matmul(x, w)), target);
+    CHECK(!test::holds(gelus, "scope sum reg"));
     CHECK(std::regex_search(gelus, std::regex("unroll [a-z]+ j\\.u")));
     CHECK(std::regex_search(gelus, std::regex("unroll sum i\\.i j\\.u")));
-    CHECK(holds(reasons({gelu(matmul(x, w))}), "a loop over the rows of a tile, for less code"));
+    CHECK(test::holds(test::reasons({gelu(matmul(x, w))}),
+                      "a loop over the rows of a tile, for less code"));
   }
 
   TEST_CASE("loops end at a mask whether steps divide its axis or not") {
@@ -171,7 +127,7 @@ TEST_SUITE("ir") {
       const Plan plan = make_plan(roots, target);
       Kernel k = clone(*plan.steps.back().kernel);
       choose_schedule(k, target);
-      CHECK(holds(reasons(k), "loops end at its mask"));
+      CHECK(test::holds(test::reasons(k), "loops end at its mask"));
       CHECK(test::difference(k, target) == "");
       return print_program(lower(k, target));
     };
@@ -194,8 +150,8 @@ TEST_SUITE("ir") {
         INFO(c.name, " on ", name);
         Kernel k = c.make();
         choose_schedule(k, target);
-        CHECK(reasons(k).find("given up") == std::string::npos);
-        CHECK(reasons(k).find("no legal schedule") == std::string::npos);
+        CHECK(test::reasons(k).find("given up") == std::string::npos);
+        CHECK(test::reasons(k).find("no legal schedule") == std::string::npos);
         const std::string d = test::difference(k, target);
         CHECK_MESSAGE(d.empty(), d.substr(0, 300));
       }
@@ -210,7 +166,7 @@ TEST_SUITE("ir") {
       target.l3 = l3;
       Kernel k = test::matmul(115, 151, 81, a_transposed, true, false);
       choose_schedule(k, target);
-      CHECK(reasons(k).find("given up") == std::string::npos);
+      CHECK(test::reasons(k).find("given up") == std::string::npos);
       const std::string d = test::difference(k, target);
       CHECK_MESSAGE(d.empty(), d.substr(0, 300));
       const size_t at = k.schedule.find("order C");
@@ -226,7 +182,7 @@ TEST_SUITE("ir") {
     const Target target = named_target("x86-64-v3");
     const Tensor a = contiguous(randn({2, 64, 48})), s = softmax(matmul(a, a.mT()), -2);
     const auto turns = [&](const Tensor& root) {
-      return checked_schedule(root, target).find("dims sum 0 2 1") != std::string::npos;
+      return test::checked_schedule(root, target).find("dims sum 0 2 1") != std::string::npos;
     };
     CHECK(turns(matmul(s.mT(), a)));
     CHECK(!turns(s));
@@ -237,7 +193,7 @@ TEST_SUITE("ir") {
     const Tensor x = contiguous(randn({4, 6, 5})), y = amax(x, {1}, true) - x;
     const Tensor out = matmul(softmax(matmul(y, y.mT()), -1), y);
     for (const char* target : {"x86-64-v4", "x86-64-v3"}) {
-      checked_schedule(grad(sum(out * out), std::vector<Tensor>{x}), named_target(target));
+      test::checked_schedule(grad(sum(out * out), std::vector<Tensor>{x}), named_target(target));
     }
   }
 
@@ -245,7 +201,7 @@ TEST_SUITE("ir") {
     const Tensor y = matmul(contiguous(randn({15, 12})), contiguous(randn({12, 65}))) * 0.5;
     for (const char* target : {"x86-64-v4", "x86-64-v3"}) {
       const std::string schedule =
-          checked_schedule(std::vector<Tensor>{flip(y, {1}) * y, y}, named_target(target));
+          test::checked_schedule(std::vector<Tensor>{flip(y, {1}) * y, y}, named_target(target));
       CHECK(schedule.find("fuse") == std::string::npos);
     }
   }
@@ -256,7 +212,7 @@ TEST_SUITE("ir") {
     const Tensor slope = grad(sum(conv2d(x, w, {}, 2, 1) * g), std::vector<Tensor>{w})[0];
     Target target = named_target("x86-64-v3");
     const auto lane = [&](const Tensor& root) {
-      const std::string s = checked_schedule(root, target);
+      const std::string s = test::checked_schedule(root, target);
       const size_t at = s.find("vector sum ") + 11;
       return s.substr(at, s.find('\n', at) - at);
     };
@@ -265,13 +221,13 @@ TEST_SUITE("ir") {
     // Panels that are too long for the last cache are packed for a part of the sum.
     target.l3 = 1 << 14;
     target.l2 = 1 << 14;
-    CHECK(checked_schedule(slope, target).find("at sum.b sum") != std::string::npos);
+    CHECK(test::checked_schedule(slope, target).find("at sum.b sum") != std::string::npos);
     const auto blocks = [&] {
       Kernel k = clone(*make_plan(std::vector<NodeRef>{slope.node()}, target).steps.back().kernel);
       choose_schedule(k, target);
-      return reasons(k);
+      return test::reasons(k);
     };
-    CHECK(holds(blocks(), "panels of b are packed for"));
+    CHECK(test::holds(blocks(), "panels of b are packed for"));
     // Columns of the image, not the two that a place of the kernel has.
     target = named_target("x86-64-v3");
     const Tensor up = conv_transpose2d(array({1, 16, 5, 20}), array({16, 8, 2, 2}), {}, 2);
@@ -298,7 +254,7 @@ TEST_SUITE("ir") {
   TEST_CASE("a large operand is read once, in order, for few rows") {
     const auto how = [](const Shape& a, const Shape& b, bool transposed, DType dtype) {
       const Tensor x = contiguous(randn(a, dtype)), y = contiguous(randn(b, dtype));
-      return reasons({matmul(x, transposed ? transpose(y, -1, -2) : y)});
+      return test::reasons({matmul(x, transposed ? transpose(y, -1, -2) : y)});
     };
     const auto has = [](const std::string& text, const char* part) {
       return text.find(part) != std::string::npos;
@@ -314,7 +270,7 @@ TEST_SUITE("ir") {
     const auto one = [](int64_t depth, DType dtype) {
       const Tensor x = contiguous(randn({1, depth}, dtype)),
                    y = contiguous(randn({depth, 500}, dtype));
-      return reasons({gelu(matmul(x, y) + 1)});
+      return test::reasons({gelu(matmul(x, y) + 1)});
     };
     // A prime number of rows has no chunks.
     CHECK(has(one(701, DType::F32), "a large operand is read once, in order, 8 rows a visit"));
@@ -331,60 +287,6 @@ TEST_SUITE("ir") {
     };
     CHECK(kernels(32, 28) == 2);  // 220 KiB of windows
     CHECK(kernels(8, 28) == 1);   // 55 KiB: what is multiplied stays in cache
-  }
-
-  TEST_CASE("few sums of many terms are sums of what chunks give") {
-    const auto how = [](const Shape& a, const Shape& b, DType dtype = DType::F32) {
-      const Tensor x = contiguous(randn(a, dtype)), y = contiguous(randn(b, dtype));
-      return reasons({relu(matmul(transpose(x, -1, -2), y))});
-    };
-    const auto has = [](const std::string& text, const char* part) {
-      return text.find(part) != std::string::npos;
-    };
-    CHECK(has(how({4000, 64}, {4000, 48}), "few sums of many terms, by 8 chunks of 500 terms"));
-    CHECK(has(how({4000, 64}, {4000, 48}, DType::F64), "by 10 chunks of 400 terms"));
-    // Chunks that exceed the cache are walked some terms at a time.
-    const std::string large = how({4000, 200}, {4000, 200});
-    CHECK(has(large, "by 10 chunks of 400 terms"));
-    const std::string many = how({64000, 200}, {64000, 200});
-    CHECK(has(many, "by 32 chunks of 2000 terms"));
-    CHECK(has(many, "terms at a time stay in cache"));
-    // A prime number of terms, many sums, few rows, terms that stay in cache, and a batch.
-    CHECK(!has(how({4001, 64}, {4001, 48}), "chunks"));
-    CHECK(!has(how({4000, 700}, {4000, 800}), "chunks"));
-    CHECK(!has(how({4000, 8}, {4000, 300}), "few sums"));
-    CHECK(!has(how({1000, 64}, {1000, 48}), "chunks"));
-    CHECK(!has(how({4, 4000, 64}, {4, 4000, 48}), "few sums"));
-    // Rows that lie along the sum are read in order for each panel; two vectors keep up with that.
-    const auto rows = [](int64_t columns) {
-      return reasons(
-          {matmul(contiguous(randn({300, 20000})), contiguous(randn({20000, columns})))});
-    };
-    CHECK(!has(rows(16), "few sums"));
-    CHECK(has(rows(32), "few sums of many terms, by 32 chunks"));
-    // Where the last cache is far, chunks pay for less.
-    Target far = named_target("x86-64-v3");
-    const auto gradient = [&](int64_t terms) {
-      const Tensor x = contiguous(randn({terms, 48})), y = contiguous(randn({terms, 64}));
-      return reasons({matmul(transpose(x, 0, 1), y)}, far);
-    };
-    CHECK(!has(gradient(1024), "chunks"));
-    far.far_l3 = true;
-    CHECK(has(gradient(1024), "few sums of many terms, by 8 chunks of 128 terms"));
-    CHECK(!has(gradient(256), "chunks"));
-    far.far_l3 = false;
-    // Of a convolution: chunks of images, which are shared out.
-    const auto by_kernel = [&](int64_t images, int64_t channels) {
-      const Tensor x = contiguous(randn({images, channels, 28, 28})),
-                   w = contiguous(randn({8, channels, 5, 5}));
-      return grad(sum(conv2d(x, w) * contiguous(randn({images, 8, 24, 24}))), w);
-    };
-    CHECK(has(reasons({by_kernel(64, 1)}), "few sums of many terms, by 16 chunks of 4 along"));
-    CHECK(!has(reasons({by_kernel(61, 1)}), "chunks of"));
-    CHECK(!has(reasons({by_kernel(64, 2)}), "chunks of"));  // more sums
-    CHECK(!has(reasons({by_kernel(8, 1)}), "chunks of"));
-    const std::string small = checked_schedule(by_kernel(16, 1), far);
-    CHECK_MESSAGE(holds(small, "parallel sum.chunks "), small);
   }
 
   TEST_CASE("an axis that is read in two parts is one where memory has it so") {
@@ -409,7 +311,7 @@ TEST_SUITE("ir") {
     const auto chunks = [](const Tensor& t, int64_t count, int64_t rows) {
       const std::string text = fmt::format(
           "a large operand is read once, in order, by {} chunks of {} rows", count, rows);
-      return reasons({t}).find(text) != std::string::npos;
+      return test::reasons({t}).find(text) != std::string::npos;
     };
     const Tensor y = array({700, 500}), x = array({1, 700});
     CHECK(chunks(matmul(x, y), 10, 70));
@@ -431,7 +333,7 @@ TEST_SUITE("ir") {
     const auto packs = [](int64_t rows, int64_t columns, int64_t depth) {
       Kernel k = test::matmul(rows, columns, depth, false, false, false);
       choose_schedule(k, named_target("x86-64-v3"));
-      return holds(k.schedule, "pack C 1 C.b\n");
+      return test::holds(k.schedule, "pack C 1 C.b\n");
     };
     CHECK(packs(16, 1024, 128));
     CHECK(!packs(16, 1000, 128));
@@ -440,64 +342,16 @@ TEST_SUITE("ir") {
     CHECK(!packs(8, 1024, 128));
   }
 
-  TEST_CASE("column sums take fewer blocks the farther their rows are") {
-    const auto block = [](int64_t rows, int64_t l3) {
-      Target target = named_target("x86-64-v3");
-      target.l3 = l3;
-      Kernel k = test::column_sum(rows, 2048);
-      choose_schedule(k, target);
-      const size_t at = k.schedule.find(".b j ") + 5;
-      return std::stoi(k.schedule.substr(at));
-    };
-    CHECK(block(64, 2 << 20) == 128);
-    CHECK(block(80, 2 << 20) == 256);
-    CHECK(block(80, 1 << 20) == 512);
-  }
-
-  TEST_CASE("sums beside each other are of whole rows where these have registers") {
-    const auto vectors = [](int64_t columns) {
-      Kernel k = test::column_sum(40, columns);
-      choose_schedule(k, named_target("x86-64-v4"));
-      std::smatch found;
-      REQUIRE(std::regex_search(k.schedule, found, std::regex(" (\\w+)\\.o \\1\\.u (\\d+)\n")));
-      return std::stoi(found[2]) / 16;
-    };
-    CHECK(vectors(48) == 3);
-    CHECK(vectors(96) == 6);
-    CHECK(vectors(128) == 8);
-    CHECK(vectors(160) == 4);
-  }
-
   TEST_CASE("a panel of b that leaves L1 is not walked by tiles of few rows") {
     const auto tile = [](int64_t terms) {
       Kernel k = test::matmul(128, 512, terms, false, false, false);
       choose_schedule(k, named_target("x86-64-v4"));
-      const std::string text = reasons(k);
+      const std::string text = test::reasons(k);
       const size_t at = text.find("tile of ");
       return text.substr(at, text.find(" vectors", at) - at);
     };
     CHECK(tile(100) == "tile of 6 rows, 1 images and 4");  // and one of two rows
     CHECK(tile(300) == "tile of 8 rows, 1 images and 3");
-  }
-
-  TEST_CASE("column sums walk whole rows where other axes are enough to share out") {
-    const auto block = [](const Tensor& x) {
-      const Target target = named_target("x86-64-v3");
-      const NodeRef roots[] = {sum(x, 1).node()};
-      Kernel k = clone(*make_plan(roots, target).steps.back().kernel);
-      choose_schedule(k, target);
-      std::smatch found;
-      REQUIRE(std::regex_search(k.schedule, found, std::regex(" (\\w+)\\.b \\1 (\\d+)\n")));
-      return std::stoi(found[2]);
-    };
-    const auto array = [](Shape shape) {
-      const Tensor t = randn(std::move(shape));
-      realize_reference(std::vector{t.node()});
-      return t;
-    };
-    CHECK(block(array({8, 64, 1500})) == 1504);
-    CHECK(block(array({8, 64, 3000})) == 1504);  // in two parts: their sums share L1 with the rows
-    CHECK(block(array({7, 64, 1500})) < 1024);
   }
 
   TEST_CASE("axes that a contraction and all around it walk as one are one") {
@@ -508,7 +362,7 @@ TEST_SUITE("ir") {
     };
     const Target target = named_target("x86-64-v3");
     const auto merged = [&](const Tensor& root, const char* step) {
-      return holds(checked_schedule(root, target), step);
+      return test::holds(test::checked_schedule(root, target), step);
     };
     const Tensor x = array({1, 8, 7, 9}), w = array({12, 8, 1, 1}), r = array({1, 12, 7, 9});
     CHECK(merged(relu(conv2d(x, w) + r), "merge sum j k kf\n"));
@@ -519,30 +373,6 @@ TEST_SUITE("ir") {
     CHECK(!merged(sum(array({2, 9, 1100}), {1, 2}), "merge"));
   }
 
-  TEST_CASE("rows of a page or more, and short ones in L2, are summed a few at a time") {
-    const auto array = [](Shape shape) {
-      const Tensor t = randn(std::move(shape));
-      realize_reference(std::vector{t.node()});
-      return t;
-    };
-    Target target = named_target("x86-64-v3");
-    target.l2 = 32 << 10;
-    const auto together = [&](const Tensor& root, const char* step = "unroll sum i\n") {
-      return holds(checked_schedule(root, target), step);
-    };
-    CHECK(together(sum(array({21, 1024}), 1)));
-    CHECK(together(sum(array({2, 9, 1100}), 2), "unroll sum jf\n"));
-    CHECK(together(sum(array({30, 256}), 1)));
-    CHECK(!together(sum(array({33, 256}), 1)));
-    CHECK(!together(sum(array({7, 1024}), 1)));
-    CHECK(!together(sum(exp(array({21, 1024})), 1)));
-    // With what is computed of the sums.
-    const Tensor x = array({1, 1100}), w = array({21, 1100}), b = array({21});
-    CHECK(together(relu(matmul(x, matrix_transpose(w)) + b)));
-    // A row that is walked twice stays in L1.
-    CHECK(!together(softmax(w, 1)));
-  }
-
   TEST_CASE("a convolution pads its image panel by panel, its gradients by what suits them") {
     const auto array = [](Shape shape) { return contiguous(randn(shape)); };
     const Tensor x = array({8, 64, 56, 56}), w = array({64, 64, 3, 3});
@@ -551,27 +381,18 @@ TEST_SUITE("ir") {
     const auto says = [](const std::string& r, const char* text) {
       return r.find(text) != std::string::npos && r.find("given up") == std::string::npos;
     };
-    CHECK(says(reasons({y}, false), "computed where they are read"));
-    CHECK(says(reasons({grad(loss, x)}, false), "computed where they are read"));
-    CHECK(says(reasons({grad(loss, w)}, false), "rule dot products"));
+    CHECK(says(test::reasons({y}, false), "computed where they are read"));
+    CHECK(says(test::reasons({grad(loss, x)}, false), "computed where they are read"));
+    CHECK(says(test::reasons({grad(loss, w)}, false), "rule dot products"));
   }
 
   TEST_CASE("a strided convolution packs its windows, and sums over them in one loop") {
     const auto array = [](Shape shape) { return contiguous(randn(shape)); };
     const Tensor y = conv2d(array({1, 3, 21, 37}), array({13, 3, 7, 7}), std::nullopt, 2, 3);
-    const std::string s = checked_schedule(y, named_target("x86-64-v3"));
-    CHECK(holds(s, "flatten sum m n nf\n"));
-    CHECK(holds(s, "flatten sum l nf nff\n"));
-    CHECK(holds(s, "split sum nff nff.o nff.i 4\n"));
-  }
-
-  TEST_CASE("sums over storage that is rounded up keep their loops") {
-    const auto array = [](Shape shape) { return contiguous(randn(shape)); };
-    const Tensor a = permute(array({17, 24, 8}), {1, 2, 0}), b = array({64, 8, 17});
-    const std::string s =
-        checked_schedule(einsum("ipq,jpq->ij", {a, b}), named_target("x86-64-v3"));
-    CHECK(holds(s, "lift sum.b 0 sum.b.t\n"));
-    CHECK(!holds(s, "flatten sum"));
+    const std::string s = test::checked_schedule(y, named_target("x86-64-v3"));
+    CHECK(test::holds(s, "flatten sum m n nf\n"));
+    CHECK(test::holds(s, "flatten sum l nf nff\n"));
+    CHECK(test::holds(s, "split sum nff nff.o nff.i 4\n"));
   }
 
   TEST_CASE("a transpose in memory walks many rows where the result's rows collide in cache") {
@@ -579,9 +400,9 @@ TEST_SUITE("ir") {
       Target target = named_target("x86-64-v3");
       target.l3 = 1 << 20;
       const Tensor x = contiguous(randn({rows, columns}));
-      const std::string s = checked_schedule(contiguous(x.mT()), target);
-      return std::pair(holds(s, "split contiguous j j.b j.o 128\n"),
-                       holds(s, "stream contiguous\n"));
+      const std::string s = test::checked_schedule(contiguous(x.mT()), target);
+      return std::pair(test::holds(s, "split contiguous j j.b j.o 128\n"),
+                       test::holds(s, "stream contiguous\n"));
     };
     CHECK(order(1024, 300) == std::pair(true, true));
     CHECK(order(1040, 300) == std::pair(false, true));  // rows of whole lines
@@ -593,8 +414,8 @@ TEST_SUITE("ir") {
     for (int64_t depth : {8, 29, 70}) {
       const Tensor y = matmul(array({37, depth}), array({51, depth}).mT());
       for (const char* target : {"x86-64-v3", "x86-64-v4"}) {
-        const std::string s = checked_schedule(y, named_target(target));
-        CHECK(holds(s, "lift sum.b 0 sum.b.t\n") == (depth >= named_target(target).lanes));
+        const std::string s = test::checked_schedule(y, named_target(target));
+        CHECK(test::holds(s, "lift sum.b 0 sum.b.t\n") == (depth >= named_target(target).lanes));
       }
     }
   }
@@ -603,18 +424,19 @@ TEST_SUITE("ir") {
     const Tensor x = contiguous(randn({30, 6, 100}));
     const Tensor a = select(x, 1, 0), b = select(x, 1, 1), c = select(x, 1, 2);
     const Target target = named_target("x86-64-v3");
-    const std::string schedule = checked_schedule(stack({a + b, a - b, a * c + b}, 0), target);
+    const std::string schedule =
+        test::checked_schedule(stack({a + b, a - b, a * c + b}, 0), target);
     CAPTURE(schedule);
-    CHECK(holds(schedule, "order where j k.o i k.u k.v\n"));
-    CHECK(holds(schedule, "unroll where i\n"));
+    CHECK(test::holds(schedule, "order where j k.o i k.u k.v\n"));
+    CHECK(test::holds(schedule, "unroll where i\n"));
     // In rows of two stages, too: the first is computed for all choices of the second.
     const Tensor y = stack({a + b, a - b, a * c + b}, 0);
     const Tensor w = unfold(y, 2, 4, 2);
     const Tensor p = select(w, 3, 0), q = select(w, 3, 1), r = select(w, 3, 3);
-    const std::string rows = checked_schedule(stack({p + q, p - r, q * r}, 0), target);
+    const std::string rows = test::checked_schedule(stack({p + q, p - r, q * r}, 0), target);
     CAPTURE(rows);
-    CHECK(holds(rows, "unroll where i\n"));
-    CHECK(holds(rows, "at where where_2 j\n"));
+    CHECK(test::holds(rows, "unroll where i\n"));
+    CHECK(test::holds(rows, "at where where_2 j\n"));
   }
 
   TEST_CASE("blocks that are written to several places are as long as their values stay in L1") {
@@ -624,9 +446,9 @@ TEST_SUITE("ir") {
     };
     Target target = named_target("x86-64-v3");
     const Tensor y = combined(combined(contiguous(randn({9, 3, 700}))));
-    CHECK(holds(checked_schedule(y, target), "split where_2 k k.b k 256\n"));
+    CHECK(test::holds(test::checked_schedule(y, target), "split where_2 k k.b k 256\n"));
     target.l1 = 1024;
-    CHECK(holds(checked_schedule(y, target), "split where_2 k k.b k 64\n"));
+    CHECK(test::holds(test::checked_schedule(y, target), "split where_2 k k.b k 64\n"));
   }
 
   TEST_CASE("a gradient by weights sums image after image for blocks that stay in L2") {
@@ -636,39 +458,41 @@ TEST_SUITE("ir") {
       const Tensor dw = grad(sum(conv2d(x, w) * array({3, 16, 16, width})), w);
       Target target = named_target("x86-64-v3");
       target.l2 = l2;
-      return checked_schedule(dw, target);
+      return test::checked_schedule(dw, target);
     };
     // Rows of whole vectors are written out.
     const std::string blocks = schedule(32, 24 << 10), ragged = schedule(35, 24 << 10);
-    CHECK(holds(blocks, "order sum j.b m.b i j.o n.o m o k l.o j.i n.i l.v\n"));
-    CHECK(holds(blocks, "unroll sum l.o\n"));
-    CHECK(holds(ragged, "order sum j.b m.b i j.o n.o m o k l.o j.i n.i l.v\n"));
-    CHECK(!holds(ragged, "unroll sum l.o\n"));
-    CHECK(holds(schedule(32, 512 << 10), "order sum j.o n.o m o i k l.o j.i n.i l.v\n"));
+    CHECK(test::holds(blocks, "order sum j.b m.b i j.o n.o m o k l.o j.i n.i l.v\n"));
+    CHECK(test::holds(blocks, "unroll sum l.o\n"));
+    CHECK(test::holds(ragged, "order sum j.b m.b i j.o n.o m o k l.o j.i n.i l.v\n"));
+    CHECK(!test::holds(ragged, "unroll sum l.o\n"));
+    CHECK(test::holds(schedule(32, 512 << 10), "order sum j.o n.o m o i k l.o j.i n.i l.v\n"));
   }
 
   TEST_CASE("sums over windows of a padded image keep that in cache, a few rows at a time") {
     const auto array = [](Shape shape) { return contiguous(randn(shape)); };
     const auto schedule = [](const Tensor& root) {
-      return checked_schedule(root, named_target("x86-64-v3"));
+      return test::checked_schedule(root, named_target("x86-64-v3"));
     };
     const Tensor x = array({2, 5, 13, 35}), w = array({5, 1, 3, 3}), b = array({5, 1, 1});
     const Tensor y = conv2d(x, w, std::nullopt, 1, 1, 1, 5);
     const std::string by_channel = schedule(y);
-    CHECK(holds(by_channel, "order sum i j k.o l.o n m k l.u l.v\nunroll sum n m k l.u\n"));
-    CHECK(holds(by_channel, "at pad sum j\n"));
+    CHECK(test::holds(by_channel, "order sum i j k.o l.o n m k l.u l.v\nunroll sum n m k l.u\n"));
+    CHECK(test::holds(by_channel, "at pad sum j\n"));
     // So is what follows, and the gradient, which is one sum as well.
-    CHECK(holds(schedule(relu(y + b)), "at pad where j\n"));
-    CHECK(holds(schedule(grad(sum(y * array({2, 5, 13, 35})), x)), "at pad sum j\n"));
+    CHECK(test::holds(schedule(relu(y + b)), "at pad where j\n"));
+    CHECK(test::holds(schedule(grad(sum(y * array({2, 5, 13, 35})), x)), "at pad sum j\n"));
     // All channels of an image are one window; the rest is a loop.
     const Tensor one = conv2d(x, array({1, 5, 3, 3}), std::nullopt, 1, 1);
-    CHECK(holds(schedule(one), "order sum i j.o k.o l n m j k.u k.v\nunroll sum n m j k.u\n"));
+    CHECK(
+        test::holds(schedule(one), "order sum i j.o k.o l n m j k.u k.v\nunroll sum n m j k.u\n"));
     // An image that is alone, or too large for the cache, is a phase.
-    CHECK(holds(schedule(conv2d(array({1, 1, 13, 35}), array({1, 1, 3, 3}), std::nullopt, 1, 1)),
-                "scope pad shared\n"));
+    CHECK(test::holds(
+        schedule(conv2d(array({1, 1, 13, 35}), array({1, 1, 3, 3}), std::nullopt, 1, 1)),
+        "scope pad shared\n"));
     Target small = named_target("x86-64-v3");
     small.l2 = 2 << 10;
-    CHECK(holds(checked_schedule(y, small), "scope pad shared\n"));
+    CHECK(test::holds(test::checked_schedule(y, small), "scope pad shared\n"));
   }
 
   TEST_CASE("attention divides its results, not its weights, which take the place of the scores") {
@@ -730,11 +554,11 @@ TEST_SUITE("ir") {
       std::string schedules;
       for (const PlanStep& step : plan.steps) {
         choose_schedule(*step.kernel, target);
-        schedules += step.kernel->schedule + reasons(*step.kernel);
+        schedules += step.kernel->schedule + test::reasons(*step.kernel);
         CHECK(test::difference(*step.kernel, target) == "");
       }
-      CHECK(holds(schedules, "rule dot products"));
-      CHECK(holds(schedules, "at sum mul l\n"));
+      CHECK(test::holds(schedules, "rule dot products"));
+      CHECK(test::holds(schedules, "at sum mul l\n"));
     }
   }
 
@@ -748,8 +572,8 @@ TEST_SUITE("ir") {
       Kernel& k = *plan.steps.back().kernel;
       choose_schedule(k, target);
       const std::string text = print_program(lower(k, target));
-      CHECK(holds(text, "zip "));
-      CHECK(!holds(text, "extract "));
+      CHECK(test::holds(text, "zip "));
+      CHECK(!test::holds(text, "extract "));
       CHECK(test::difference(k, target) == "");
     }
   }
@@ -778,7 +602,7 @@ TEST_SUITE("ir") {
       Kernel k = c.make();
       choose_schedule(k, named_target("x86-64-v3"));
       const std::string wanted = std::string("rule ") + c.rule;
-      CHECK_MESSAGE(reasons(k).find(wanted) != std::string::npos, reasons(k));
+      CHECK_MESSAGE(test::reasons(k).find(wanted) != std::string::npos, test::reasons(k));
     }
   }
 
@@ -790,10 +614,10 @@ TEST_SUITE("ir") {
       CHECK(test::difference(k, target) == "");
       return k.schedule;
     };
-    CHECK(holds(settle({}), "split C m m.o m.i 4\n"));
+    CHECK(test::holds(settle({}), "split C m m.o m.i 4\n"));
     const std::string tall = settle({{"tile of C", "6x2"}, {"packed b of C", "yes"}});
-    CHECK(holds(tall, "split C m m.o m.i 6\n"));
-    CHECK(holds(tall, "pack C 1 C.b\n"));
+    CHECK(test::holds(tall, "split C m m.o m.i 6\n"));
+    CHECK(test::holds(tall, "pack C 1 C.b\n"));
     Kernel k = test::matmul(64, 96, 80, false, false, false);
     CHECK(text_of_error<UserError>([&] {
             choose_schedule(k, target, {{"tile of C", "9x9"}});
@@ -810,7 +634,7 @@ TEST_SUITE("ir") {
       target.split_load = split_load;
       Kernel k = clone(algorithm);
       choose_schedule(k, target);
-      const std::string text = reasons(k);
+      const std::string text = test::reasons(k);
       const size_t at = text.find("tile of ");
       return text.substr(at, text.find(" vectors", at) - at);
     };
@@ -881,64 +705,6 @@ TEST_SUITE("ir") {
               "vector C k.v"));
     CHECK(!order("split C k k.o k.v 8; vector C k.v",
                  "split C k k.o k.v 8; order C k.o m n k.v; vector C k.v"));
-  }
-
-  TEST_CASE("tiles are cut so that the target's threads have equally much") {
-    Target target = named_target("x86-64-v4");
-    const auto schedule = [&](int64_t m, int64_t n, int64_t k, int threads) {
-      target.threads = threads;
-      Kernel product = test::matmul(m, n, k, false, false, false);
-      choose_schedule(product, target);
-      return product.schedule;
-    };
-    // Of 512 columns, 11 panels of 48 are 6 for one of two threads; 8 panels of 64 are 4 for each.
-    CHECK(holds(schedule(512, 512, 512, 1), "split C n n.o n.u 48\n"));
-    CHECK(holds(schedule(512, 512, 512, 2), "split C n n.o n.u 64\n"));
-    // More threads than panels share out rows, for which panels are a phase of their own.
-    CHECK(holds(schedule(256, 256, 256, 1), "at C.b C n.o\n"));
-    CHECK(holds(schedule(256, 256, 256, 2), "at C.b C n.o\n"));
-    CHECK(holds(schedule(256, 256, 256, 64), "scope C.b shared\n"));
-    // Where all of b stays in cache, or a is too large for it, rows are walked once.
-    CHECK(holds(schedule(2048, 144, 48, 1), "order C m.o n.o"));
-    CHECK(holds(schedule(2048, 256, 512, 1), "order C m.o n.o"));
-  }
-
-  TEST_CASE("rows go outside where memory is much of the work of what follows from a product") {
-    Target target = named_target("x86-64-v4");
-    target.l2 = 256 << 10;
-    const auto array = [](const Shape& shape) {
-      return Tensor::from_storage(make_storage(size_t(4 * numel(shape))), shape, DType::F32);
-    };
-    const auto schedule = [&](int64_t terms, bool more) {
-      const Tensor product = matmul(array({240, terms}), array({terms, 144}));
-      return checked_schedule(more ? array({240, 144}) - product : product, target);
-    };
-    CHECK(holds(schedule(16, false), "order sum i.o j.o "));
-    CHECK(holds(schedule(16, true), "order sub i.o j.o "));
-    CHECK(holds(schedule(100, false), "order sum j.o i.o "));
-    CHECK(holds(schedule(100, true), "order sub i.o j.o "));
-    CHECK(holds(schedule(130, true), "order sub j.o i.o "));
-  }
-
-  TEST_CASE("no sum takes its terms in another order for another number of threads") {
-    Target target = named_target("x86-64-v4");
-    const int64_t sizes[][3] = {{512, 512, 512}, {129, 97, 1000}, {48, 192, 2048}, {96, 48, 48},
-                                {4, 300, 9000},  {700, 33, 5},    {65, 48, 2048}};
-    for (const auto& [m, n, k] : sizes) {
-      for (const bool a_transposed : {false, true}) {
-        const Kernel product = test::matmul(m, n, k, a_transposed, false, false);
-        target.threads = 1;
-        Kernel one = clone(product);
-        choose_schedule(one, target);
-        for (const int threads : {2, 3, 4, 7, 16, 64}) {
-          INFO(m, " ", n, " ", k, " on ", threads);
-          target.threads = threads;
-          Kernel many = clone(product);
-          choose_schedule(many, target);
-          CHECK(same_order(one, many));
-        }
-      }
-    }
   }
 
   TEST_CASE("a schedule is a function of algorithm and target alone") {

@@ -698,6 +698,13 @@ TEST_CASE("dump prints every stage for a fixed target") {
   for (const char* cpu : {"znver4", "sapphirerapids"})
     CHECK(products("i16", cpu).find("vpdpwssd") != std::string::npos);
   CHECK(products("i8", "znver3").find("vpmaddwd") != std::string::npos);
+  const auto schedule = [](std::vector<std::string> options) {
+    options.insert(options.begin(), {"dump", "a:f32[256,256] @ b:f32[256,256]", "--stage",
+                                     "schedule", "--target", "x86-64-v3"});
+    return lazuli_command(options).out;
+  };
+  CHECK(schedule({}) == schedule({"--threads", "1"}));  // however many cores there are
+  CHECK(schedule({}) != schedule({"--threads", "2"}));
   const Json j =
       Json::parse(lazuli_command({"dump", "softmax(x:f32[8,64], -1)", "--json", "-"}).out);
   CHECK(j["kernels"].size() == 1);

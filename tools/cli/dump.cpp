@@ -140,6 +140,7 @@ int dump(const DumpOptions& options, const Common& common) {
 
   Target target = options.target.empty() ? session.device().target() : find_target(options.target);
   target.winograd = session.runtime().config.winograd;
+  if (common.threads) target.threads = session.runtime().config.threads;
   const bool with_assembly = stage != nullptr && stage->name == "asm";
   PlanText text = inspect(results, target, with_assembly);
   pick_kernel(text, options.kernel);

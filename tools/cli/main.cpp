@@ -100,7 +100,9 @@ void describe_commands(CLI::App& app, CommandLine& line) {
                            "graph, fusion, kernel, schedule, program, llvm, asm, opencl or plan");
   dump_command->add_option("--kernel", line.dump.kernel,
                            "the number or the name of the only kernel to show");
-  dump_command->add_option("--target", line.dump.target, "LLVM's name of another CPU, or list");
+  dump_command->add_option(
+      "--target", line.dump.target,
+      "LLVM's name of another CPU (for one thread, but for --threads), or list");
   dump_command->add_option("--svg", line.dump.svg, "draw the graph to this file");
   dump_command->add_flag("--dot", line.dump.dot, "the graph in the language of Graphviz");
 

@@ -1,0 +1,156 @@
+// How sums are scheduled that are no products: by chunks, by columns, by rows.
+#include <doctest/doctest.h>
+
+#include <regex>
+
+#include "core/gradient.h"
+#include "core/ops.h"
+#include "ir/choose.h"
+#include "ir/plan.h"
+#include "runtime/reference/reference.h"
+#include "tests/ir/algorithms.h"
+#include "tests/ir/chosen.h"
+
+namespace lazuli {
+namespace {
+
+TEST_SUITE("ir") {
+  TEST_CASE("few sums of many terms are sums of what chunks give") {
+    const auto how = [](const Shape& a, const Shape& b, DType dtype = DType::F32) {
+      const Tensor x = contiguous(randn(a, dtype)), y = contiguous(randn(b, dtype));
+      return test::reasons({relu(matmul(transpose(x, -1, -2), y))});
+    };
+    const auto has = [](const std::string& text, const char* part) {
+      return text.find(part) != std::string::npos;
+    };
+    CHECK(has(how({4000, 64}, {4000, 48}), "few sums of many terms, by 8 chunks of 500 terms"));
+    CHECK(has(how({4000, 64}, {4000, 48}, DType::F64), "by 10 chunks of 400 terms"));
+    // Chunks that exceed the cache are walked some terms at a time.
+    const std::string large = how({4000, 200}, {4000, 200});
+    CHECK(has(large, "by 10 chunks of 400 terms"));
+    const std::string many = how({64000, 200}, {64000, 200});
+    CHECK(has(many, "by 32 chunks of 2000 terms"));
+    CHECK(has(many, "terms at a time stay in cache"));
+    // A prime number of terms, many sums, few rows, terms that stay in cache, and a batch.
+    CHECK(!has(how({4001, 64}, {4001, 48}), "chunks"));
+    CHECK(!has(how({4000, 700}, {4000, 800}), "chunks"));
+    CHECK(!has(how({4000, 8}, {4000, 300}), "few sums"));
+    CHECK(!has(how({1000, 64}, {1000, 48}), "chunks"));
+    CHECK(!has(how({4, 4000, 64}, {4, 4000, 48}), "few sums"));
+    // Rows that lie along the sum are read in order for each panel; two vectors keep up with that.
+    const auto rows = [](int64_t columns) {
+      return test::reasons(
+          {matmul(contiguous(randn({300, 20000})), contiguous(randn({20000, columns})))});
+    };
+    CHECK(!has(rows(16), "few sums"));
+    CHECK(has(rows(32), "few sums of many terms, by 32 chunks"));
+    // Where the last cache is far, chunks pay for less.
+    Target far = named_target("x86-64-v3");
+    const auto gradient = [&](int64_t terms) {
+      const Tensor x = contiguous(randn({terms, 48})), y = contiguous(randn({terms, 64}));
+      return test::reasons({matmul(transpose(x, 0, 1), y)}, far);
+    };
+    CHECK(!has(gradient(1024), "chunks"));
+    far.far_l3 = true;
+    CHECK(has(gradient(1024), "few sums of many terms, by 8 chunks of 128 terms"));
+    CHECK(!has(gradient(256), "chunks"));
+    far.far_l3 = false;
+    // Of a convolution: chunks of images, which are shared out.
+    const auto by_kernel = [&](int64_t images, int64_t channels) {
+      const Tensor x = contiguous(randn({images, channels, 28, 28})),
+                   w = contiguous(randn({8, channels, 5, 5}));
+      return grad(sum(conv2d(x, w) * contiguous(randn({images, 8, 24, 24}))), w);
+    };
+    CHECK(
+        has(test::reasons({by_kernel(64, 1)}), "few sums of many terms, by 16 chunks of 4 along"));
+    CHECK(!has(test::reasons({by_kernel(61, 1)}), "chunks of"));
+    CHECK(!has(test::reasons({by_kernel(64, 2)}), "chunks of"));  // more sums
+    CHECK(!has(test::reasons({by_kernel(8, 1)}), "chunks of"));
+    const std::string small = test::checked_schedule(by_kernel(16, 1), far);
+    CHECK_MESSAGE(test::holds(small, "parallel sum.chunks "), small);
+  }
+
+  TEST_CASE("column sums take fewer blocks the farther their rows are") {
+    const auto block = [](int64_t rows, int64_t l3) {
+      Target target = named_target("x86-64-v3");
+      target.l3 = l3;
+      Kernel k = test::column_sum(rows, 2048);
+      choose_schedule(k, target);
+      const size_t at = k.schedule.find(".b j ") + 5;
+      return std::stoi(k.schedule.substr(at));
+    };
+    CHECK(block(64, 2 << 20) == 128);
+    CHECK(block(80, 2 << 20) == 256);
+    CHECK(block(80, 1 << 20) == 512);
+  }
+
+  TEST_CASE("sums beside each other are of whole rows where these have registers") {
+    const auto vectors = [](int64_t columns) {
+      Kernel k = test::column_sum(40, columns);
+      choose_schedule(k, named_target("x86-64-v4"));
+      std::smatch found;
+      REQUIRE(std::regex_search(k.schedule, found, std::regex(" (\\w+)\\.o \\1\\.u (\\d+)\n")));
+      return std::stoi(found[2]) / 16;
+    };
+    CHECK(vectors(48) == 3);
+    CHECK(vectors(96) == 6);
+    CHECK(vectors(128) == 8);
+    CHECK(vectors(160) == 4);
+  }
+
+  TEST_CASE("column sums walk whole rows where other axes are enough to share out") {
+    const auto block = [](const Tensor& x) {
+      const Target target = named_target("x86-64-v3");
+      const NodeRef roots[] = {sum(x, 1).node()};
+      Kernel k = clone(*make_plan(roots, target).steps.back().kernel);
+      choose_schedule(k, target);
+      std::smatch found;
+      REQUIRE(std::regex_search(k.schedule, found, std::regex(" (\\w+)\\.b \\1 (\\d+)\n")));
+      return std::stoi(found[2]);
+    };
+    const auto array = [](Shape shape) {
+      const Tensor t = randn(std::move(shape));
+      realize_reference(std::vector{t.node()});
+      return t;
+    };
+    CHECK(block(array({8, 64, 1500})) == 1504);
+    CHECK(block(array({8, 64, 3000})) == 1504);  // in two parts: their sums share L1 with the rows
+    CHECK(block(array({7, 64, 1500})) < 1024);
+  }
+
+  TEST_CASE("rows of a page or more, and short ones in L2, are summed a few at a time") {
+    const auto array = [](Shape shape) {
+      const Tensor t = randn(std::move(shape));
+      realize_reference(std::vector{t.node()});
+      return t;
+    };
+    Target target = named_target("x86-64-v3");
+    target.l2 = 32 << 10;
+    const auto together = [&](const Tensor& root, const char* step = "unroll sum i\n") {
+      return test::holds(test::checked_schedule(root, target), step);
+    };
+    CHECK(together(sum(array({21, 1024}), 1)));
+    CHECK(together(sum(array({2, 9, 1100}), 2), "unroll sum jf\n"));
+    CHECK(together(sum(array({30, 256}), 1)));
+    CHECK(!together(sum(array({33, 256}), 1)));
+    CHECK(!together(sum(array({7, 1024}), 1)));
+    CHECK(!together(sum(exp(array({21, 1024})), 1)));
+    // With what is computed of the sums.
+    const Tensor x = array({1, 1100}), w = array({21, 1100}), b = array({21});
+    CHECK(together(relu(matmul(x, matrix_transpose(w)) + b)));
+    // A row that is walked twice stays in L1.
+    CHECK(!together(softmax(w, 1)));
+  }
+
+  TEST_CASE("sums over storage that is rounded up keep their loops") {
+    const auto array = [](Shape shape) { return contiguous(randn(shape)); };
+    const Tensor a = permute(array({17, 24, 8}), {1, 2, 0}), b = array({64, 8, 17});
+    const std::string s =
+        test::checked_schedule(einsum("ipq,jpq->ij", {a, b}), named_target("x86-64-v3"));
+    CHECK(test::holds(s, "lift sum.b 0 sum.b.t\n"));
+    CHECK(!test::holds(s, "flatten sum"));
+  }
+}
+
+}  // namespace
+}  // namespace lazuli

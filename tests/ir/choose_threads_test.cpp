@@ -1,0 +1,74 @@
+// What a schedule makes of the number of threads, and of memory that they wait for.
+#include <doctest/doctest.h>
+
+#include "core/ops.h"
+#include "ir/choose.h"
+#include "ir/schedule.h"
+#include "tests/ir/algorithms.h"
+#include "tests/ir/chosen.h"
+
+namespace lazuli {
+namespace {
+
+TEST_SUITE("ir") {
+  TEST_CASE("tiles are cut so that the target's threads have equally much") {
+    Target target = named_target("x86-64-v4");
+    const auto schedule = [&](int64_t m, int64_t n, int64_t k, int threads) {
+      target.threads = threads;
+      Kernel product = test::matmul(m, n, k, false, false, false);
+      choose_schedule(product, target);
+      return product.schedule;
+    };
+    // Of 512 columns, 11 panels of 48 are 6 for one of two threads; 8 panels of 64 are 4 for each.
+    CHECK(test::holds(schedule(512, 512, 512, 1), "split C n n.o n.u 48\n"));
+    CHECK(test::holds(schedule(512, 512, 512, 2), "split C n n.o n.u 64\n"));
+    // More threads than panels share out rows, for which panels are a phase of their own.
+    CHECK(test::holds(schedule(256, 256, 256, 1), "at C.b C n.o\n"));
+    CHECK(test::holds(schedule(256, 256, 256, 2), "at C.b C n.o\n"));
+    CHECK(test::holds(schedule(256, 256, 256, 64), "scope C.b shared\n"));
+    // Where all of b stays in cache, or a is too large for it, rows are walked once.
+    CHECK(test::holds(schedule(2048, 144, 48, 1), "order C m.o n.o"));
+    CHECK(test::holds(schedule(2048, 256, 512, 1), "order C m.o n.o"));
+  }
+
+  TEST_CASE("rows go outside where memory is much of the work of what follows from a product") {
+    Target target = named_target("x86-64-v4");
+    target.l2 = 256 << 10;
+    const auto array = [](const Shape& shape) {
+      return Tensor::from_storage(make_storage(size_t(4 * numel(shape))), shape, DType::F32);
+    };
+    const auto schedule = [&](int64_t terms, bool more) {
+      const Tensor product = matmul(array({240, terms}), array({terms, 144}));
+      return test::checked_schedule(more ? array({240, 144}) - product : product, target);
+    };
+    CHECK(test::holds(schedule(16, false), "order sum i.o j.o "));
+    CHECK(test::holds(schedule(16, true), "order sub i.o j.o "));
+    CHECK(test::holds(schedule(100, false), "order sum j.o i.o "));
+    CHECK(test::holds(schedule(100, true), "order sub i.o j.o "));
+    CHECK(test::holds(schedule(130, true), "order sub j.o i.o "));
+  }
+
+  TEST_CASE("no sum takes its terms in another order for another number of threads") {
+    Target target = named_target("x86-64-v4");
+    const int64_t sizes[][3] = {{512, 512, 512}, {129, 97, 1000}, {48, 192, 2048}, {96, 48, 48},
+                                {4, 300, 9000},  {700, 33, 5},    {65, 48, 2048}};
+    for (const auto& [m, n, k] : sizes) {
+      for (const bool a_transposed : {false, true}) {
+        const Kernel product = test::matmul(m, n, k, a_transposed, false, false);
+        target.threads = 1;
+        Kernel one = clone(product);
+        choose_schedule(one, target);
+        for (const int threads : {2, 3, 4, 7, 16, 64}) {
+          INFO(m, " ", n, " ", k, " on ", threads);
+          target.threads = threads;
+          Kernel many = clone(product);
+          choose_schedule(many, target);
+          CHECK(same_order(one, many));
+        }
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace lazuli

@@ -1,0 +1,55 @@
+#include "tests/ir/chosen.h"
+
+#include <doctest/doctest.h>
+
+#include "ir/choose.h"
+#include "ir/plan.h"
+#include "tests/ir/algorithms.h"
+
+namespace lazuli::test {
+
+std::string reasons(const Kernel& k) {
+  std::string r;
+  for (const std::string& line : k.reasons) r += line + "\n";
+  return r;
+}
+
+std::string reasons(std::initializer_list<Tensor> roots, const Target& target) {
+  std::vector<NodeRef> nodes;
+  for (const Tensor& t : roots) nodes.push_back(t.node());
+  std::string r;
+  for (const PlanStep& step : make_plan(nodes, target).steps) {
+    if (!step.kernel) continue;
+    Kernel k = clone(*step.kernel);
+    choose_schedule(k, target);
+    r += reasons(k);
+  }
+  return r;
+}
+
+std::string reasons(std::initializer_list<Tensor> roots, bool winograd) {
+  Target target = named_target("x86-64-v3");
+  target.winograd = winograd;
+  return reasons(roots, target);
+}
+
+std::string checked_schedule(const std::vector<Tensor>& tensors, const Target& target) {
+  std::vector<NodeRef> roots;
+  for (const Tensor& t : tensors) roots.push_back(t.node());
+  const Plan plan = make_plan(roots, target);
+  Kernel k = clone(*plan.steps.back().kernel);
+  choose_schedule(k, target);
+  CHECK(reasons(k).find("given up") == std::string::npos);
+  CHECK(difference(k, target) == "");
+  return k.schedule;
+}
+
+std::string checked_schedule(const Tensor& root, const Target& target) {
+  return checked_schedule(std::vector<Tensor>{root}, target);
+}
+
+bool holds(const std::string& text, const char* step) {
+  return text.find(step) != std::string::npos;
+}
+
+}  // namespace lazuli::test

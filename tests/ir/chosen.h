@@ -1,0 +1,27 @@
+// What the scheduler chooses for the kernels of a graph, as text.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "core/tensor.h"
+#include "ir/kernel.h"
+#include "ir/target.h"
+
+namespace lazuli::test {
+
+/// What a scheduled kernel says of how it was scheduled, a line each.
+std::string reasons(const Kernel& kernel);
+/// The same of all kernels of a plan.
+std::string reasons(std::initializer_list<Tensor> roots, const Target& target);
+std::string reasons(std::initializer_list<Tensor> roots, bool winograd = true);
+
+/// The schedule of the last kernel of a plan, whose rules were not given up and whose value is
+/// right.
+std::string checked_schedule(const std::vector<Tensor>& roots, const Target& target);
+std::string checked_schedule(const Tensor& root, const Target& target);
+
+/// Whether a schedule has a step.
+bool holds(const std::string& schedule, const char* step);
+
+}  // namespace lazuli::test
