@@ -70,24 +70,33 @@ class Grouping {
     return std::find(waiting_.begin(), waiting_.end(), s) != waiting_.end();
   }
 
-  void start(Stage* s) {
+  static bool is_single(const Stage& s) {
+    return std::none_of(s.axes.begin(), s.axes.end(),
+                        [&](const NodeRef& a) { return keeps_in_all(s, a); });
+  }
+
+  // A group of its own, behind the others or `early`.
+  void start(Stage* s, bool early = false) {
     std::erase(waiting_, s);
     StageGroup g;
     g.members.push_back(s);
     for (const NodeRef& a : s->axes) {
       if (keeps_in_all(*s, a)) g.grid.push_back(a);
     }
-    group_of_[s] = groups_.size();
-    groups_.push_back(std::move(g));
+    const size_t at = early ? early_++ : groups_.size();
+    for (auto& [stage, group] : group_of_) group += group >= at;
+    group_of_[s] = at;
+    groups_.insert(groups_.begin() + static_cast<ptrdiff_t>(at), std::move(g));
   }
 
   void assign(Stage* s) {
-    // Waiting sources that share no axis with s at its own point are phases before it.
+    // Waiting sources that share no axis with s at its own point are phases before it, and before
+    // all groups that it may join.
     std::vector<Stage*> fresh;
     for (Stage* p : sources(s)) {
       if (!is_waiting(p)) continue;
       if (common_grid(kernel_, reads_, {p}, s).empty()) {
-        start(p);
+        start(p, true);
       } else {
         fresh.push_back(p);
       }
@@ -107,7 +116,9 @@ class Grouping {
       if (join(s, groups_.size() - 1, more)) return;
       for (Stage* p : more) start(p);
     }
-    start(s);
+    const std::vector<Stage*> from = sources(s);
+    start(s, is_single(*s) && std::all_of(from.begin(), from.end(),
+                                          [&](Stage* p) { return group_of_.at(p) < early_; }));
   }
 
   // Adds s, and before it `fresh`, if the grid that remains holds the first axis of the group's.
@@ -137,6 +148,7 @@ class Grouping {
   const Kernel& kernel_;
   Reads reads_;
   std::vector<StageGroup> groups_;
+  size_t early_ = 0;  // groups at the front that read none behind them, so that any may read them
   std::vector<Stage*> waiting_;
   std::unordered_map<const Stage*, size_t> group_of_;
 };

@@ -259,9 +259,10 @@ void schedule_tile(ScheduleWriter& w, const StageGroup& g, const RowContraction&
     w.step("at {} {} {}; scope {} reg", r.stage->name, r.host->name, innermost,
            r.stage->values[0].name);
   }
-  // What this block computes is packed in the block; other operands once for all blocks.
-  bool local = false;
+  // What this block computes, or reads alone, is packed in the block; other operands once for all
+  // blocks.
   const NodeRef& factor = r.stage->values[0].expr->src[static_cast<size_t>(r.c.b)];
+  bool local = uses(factor, block.get());
   visit(factor, [&](const NodeRef& n) {
     local |=
         n->op == Op::Read && g.has(w.kernel().find_value(static_cast<int>(n->integer())).first);

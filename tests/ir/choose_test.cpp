@@ -289,6 +289,47 @@ TEST_SUITE("ir") {
     CHECK(kernels(8, 28) == 1);   // 55 KiB: what is multiplied stays in cache
   }
 
+  TEST_CASE("a number that rows read is computed before them, and does not part them") {
+    Kernel k;
+    const int x = k.add_argument("x", DType::F32, 500, false),
+              w = k.add_argument("w", DType::F32, 30, false),
+              out = k.add_argument("out", DType::F32, 500, true);
+    const NodeRef i = axis("i", 10), j = axis("j", 50), l = axis("l", 30);
+    const NodeRef element = load(x, DType::F32, index_add(j, i, 50));
+    const int a = k.add_value(k.add_stage("a", {i, j}), "a", element, {i}, Op::ReduceMax);
+    const int b = k.add_value(k.add_stage("b", {l}), "b", load(w, DType::F32, l), {}, Op::ReduceAdd);
+    const int c = k.add_value(k.add_stage("c", {}), "c",
+                              elementwise(Op::Sqrt, {read(b, DType::F32, {})}), {});
+    k.add_value(k.add_stage("d", {i, j}), "d",
+                elementwise(Op::Mul, {elementwise(Op::Sub, {element, read(a, DType::F32, {i})}),
+                                      read(c, DType::F32, {})}),
+                {i, j}, Op::Count_, out);
+    std::string found;
+    for (const StageGroup& g : group_stages(k)) {
+      for (const Stage* s : g.members) found += s->name;
+      found += ' ';
+    }
+    CHECK(found == "b c ad ");
+    choose_schedule(k, named_target("x86-64-v3"));
+    CHECK(test::difference(k, named_target("x86-64-v3")) == "");
+
+    // The number of labels that count is such a number: the exponentials stay with their row.
+    const Tensor logits = contiguous(randn({40, 50})), labels = contiguous(randint(0, 50, {40}));
+    const Tensor loss = cross_entropy(logits, labels);
+    const std::string s = test::checked_schedule({loss, grad(loss, logits)}, Target());
+    CHECK_MESSAGE(!test::holds(s, "scope exp shared"), s);
+  }
+
+  TEST_CASE("a block of rows packs what it alone reads") {
+    const auto packed = [](const Shape& b) {
+      const Tensor x = softmax(contiguous(randn({24, 40, 30})), 1), y = contiguous(randn(b));
+      return test::checked_schedule(softmax(matmul(x, transpose(y, -1, -2)), 1),
+                                    named_target("x86-64-v3"));
+    };
+    CHECK(test::holds(packed({24, 70, 30}), "at sum_2.b div_2 i.b\n"));
+    CHECK(test::holds(packed({70, 30}), "scope sum_2.b shared\n"));
+  }
+
   TEST_CASE("an axis that is read in two parts is one where memory has it so") {
     Kernel k;
     const int x = k.add_argument("x", DType::F32, 30, false);
