@@ -1,6 +1,7 @@
 #include "ir/choose.h"
 
 #include <algorithm>
+#include <numeric>
 #include <set>
 #include <tuple>
 #include <utility>
@@ -68,6 +69,27 @@ int64_t shortest_step(const Stage& s, const NodeRef& axis) {
   return least;
 }
 
+// The elements of each part where comparisons with numbers part axis `a` in equal parts, in which
+// each of them has one answer; 0: there are none.
+int64_t part_along(const Stage& s, const NodeRef& a) {
+  int64_t part = 0;
+  const auto bound = [&](const NodeRef& x, const NodeRef& number, int64_t more) {
+    if (number->op != Op::Const || x->dtype != DType::I64) return;
+    const LinearForm form = linear_form(x);
+    if (form.terms.size() != 1 || form.coefficient(a.get()) != 1) return;
+    const int64_t at = linear_form(number).constant - form.constant + more;
+    if (at > 0 && at < extent(a)) part = std::gcd(part, at);
+  };
+  for (const Value& v : s.values) {
+    visit(v.expr, [&](const NodeRef& n) {
+      if (n->op != Op::Lt) return;
+      bound(n->src[0], n->src[1], 0);
+      bound(n->src[1], n->src[0], 1);
+    });
+  }
+  return part == 0 ? 0 : std::gcd(part, extent(a));
+}
+
 }  // namespace
 
 // The machine reads ahead in each page: several rows of a page or more come faster together than
@@ -133,6 +155,11 @@ void ScheduleWriter::vectorize(Stage* s, const std::vector<NodeRef>& outer,
     unroll = choose_number("vectors of " + s->name, unroll, others);
   }
   if (!chosen.empty()) unroll = 1;
+  // What is put together of parts along the vectors is written out part by part, so that each
+  // computes its own expression alone.
+  constexpr int64_t kMostParts = 8;
+  int64_t part = reduces(*s) ? 0 : part_along(*s, v);
+  if (part % lanes_ != 0 || extent(v) > kMostParts * part) part = 0;
   // In the order of memory, so that windows are innermost; one of a few elements is written out.
   constexpr int64_t kWrittenOut = 24;  // operations
   auto window = reduced.end();
@@ -163,7 +190,14 @@ void ScheduleWriter::vectorize(Stage* s, const std::vector<NodeRef>& outer,
   const std::string written_out = loops(*s, {window, reduced.end()});
   const std::string inside = loops(*s, reduced);
   const std::string copies = loops(*s, chosen);
-  const Split sp = split_vectors(*s, v, unroll);
+  std::string parts;
+  if (part > 0) {
+    parts = loop(*s, v) + ".c";
+    step("split {0} {1} {2} {1} {3}", s->name, loop(*s, v), parts, part);
+    while (part / lanes_ % unroll != 0) unroll--;
+  }
+  Split sp = split_vectors(*s, v, unroll);
+  if (!parts.empty()) sp.blocks = parts + " " + sp.blocks;
   // Along a kept axis the accumulators of one block of vectors stay in registers for the whole
   // reduction.
   const std::string order =
@@ -178,6 +212,7 @@ void ScheduleWriter::vectorize(Stage* s, const std::vector<NodeRef>& outer,
   }
   step("vector {} {}", s->name, sp.lane);
   if (!copies.empty()) step("unroll {}{}", s->name, copies);
+  if (!parts.empty()) step("unroll {} {}", s->name, parts);
 }
 
 void ScheduleWriter::parallel(Stage* s) {
