@@ -485,8 +485,8 @@ TEST_SUITE("ir") {
       const auto array = [](const Shape& shape) { return contiguous(randn(shape)); };
       const Tensor x = softmax(array({16, 24, width}), -1);
       const Tensor y = transpose(array({16, width, 24}), -1, -2), z = array({16, 24, more});
-      return test::checked_schedule(
-          matmul(concat({x, y, z}, -1), array({2 * width + more, 40})), named_target("x86-64-v4"));
+      return test::checked_schedule(matmul(concat({x, y, z}, -1), array({2 * width + more, 40})),
+                                    named_target("x86-64-v4"));
     };
     const std::string even = schedule(48, 48), long_parts = schedule(96, 96);
     CHECK_MESSAGE(test::holds(even, "split where l l.c l 48\n"), even);
@@ -494,8 +494,8 @@ TEST_SUITE("ir") {
     CHECK(test::holds(even, "unroll where l.c\n"));
     CHECK_MESSAGE(test::holds(long_parts, "split where l l.c l 96\n"), long_parts);
     CHECK(test::holds(schedule(48, 32), "split where l l.c l 16\n"));  // what 48, 96 and 128 share
-    CHECK(!test::holds(schedule(40, 40), " l.c "));  // no whole vectors
-    CHECK(!test::holds(schedule(48, 80), " l.c "));  // 11 parts of a vector
+    CHECK(!test::holds(schedule(40, 40), " l.c "));                    // no whole vectors
+    CHECK(!test::holds(schedule(48, 80), " l.c "));                    // 11 parts of a vector
   }
 
   TEST_CASE("blocks that are written to several places are as long as their values stay in L1") {
