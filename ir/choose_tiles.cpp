@@ -114,6 +114,7 @@ bool walks_as_one(const Kernel& kernel, const NodeRef& expr, const NodeRef& a, c
   bool one = true;
   visit(expr, [&](const NodeRef& n) {
     if (n->op != Op::Load && n->op != Op::Read) return;
+    if (n->src.empty()) return;  // a single number
     NodeRef place = n->src[0];
     if (n->op == Op::Read) {
       const auto [owner, found] = kernel.find_value(static_cast<int>(n->integer()));

@@ -320,6 +320,13 @@ TEST_SUITE("ir") {
     CHECK_MESSAGE(!test::holds(s, "scope exp shared"), s);
   }
 
+  TEST_CASE("a factor of a product may be a number that its kernel has summed") {
+    const auto array = [](const Shape& shape) { return contiguous(randn(shape)); };
+    const Tensor s = sum(array({30})), x = array({2, 3, 12, 12}), w = array({5, 3, 3, 3});
+    for (const char* name : {"x86-64-v3", "x86-64-v4"})
+      test::checked_schedule(conv2d(x, w * s), named_target(name));
+  }
+
   TEST_CASE("a block of rows packs what it alone reads") {
     const auto packed = [](const Shape& b) {
       const Tensor x = softmax(contiguous(randn({24, 40, 30})), 1), y = contiguous(randn(b));
