@@ -156,9 +156,11 @@ void ScheduleWriter::vectorize(Stage* s, const std::vector<NodeRef>& outer,
   }
   if (!chosen.empty()) unroll = 1;
   // What is put together of parts along the vectors is written out part by part, so that each
-  // computes its own expression alone.
+  // computes its own expression alone. An axis of changing length ends in a loop.
   constexpr int64_t kMostParts = 8;
-  int64_t part = reduces(*s) ? 0 : part_along(*s, v);
+  const int axis = axis_index(*s, v.get());
+  const bool ends = s->bound.count(axis) > 0 || s->limit.count(axis) > 0;
+  int64_t part = reduces(*s) || ends ? 0 : part_along(*s, v);
   if (part % lanes_ != 0 || extent(v) > kMostParts * part) part = 0;
   // In the order of memory, so that windows are innermost; one of a few elements is written out.
   constexpr int64_t kWrittenOut = 24;  // operations
