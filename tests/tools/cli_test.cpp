@@ -621,6 +621,11 @@ TEST_CASE("check agrees with the reference and with differences, and says where 
   CHECK(r.out.find("gradient of x: not checked: the result is smooth at none of 3 places") !=
         std::string::npos);
   CHECK(lazuli_command({"check", "sqrt(x:f32[8])"}).status == 0);  // of negative numbers, too
+  r = lazuli_command({"check", "x:f16[8].to(f32) * w:f32[8]"});
+  CHECK(r.status == 0);
+  CHECK(r.out.find("gradient of x: not checked: the expression converts to f32 itself, too coarse "
+                   "for differences\n") != std::string::npos);
+  CHECK(r.out.find("ok gradient of w: ") != std::string::npos);
   r = lazuli_command({"check", "where(x:f32[8] > 0, sqrt(x), 0)"});
   CHECK(r.status == 1);  // the root's derivative is undefined where its value is not even taken
 }
