@@ -69,9 +69,13 @@ int64_t shortest_step(const Stage& s, const NodeRef& axis) {
   return least;
 }
 
-// The elements of each part where comparisons with numbers part axis `a` in equal parts, in which
-// each of them has one answer; 0: there are none.
-int64_t part_along(const Stage& s, const NodeRef& a) {
+// The elements of each part where comparisons with numbers part axis `a` in few equal parts of
+// whole vectors, in each of which a comparison has one answer; 0: there are none. An axis of
+// changing length ends in a loop, so it has none.
+int64_t part_along(const Stage& s, const NodeRef& a, int64_t lanes) {
+  constexpr int64_t kMostParts = 8;
+  const int axis = axis_index(s, a.get());
+  if (reduces(s) || s.bound.count(axis) > 0 || s.limit.count(axis) > 0) return 0;
   int64_t part = 0;
   const auto bound = [&](const NodeRef& x, const NodeRef& number, int64_t more) {
     if (number->op != Op::Const || x->dtype != DType::I64) return;
@@ -87,7 +91,9 @@ int64_t part_along(const Stage& s, const NodeRef& a) {
       bound(n->src[1], n->src[0], 1);
     });
   }
-  return part == 0 ? 0 : std::gcd(part, extent(a));
+  if (part == 0) return 0;
+  part = std::gcd(part, extent(a));
+  return part % lanes == 0 && extent(a) <= kMostParts * part ? part : 0;
 }
 
 }  // namespace
@@ -155,13 +161,6 @@ void ScheduleWriter::vectorize(Stage* s, const std::vector<NodeRef>& outer,
     unroll = choose_number("vectors of " + s->name, unroll, others);
   }
   if (!chosen.empty()) unroll = 1;
-  // What is put together of parts along the vectors is written out part by part, so that each
-  // computes its own expression alone. An axis of changing length ends in a loop.
-  constexpr int64_t kMostParts = 8;
-  const int axis = axis_index(*s, v.get());
-  const bool ends = s->bound.count(axis) > 0 || s->limit.count(axis) > 0;
-  int64_t part = reduces(*s) || ends ? 0 : part_along(*s, v);
-  if (part % lanes_ != 0 || extent(v) > kMostParts * part) part = 0;
   // In the order of memory, so that windows are innermost; one of a few elements is written out.
   constexpr int64_t kWrittenOut = 24;  // operations
   auto window = reduced.end();
@@ -192,8 +191,10 @@ void ScheduleWriter::vectorize(Stage* s, const std::vector<NodeRef>& outer,
   const std::string written_out = loops(*s, {window, reduced.end()});
   const std::string inside = loops(*s, reduced);
   const std::string copies = loops(*s, chosen);
+  // What is put together of parts along the vectors is written out part by part, so that each
+  // computes its own expression alone.
   std::string parts;
-  if (part > 0) {
+  if (const int64_t part = part_along(*s, v, lanes_); part > 0) {
     parts = loop(*s, v) + ".c";
     step("split {0} {1} {2} {1} {3}", s->name, loop(*s, v), parts, part);
     while (part / lanes_ % unroll != 0) unroll--;

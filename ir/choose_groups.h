@@ -25,7 +25,8 @@ struct StageGroup {
 };
 
 /// A stage joins the group of its latest source if the grid that remains holds the first axis of
-/// the group's.
+/// the group's. Numbers that stages read at every point, and that wait for no other group, are
+/// groups before all others.
 std::vector<StageGroup> group_stages(const Kernel& kernel);
 
 // ---- facts

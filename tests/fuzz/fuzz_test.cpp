@@ -61,7 +61,8 @@ std::vector<NodeRef> with_gradients(std::vector<NodeRef> roots) {
   return roots;
 }
 
-// Whether rounding decides which of several values is the largest. Its gradient then jumps by rounding, too.
+// Whether rounding decides which of several values is the largest. Its gradient then jumps by
+// rounding, too.
 bool has_rounded_extrema(uint64_t seed, const std::vector<NodeRef>& roots) {
   const std::vector<NodeRef> nodes = topological(roots);
   return test::is_smooth(seed) && std::any_of(nodes.begin(), nodes.end(), [](const NodeRef& n) {
@@ -202,7 +203,8 @@ TEST_SUITE("fuzz") {
       std::string wrong;
       try {
         std::vector<NodeRef> roots = test::random_graph(seed, size);
-        if (gradients && !has_rounded_extrema(seed, roots)) roots = with_gradients(std::move(roots));
+        if (gradients && !has_rounded_extrema(seed, roots))
+          roots = with_gradients(std::move(roots));
         wrong = compare(roots);
         // Numbers that change are arguments of a plan of their own.
         std::mt19937_64 random(seed);

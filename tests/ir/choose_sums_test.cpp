@@ -20,40 +20,37 @@ TEST_SUITE("ir") {
       const Tensor x = contiguous(randn(a, dtype)), y = contiguous(randn(b, dtype));
       return test::reasons({relu(matmul(transpose(x, -1, -2), y))});
     };
-    const auto has = [](const std::string& text, const char* part) {
-      return text.find(part) != std::string::npos;
-    };
-    CHECK(has(how({4000, 64}, {4000, 48}), "few sums of many terms, by 8 chunks of 500 terms"));
-    CHECK(has(how({4000, 64}, {4000, 48}, DType::F64), "by 10 chunks of 400 terms"));
+    CHECK(test::holds(how({4000, 64}, {4000, 48}), "few sums of many terms, by 8 chunks of 500 terms"));
+    CHECK(test::holds(how({4000, 64}, {4000, 48}, DType::F64), "by 10 chunks of 400 terms"));
     // Chunks that exceed the cache are walked some terms at a time.
     const std::string large = how({4000, 200}, {4000, 200});
-    CHECK(has(large, "by 10 chunks of 400 terms"));
+    CHECK(test::holds(large, "by 10 chunks of 400 terms"));
     const std::string many = how({64000, 200}, {64000, 200});
-    CHECK(has(many, "by 32 chunks of 2000 terms"));
-    CHECK(has(many, "terms at a time stay in cache"));
+    CHECK(test::holds(many, "by 32 chunks of 2000 terms"));
+    CHECK(test::holds(many, "terms at a time stay in cache"));
     // A prime number of terms, many sums, few rows, terms that stay in cache, and a batch.
-    CHECK(!has(how({4001, 64}, {4001, 48}), "chunks"));
-    CHECK(!has(how({4000, 700}, {4000, 800}), "chunks"));
-    CHECK(!has(how({4000, 8}, {4000, 300}), "few sums"));
-    CHECK(!has(how({1000, 64}, {1000, 48}), "chunks"));
-    CHECK(!has(how({4, 4000, 64}, {4, 4000, 48}), "few sums"));
+    CHECK(!test::holds(how({4001, 64}, {4001, 48}), "chunks"));
+    CHECK(!test::holds(how({4000, 700}, {4000, 800}), "chunks"));
+    CHECK(!test::holds(how({4000, 8}, {4000, 300}), "few sums"));
+    CHECK(!test::holds(how({1000, 64}, {1000, 48}), "chunks"));
+    CHECK(!test::holds(how({4, 4000, 64}, {4, 4000, 48}), "few sums"));
     // Rows that lie along the sum are read in order for each panel; two vectors keep up with that.
     const auto rows = [](int64_t columns) {
       return test::reasons(
           {matmul(contiguous(randn({300, 20000})), contiguous(randn({20000, columns})))});
     };
-    CHECK(!has(rows(16), "few sums"));
-    CHECK(has(rows(32), "few sums of many terms, by 32 chunks"));
+    CHECK(!test::holds(rows(16), "few sums"));
+    CHECK(test::holds(rows(32), "few sums of many terms, by 32 chunks"));
     // Where the last cache is far, chunks pay for less.
     Target far = named_target("x86-64-v3");
     const auto gradient = [&](int64_t terms) {
       const Tensor x = contiguous(randn({terms, 48})), y = contiguous(randn({terms, 64}));
       return test::reasons({matmul(transpose(x, 0, 1), y)}, far);
     };
-    CHECK(!has(gradient(1024), "chunks"));
+    CHECK(!test::holds(gradient(1024), "chunks"));
     far.far_l3 = true;
-    CHECK(has(gradient(1024), "few sums of many terms, by 8 chunks of 128 terms"));
-    CHECK(!has(gradient(256), "chunks"));
+    CHECK(test::holds(gradient(1024), "few sums of many terms, by 8 chunks of 128 terms"));
+    CHECK(!test::holds(gradient(256), "chunks"));
     far.far_l3 = false;
     // Of a convolution: chunks of images, which are shared out.
     const auto by_kernel = [&](int64_t images, int64_t channels) {
@@ -62,10 +59,10 @@ TEST_SUITE("ir") {
       return grad(sum(conv2d(x, w) * contiguous(randn({images, 8, 24, 24}))), w);
     };
     CHECK(
-        has(test::reasons({by_kernel(64, 1)}), "few sums of many terms, by 16 chunks of 4 along"));
-    CHECK(!has(test::reasons({by_kernel(61, 1)}), "chunks of"));
-    CHECK(!has(test::reasons({by_kernel(64, 2)}), "chunks of"));  // more sums
-    CHECK(!has(test::reasons({by_kernel(8, 1)}), "chunks of"));
+        test::holds(test::reasons({by_kernel(64, 1)}), "few sums of many terms, by 16 chunks of 4 along"));
+    CHECK(!test::holds(test::reasons({by_kernel(61, 1)}), "chunks of"));
+    CHECK(!test::holds(test::reasons({by_kernel(64, 2)}), "chunks of"));  // more sums
+    CHECK(!test::holds(test::reasons({by_kernel(8, 1)}), "chunks of"));
     const std::string small = test::checked_schedule(by_kernel(16, 1), far);
     CHECK_MESSAGE(test::holds(small, "parallel sum.chunks "), small);
   }

@@ -48,8 +48,8 @@ std::string checked_schedule(const Tensor& root, const Target& target) {
   return checked_schedule(std::vector<Tensor>{root}, target);
 }
 
-bool holds(const std::string& text, const char* step) {
-  return text.find(step) != std::string::npos;
+bool holds(const std::string& text, const char* part) {
+  return text.find(part) != std::string::npos;
 }
 
 }  // namespace lazuli::test

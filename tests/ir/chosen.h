@@ -21,7 +21,7 @@ std::string reasons(std::initializer_list<Tensor> roots, bool winograd = true);
 std::string checked_schedule(const std::vector<Tensor>& roots, const Target& target);
 std::string checked_schedule(const Tensor& root, const Target& target);
 
-/// Whether a schedule has a step.
-bool holds(const std::string& schedule, const char* step);
+/// Whether a schedule has a step, or reasons have words.
+bool holds(const std::string& text, const char* part);
 
 }  // namespace lazuli::test
