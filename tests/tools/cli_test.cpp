@@ -735,8 +735,8 @@ TEST_CASE("explain names the operations, the time and the bound of each kernel")
     for (size_t i = 0; i <= n; ++i) std::getline(in, line);
     return line;
   };
-  CHECK(std::regex_match(lines(0), std::regex("cpu on \\S+, \\d+ threads?: [0-9.]+ GFLOP/s, "
-                                              "[0-9.]+ GB/s")));
+  CHECK(std::regex_match(lines(0), std::regex("cpu on \\S+, \\d+ threads?: [0-9.]+ GFLOP/s "
+                                              "\\([0-9.]+ with operands from L1\\), [0-9.]+ GB/s")));
   // The product is evaluated inside the sum, the permutation in the index of a load.
   CHECK(lines(1).starts_with("kernel 0: permute, mul, reduce_add, "));
   CHECK(lines(2) == "  why: reduce_add starts a kernel");

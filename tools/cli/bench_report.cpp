@@ -147,6 +147,7 @@ Json to_json(const Measured& m, Session& session, const Roofline& roofline) {
   j["gflops"] = m.gflops();
   j["gbps"] = m.gbps();
   j["roofline"] = {{"peak_gflops", roofline.peak_gflops},
+                   {"fed_gflops", roofline.fed_gflops},
                    {"bandwidth_gbps", roofline.bandwidth_gbps},
                    {"floor_seconds", m.floor_seconds},
                    {"function_seconds", m.function_seconds},

@@ -6,6 +6,7 @@ import math
 import pathlib
 import platform
 import re
+import statistics
 
 import matplotlib
 
@@ -112,8 +113,10 @@ def over_sizes(rows, threads, path):
         axes.plot([n for n, _ in points], [2e-9 * n ** 3 / t for n, t in points], marker=".",
                   label=LABEL[who], color=COLOUR[who])
     axes.axhline(rows[0]["peak_gflops"], color="black", linewidth=0.8)
+    axes.axhline(rows[0]["fed_gflops"], color="black", linewidth=0.8, linestyle="--")
     axes.set(xscale="log", xlabel=f"n of an n by n matmul, f32, {threads} thread"
-             f"{'s' * (threads > 1)}; the line is the peak", ylabel="GFLOP/s")
+             f"{'s' * (threads > 1)}; the line is the peak, dashed with operands from L1",
+             ylabel="GFLOP/s")
     axes.set_ylim(0)
     axes.legend()
     save(figure, path)
@@ -146,6 +149,10 @@ def write(results, peers, rounds, folder):
         if mean:
             ahead = sum(1 for r in rows if (ratio(r) or 0) >= 1)
             counted = sum(1 for r in rows if ratio(r))
+            peak, fed = (statistics.median(r[limit] for r in rows if limit in r)
+                         for limit in ("peak_gflops", "fed_gflops"))
+            lines += [f"FMA peak {peak:.0f} GFLOP/s; {fed:.0f} with operands loaded from L1, which "
+                      "no product can pass.", ""]
             lines += [f"Geometric mean of the last column: {mean:.2f}; lazuli leads in {ahead} of "
                       f"{counted} rows.", ""]
         lines += table(rows, peers)
