@@ -99,12 +99,12 @@ int64_t part_along(const Stage& s, const NodeRef& a, int64_t lanes) {
 }  // namespace
 
 // The machine reads ahead in each page: several rows of a page or more come faster together than
-// one after another. Shorter ones gain where they are in L2 already.
+// one after another. Shorter ones gain where they are in L2 already, or where a miss takes long.
 bool ScheduleWriter::sums_rows_together(const Stage& s, const NodeRef& row) const {
-  constexpr int64_t kCheap = 6, kPage = 4096;
+  constexpr int64_t kCheap = 6, kPage = 4096, kShort = 512;
   const int64_t bytes = shortest_step(s, row), rows = extent(row);
   return expression_cost(s) <= kCheap && rows >= 2 * kRowsTogether && bytes > 0 &&
-         (bytes >= kPage || bytes * rows <= target_.l2);
+         (bytes >= (target_.far_l3 ? kShort : kPage) || bytes * rows <= target_.l2);
 }
 
 void ScheduleWriter::vectorize(Stage* s, const std::vector<NodeRef>& outer,

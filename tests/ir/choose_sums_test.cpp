@@ -130,6 +130,10 @@ TEST_SUITE("ir") {
     CHECK(together(sum(array({2, 9, 1100}), 2), "unroll sum jf\n"));
     CHECK(together(sum(array({30, 256}), 1)));
     CHECK(!together(sum(array({33, 256}), 1)));
+    target.far_l3 = true;
+    CHECK(together(sum(array({33, 256}), 1)));
+    CHECK(!together(sum(array({99, 100}), 1)));
+    target.far_l3 = false;
     CHECK(!together(sum(array({7, 1024}), 1)));
     CHECK(!together(sum(exp(array({21, 1024})), 1)));
     // With what is computed of the sums.
