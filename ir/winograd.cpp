@@ -35,6 +35,9 @@ struct Layout {
   // matrices; inside, if rows of tiles are short, so that the transforms write to few pages, or if
   // lines of all points would push each other out of L1.
   bool points_first = true;
+  // Do the transformed tiles of a group stay in L2? Then kernels are transformed a few at a time,
+  // beside their products, and what they become is never stored.
+  bool near = false;
 };
 
 Layout layout_of(const Convolution& c, const Target& target) {
@@ -47,6 +50,7 @@ Layout layout_of(const Convolution& c, const Target& target) {
   l.groups = c.batch / l.together;
   l.tiles = l.together * tiles;
   const int64_t row = l.tiles * static_cast<int64_t>(sizeof(float));
+  l.near = 2 * kPoints * c.in * row <= target.l2;
   l.points_first =
       l.tiles > kManyTiles && !collide(target, c.in * row) && !collide(target, c.out * row);
   return l;
@@ -99,11 +103,12 @@ Tensor transform(Tensors (*along)(const Tensors&), const Tensor& x, int64_t axis
 }
 
 // (36, out, in), columns of the tile before rows.
-Tensor transformed_kernel(const Convolution& c) {
+Tensor transformed_kernel(const Convolution& c, const Layout& l) {
   constexpr int64_t k = kKernel;
-  Tensor x = transpose(reshape(Tensor(c.kernel), {c.out, c.in, k * k}), 1, 2).contiguous();
+  const auto stored = [&](const Tensor& x) { return l.near ? x : x.contiguous(); };
+  Tensor x = stored(transpose(reshape(Tensor(c.kernel), {c.out, c.in, k * k}), 1, 2));
   x = transform(kernel_transform, reshape(x, {c.out, k, k, c.in}), 1, 2);
-  x = transform(kernel_transform, x, 1, 1).contiguous();
+  x = stored(transform(kernel_transform, x, 1, 1));
   return transpose(reshape(x, {c.out, kPoints, c.in}), 0, 1);
 }
 
@@ -161,15 +166,24 @@ double winograd_seconds(const Convolution& c, const Target& target) {
              points = static_cast<double>(kPoints),
              tiles = static_cast<double>(c.batch * tiles_of_image(c));
   const int64_t across = tiles_along(c.columns), lanes = c.lanes(target);
-  const double vectors =
-      static_cast<double>((across + lanes - 1) / lanes * lanes) / static_cast<double>(across);
+  // Lanes of whole vectors for each element of a row.
+  const auto lanes_of = [&](int64_t row) {
+    return static_cast<double>((row + lanes - 1) / lanes * lanes) / static_cast<double>(row);
+  };
   const double of_kernels = points * in * out, of_tiles = points * (in + out) * tiles;
   const bool leaves = sizeof(float) * of_tiles > static_cast<double>(kMostNear * target.l2);
   const double transforms =
-      kKernels * of_kernels + (kTiles + kAlongRows * vectors + (leaves ? kLeaving : 0)) * of_tiles;
+      kKernels * of_kernels +
+      (kTiles + kAlongRows * lanes_of(across) + (leaves ? kLeaving : 0)) * of_tiles;
   const double terms = c.axes.by_kernel ? tiles : in;
-  const double products = points * out * tiles * in * (1 + kBetweenSums / terms) / kProducts;
-  const double bytes = sizeof(float) * (of_kernels + of_tiles);
+  // Vectors of the products lie along the tiles of a group, or along the channels.
+  const Layout l = layout_of(c, target);
+  const int64_t row = c.axes.by_kernel ? c.in : l.tiles;
+  const double products =
+      points * out * tiles * in * lanes_of(row) * (1 + kBetweenSums / terms) / kProducts;
+  // Kernels that are transformed beside their products leave no cache.
+  const bool near = !c.axes.by_kernel && l.near;
+  const double bytes = sizeof(float) * ((near ? 0 : of_kernels) + of_tiles);
   double seconds = kStarts + (products + transforms) / target.fma_per_second;
   if (bytes > static_cast<double>(target.l3) / 2) seconds += 3 * bytes / target.bandwidth;
   return seconds;
@@ -183,7 +197,7 @@ ConvolutionForm winograd_form(const Convolution& c, const Node& sum, const Targe
     const Tensor p = einsum("gpot,gpit->poi", {slope, image});
     return {p.node(), as_sum(c, kernel_back(c, p).node(), sum)};
   }
-  const Tensor p = matmul(transformed_kernel(c), image);
+  const Tensor p = matmul(transformed_kernel(c, l), image);
   return {p.node(), as_sum(c, transformed_back(c, l, p).node(), sum)};
 }
 
