@@ -1,7 +1,6 @@
 // The rule for row programs around contractions.
 #include <algorithm>
 #include <map>
-#include <optional>
 
 #include "ir/choose_tiles.h"
 #include "ir/index.h"
@@ -317,72 +316,6 @@ void keep_in_place(ScheduleWriter& w, const StageGroup& g, Stage* s, const std::
   }
 }
 
-// A stage of which its one reader takes, for each of its own vectors, the elements at the same
-// place and all those along `own`: they stay in registers.
-struct Taken {
-  Stage* stage;
-  Stage* reader;
-  std::vector<NodeRef> own;  // axes of the stage that the reader does not have
-};
-
-std::optional<Taken> taken_by_vectors(const ScheduleWriter& w, const StageGroup& g, Stage* s) {
-  constexpr int64_t kFew = 8;  // vectors
-  const std::vector<Stage*> readers = readers_of(w.kernel(), *s);
-  const Value& v = s->values[0];
-  if (readers.size() != 1 || !g.has(readers[0]) || readers[0] == g.root()) return {};
-  Stage* const reader = readers[0];
-  if (s->values.size() != 1 || v.slot >= 0 || v.scope != Scope::Scratch) return {};
-  if (reduces(*s) || reduces(*reader)) return {};
-  Taken t{s, reader, {}};
-  const Reads reads(w.kernel());
-  for (const Reads::Read& r : reads.of(reader)) {
-    if (r.value != v.id) continue;
-    for (size_t d = 0; d < v.dims.size(); d++) {
-      const bool same = r.index[d].get() == v.dims[d].get();
-      if (!same && r.index[d]->op != Op::Const) return {};
-      if (same ? contains(t.own, v.dims[d].get()) : is_axis_of(*reader, v.dims[d])) return {};
-      if (!same && !contains(t.own, v.dims[d].get())) t.own.push_back(v.dims[d]);
-    }
-  }
-  int64_t vectors = 1;
-  for (const NodeRef& a : t.own) vectors *= extent(a);
-  if (t.own.empty() || vectors > kFew) return {};
-  return t;
-}
-
-// Vectors of the reader, with the stage's inside: axes by whose index either chooses what it
-// computes are written out.
-bool schedule_taken(ScheduleWriter& w, const StageGroup& g, const Taken& t) {
-  constexpr int64_t kWrittenOut = 64;
-  Stage &s = *t.stage, &r = *t.reader;
-  std::vector<NodeRef> rest, outer, inner;
-  const std::vector<NodeRef> by_stage = selecting_axes(s), by_reader = selecting_axes(r);
-  int64_t copies = 1;
-  for (const NodeRef& a : ScheduleWriter::axes_without(r, g.grid)) {
-    const bool first = contains(by_stage, a.get()), second = contains(by_reader, a.get());
-    (first ? outer : second ? inner : rest).push_back(a);
-    if (first || second) copies *= extent(a);
-  }
-  const NodeRef v = rest.empty() ? NodeRef() : vector_axis(w.kernel(), r, rest, w.lanes());
-  if (!v || !is_axis_of(s, v) || extent(v) < w.lanes() || copies > kWrittenOut) return false;
-  std::erase_if(rest, [&](const NodeRef& a) { return a.get() == v.get(); });
-  for (const auto& list : {rest, outer}) {
-    if (!std::all_of(list.begin(), list.end(), [&](const NodeRef& a) { return is_axis_of(s, a); }))
-      return false;
-  }
-  const ScheduleWriter::Split a = w.split_vectors(r, v, 1), b = w.split_vectors(s, v, 1);
-  const std::string around = w.loops(r, g.grid) + w.loops(r, rest) + " " + a.blocks;
-  w.step("order {}{}{}{}{}; unroll {}{}{} {}; vector {} {}", r.name, around, w.loops(r, outer),
-         w.loops(r, inner), a.inner(), r.name, w.loops(r, outer), w.loops(r, inner), a.unrolled,
-         r.name, a.lane);
-  w.step("order {}{}{} {}{}{}{}; unroll {}{} {}; vector {} {}", s.name, w.loops(s, g.grid),
-         w.loops(s, rest), b.blocks, w.loops(s, outer), w.loops(s, t.own), b.inner(), s.name,
-         w.loops(s, t.own), b.unrolled, s.name, b.lane);
-  w.step("at {} {} {}; scope {} reg", s.name, r.name,
-         outer.empty() ? a.blocks : w.loop(r, outer.back()), s.values[0].name);
-  return true;
-}
-
 }  // namespace
 
 // Row programs around contractions (attention): the last grid axis is walked in blocks of rows
@@ -465,12 +398,12 @@ bool schedule_row_blocks(ScheduleWriter& w, StageGroup& g) {
   std::map<const Stage*, bool> placed;
   for (Stage* s : g.members) {
     if (tiled.count(s) || chunks.holds(s)) continue;
-    const std::optional<Taken> t = taken_by_vectors(w, g, s);
-    if (!t || tiled.count(t->reader) || chunks.holds(t->reader) || placed.count(t->reader))
+    const TakenStage t = taken_by_vectors(w, g, s);
+    if (!t.reader || t.reader == root || tiled.count(t.reader) || chunks.holds(t.reader) ||
+        placed.count(t.reader) || !schedule_taken(w, t, g.grid))
       continue;
-    if (!schedule_taken(w, g, *t)) continue;
-    placed[t->reader] = placed[s] = true;
-    w.step("at {} {} {}", t->reader->name, root->name, block_loop);
+    placed[t.reader] = placed[s] = true;
+    w.step("at {} {} {}", t.reader->name, root->name, block_loop);
   }
   for (Stage* s : g.members) {
     if (s == root || placed.count(s)) continue;

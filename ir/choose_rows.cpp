@@ -495,6 +495,13 @@ bool schedule_rows(ScheduleWriter& w, StageGroup& g) {
     w.parallel(root);
     return true;
   }
+  if (g.members.size() == 2) {
+    const TakenStage t = taken_by_vectors(w, g, g.members[0]);
+    if (t.reader && schedule_taken(w, t, {})) {
+      w.parallel(root);
+      return true;
+    }
+  }
   RowPlan plan = plan_rows(w, g);
   // Rows of nothing: every member has grid axes only. Vectors then run along the last grid axis.
   std::string at;

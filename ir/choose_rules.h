@@ -98,6 +98,21 @@ Squares lift_squares(ScheduleWriter& w, Stage* s, const NodeRef& lane,
 /// Loads the squares in `loop` of the stage that reads them, which steps by one along q.along.
 void place_squares(ScheduleWriter& w, const Squares& q, const Stage& s, const std::string& loop);
 
+/// A stage of whose elements its one reader takes, for each of its own vectors, those at the same
+/// place and all along some other axes, by number: the sums that a transform of a few points is
+/// made of.
+struct TakenStage {
+  Stage* stage = nullptr;
+  Stage* reader = nullptr;   // null: there is none
+  std::vector<NodeRef> own;  // axes of the stage that the reader does not have
+};
+/// What `s` is taken by in `g`, if few vectors hold it.
+TakenStage taken_by_vectors(const ScheduleWriter& w, const StageGroup& g, Stage* s);
+/// Vectors of the reader inside the loops of `grid`, and in each the stage's elements in registers.
+/// Axes whose index chooses what either computes are written out. False if there are no vectors
+/// along an axis of both, or too many copies.
+bool schedule_taken(ScheduleWriter& w, const TakenStage& t, const std::vector<NodeRef>& grid);
+
 /// Values that a contraction reads along an axis which is not their last get another storage order.
 void order_dims(ScheduleWriter& w);
 

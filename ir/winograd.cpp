@@ -142,8 +142,8 @@ Tensor transformed_back(const Convolution& c, const Layout& l, const Tensor& pro
 // The products (36, out, in) that a gradient by the kernel is made of, as (out, in, 3, 3).
 Tensor kernel_back(const Convolution& c, const Tensor& products) {
   Tensor x = reshape(products.contiguous(), {kWindow, kWindow, c.out, c.in});
-  x = transform(kernel_transposed, x, 0, 3);
-  return transform(kernel_transposed, x, 0, 2);
+  x = transform(kernel_transposed, permute(x, {2, 3, 0, 1}), 2, 3);
+  return transform(kernel_transposed, x, 2, 2);
 }
 
 }  // namespace
