@@ -144,13 +144,18 @@ TEST_CASE("what follows a convolution, and what comes before it, is fused with i
   const Runtime::Use use(runtime);
   const std::vector<Tensor> t =
       random_inputs({{1, 64, 16, 16}, {64, 64, 3, 3}, {64}, {64, 64, 3, 3}});
+  Target target = runtime.device().target();
   const auto steps = [&](const Tensor& y) {
     const NodeRef root = y.node();
-    return make_plan({&root, 1}, runtime.device().target()).steps.size();
+    return make_plan({&root, 1}, target).steps.size();
   };
   const Tensor y = relu(conv2d(gelu(t[0]), t[1], t[2], 1, 1));
+  target.l2 = 256 << 10;
   CHECK(steps(y) == 5);  // kernels side by side, then transformed; image; products; result
   CHECK(steps(max_pool2d(y, 2)) == 6);
+  target.l2 = 1 << 20;
+  CHECK(steps(y) == 3);  // image; products of kernels that are transformed on the way; result
+  CHECK(steps(max_pool2d(y, 2)) == 4);
 }
 
 TEST_CASE("parts of windows that other sums need too take Winograd's form") {
