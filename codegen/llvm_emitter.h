@@ -1,0 +1,136 @@
+// The class behind emit_llvm(): one program as text. Its functions stand in llvm.cpp (the module,
+// lanes of vectors), llvm_elementwise.cpp, llvm_memory.cpp and llvm_loops.cpp.
+#pragma once
+
+#include <fmt/format.h>
+
+#include <iterator>
+#include <map>
+#include <set>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+#include "codegen/llvm_types.h"
+#include "codegen/repeats.h"
+#include "codegen/tile_config.h"
+#include "ir/program.h"
+#include "ir/target.h"
+
+namespace lazuli {
+
+class LlvmEmitter {
+ public:
+  LlvmEmitter(const Program& p, const Target& t) : program_(p), target_(t), repeats_(p) {}
+
+  std::string module(const std::string& name);
+
+ private:
+  std::string attributes() const;
+
+  // ---- text
+  template <typename... Args>
+  void line(fmt::format_string<Args...> text, Args&&... args) {
+    out_ += "  ";
+    fmt::format_to(std::back_inserter(out_), text, std::forward<Args>(args)...);
+    out_ += '\n';
+  }
+  std::string temporary() { return fmt::format("%t{}", temporaries_++); }
+  void declare(const std::string& text) { declarations_.insert(text); }
+  std::string vector_of(std::string_view element, int lanes);
+  std::string type_of(DType t, int lanes) { return vector_of(element_type(t), lanes); }
+  std::string type_of(const Operand& v) { return v.pointer ? "ptr" : type_of(v.dtype, v.lanes); }
+  std::string ref(const Operand& v);
+  static std::string splat_text(const std::string& text, DType t, int lanes);
+  static std::string constant(double v, DType t, int lanes);
+  std::string typed(const Operand& v) { return type_of(v) + " " + ref(v); }
+
+  // ---- elementwise
+  struct Elementwise {
+    std::string dst;
+    Op op;
+    DType in, out;
+    int lanes;
+    std::vector<std::string> args;
+  };
+
+  void elementwise(const Elementwise& e);
+  void intrinsic(const Elementwise& e, std::string_view stem);
+  void put_fence(const std::string& dst, DType t, int lanes, const std::string& x);
+  void float_extreme(const Elementwise& e);
+  void special(const Elementwise& e);
+  void dot(const Elementwise& e);
+  void convert(const std::string& dst, std::string_view how, DType from, DType to, int lanes,
+               const std::string& x);
+  void cast(const Elementwise& e);
+  void saturate(Elementwise e);
+  void widen_bf16(const Elementwise& e);
+  void narrow_bf16(const Elementwise& e);
+
+  // ---- memory
+  // Where a target has no registers for masks, a masked store takes longer than stores of halves,
+  // quarters and so on.
+  bool has_mask_registers() const { return target_.lanes >= 16; }
+  std::string element_pointer(const Instruction& i, int64_t more = 0);
+  std::string leading_mask(int live, int lanes);
+  void load(const Instruction& i);
+  void store(const Instruction& i);
+  void store_leading(const Instruction& i, const std::string& type, const std::string& value);
+  void prefetch(const Instruction& i);
+  void configure(const TileConfig& c);
+  void tile_access(const char* what, int tile, const std::string& at, int64_t stride);
+  std::string words_behind(const std::string& pointer, int64_t words);
+  void tile_dot(const Instruction& i);
+  void pointer(const Instruction& i);
+  static std::string memory_name(int memory);
+
+  // ---- loops, some of them functions of their own
+  // The names of such a function: of what it makes, and of what it takes from outside.
+  struct Inside {
+    std::unordered_map<int, int> names;          // of the values it makes
+    std::map<int, std::vector<int64_t>> places;  // that each pointer is used for
+    std::map<std::pair<int, int64_t>, std::string> outer_values, outer_memories;
+    std::string parameters, arguments;
+    int count = 0;  // of parameters
+  };
+  void collect(const Instruction& i, Inside& inside);
+  void take(const Instruction& i);
+  std::string parameter(const std::string& type, const std::string& outer);
+  std::string value_name(const Operand& v);
+  std::string pointer_name(const Operand& p, int64_t place);
+  std::string memory_parameter(int memory, int64_t place);
+  std::string behind(const std::string& pointer, int64_t bytes);
+  void call_loop(const Instruction& i);
+  void loop(const Instruction& i);
+  void branch(const Instruction& i);
+
+  // ---- lanes of vectors
+  void splat(const Instruction& i);
+  void evens(const Instruction& i);
+  void zip(const Instruction& i);
+  void exchange(const Instruction& i);
+  void lane_reduce(const Instruction& i);
+  void any(const Instruction& i);
+
+  void body(const std::vector<Instruction>& list);
+  void instruction(const Instruction& i);
+  void function(const std::string& name, const std::vector<Instruction>& list);
+
+  const Program& program_;
+  const Target& target_;
+  const Repeats repeats_;
+  std::string name_, out_, block_;
+  Inside* inside_ = nullptr;
+  std::map<std::string, size_t> loop_functions_;  // by text
+  TileConfig function_config_{};
+  std::vector<TileConfig> tile_configs_;
+  std::string shared_functions_, before_call_;
+  int before_calls_ = 0;
+  std::set<std::string> declarations_;
+  std::set<std::pair<std::string_view, int>> types_;
+  int temporaries_ = 0, labels_ = 0;
+};
+
+}  // namespace lazuli
