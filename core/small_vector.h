@@ -1,6 +1,7 @@
 // A vector whose first N elements live inside the object: shapes, arguments and sources are short.
 #pragma once
 
+#include <cassert>
 #include <cstdint>
 #include <cstring>
 #include <initializer_list>
@@ -71,12 +72,13 @@ class SmallVector {
   T* end() { return data() + size_; }
   const T* begin() const { return data(); }
   const T* end() const { return data() + size_; }
-  T& operator[](size_t i) { return data()[i]; }
-  const T& operator[](size_t i) const { return data()[i]; }
-  T& back() { return data()[size_ - 1]; }
-  const T& back() const { return data()[size_ - 1]; }
-  T& front() { return data()[0]; }
-  const T& front() const { return data()[0]; }
+  /// An index out of range is an error of the caller's, which builds with assertions catch.
+  T& operator[](size_t i) { return assert(i < size_), data()[i]; }
+  const T& operator[](size_t i) const { return assert(i < size_), data()[i]; }
+  T& back() { return (*this)[size_ - 1]; }
+  const T& back() const { return (*this)[size_ - 1]; }
+  T& front() { return (*this)[0]; }
+  const T& front() const { return (*this)[0]; }
 
   void reserve(size_t n) {
     if (n <= capacity_) return;

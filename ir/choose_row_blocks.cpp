@@ -397,7 +397,7 @@ bool schedule_row_blocks(ScheduleWriter& w, StageGroup& g) {
   // Everything else, by rows of the block.
   std::map<const Stage*, bool> placed;
   for (Stage* s : g.members) {
-    if (tiled.count(s) || chunks.holds(s)) continue;
+    if (tiled.count(s) || chunks.holds(s) || placed.count(s)) continue;
     const TakenStage t = taken_by_vectors(w, g, s);
     if (!t.reader || t.reader == root || tiled.count(t.reader) || chunks.holds(t.reader) ||
         placed.count(t.reader) || !schedule_taken(w, t, g.grid))

@@ -43,16 +43,16 @@ bool schedule_taken(ScheduleWriter& w, const TakenStage& t, const std::vector<No
   const std::vector<NodeRef> by_stage = selecting_axes(s), by_reader = selecting_axes(r);
   std::vector<NodeRef> rest, outer, inner;
   int64_t copies = 1;
-  for (const NodeRef& a : ScheduleWriter::axes_without(r, grid)) {
-    const bool first = contains(by_stage, a), second = contains(by_reader, a);
-    (first ? outer : second ? inner : rest).push_back(a);
-    if (first || second) copies *= extent(a);
-  }
-  const NodeRef v = rest.empty() ? NodeRef()
-                                 : vector_axis(w.kernel(), r, rest, static_cast<int>(w.lanes()));
   const auto has = [&](const NodeRef& a) { return is_axis_of(s, a.get()); };
+  for (const NodeRef& a : ScheduleWriter::axes_without(r, grid)) {
+    const bool chooses = contains(by_stage, a) || contains(by_reader, a);
+    (!chooses ? rest : has(a) ? outer : inner).push_back(a);
+    if (chooses) copies *= extent(a);
+  }
+  const NodeRef v =
+      rest.empty() ? NodeRef() : vector_axis(w.kernel(), r, rest, static_cast<int>(w.lanes()));
   if (!v || extent(v) < w.lanes() || copies > kWrittenOut ||
-      !std::all_of(rest.begin(), rest.end(), has) || !std::all_of(outer.begin(), outer.end(), has))
+      !std::all_of(rest.begin(), rest.end(), has))
     return false;
   std::erase_if(rest, [&](const NodeRef& a) { return a.get() == v.get(); });
   const ScheduleWriter::Split in_r = w.split_vectors(r, v, 1), in_s = w.split_vectors(s, v, 1);

@@ -35,6 +35,23 @@ TEST_SUITE("ir") {
     CHECK_MESSAGE(test::holds(few, "at where where_2 k.o\n"), few);
     CHECK(test::holds(few, "scope where reg\n"));
     CHECK(!test::holds(test::checked_schedule(combined_twice(true), target), "scope where reg"));
+    // Of parts, each of which takes its own: axis 0 chooses the reader's formula alone.
+    const Tensor a = exp(contiguous(randn({3, 2, 700}))), b = select(a, 1, 0), c = select(a, 1, 1);
+    const Tensor parts = where(unsqueeze(arange(Scalar(3)) < 1, 1), b + c, b * c - c);
+    CHECK(test::holds(test::checked_schedule(parts, target), "at exp where i\n"));
+    // Three times, beside a product: two of the three go together.
+    const auto once = [](const Tensor& t, int64_t parts, int64_t axis) {
+      std::vector<Tensor> list;
+      for (int64_t n = 0; n < parts; n++) {
+        const Tensor u = select(t, 1, n % t.size(1)), v = select(t, 1, (n + 1) % t.size(1));
+        list.push_back(n % 2 ? u * v * 0.5 + u : u - v + u);
+      }
+      return stack(list, axis);
+    };
+    const Tensor thrice = once(once(once(contiguous(randn({14, 4, 3, 16})), 4, 2), 3, 2), 3, 1);
+    const Tensor k = transpose(reshape(thrice, {14, 9, 16}), 0, 1);
+    const Tensor y = transpose(matmul(k, contiguous(randn({9, 16, 100}))), -3, -2);
+    CHECK(!test::holds(test::reasons({contiguous(y)}, target), "given up"));
     // Beside a product: the kernels of a convolution, where its tiles stay in L2.
     const auto convolved = [](int64_t size, int64_t l2) {
       const Tensor x = contiguous(randn({1, 64, size, size})),
@@ -49,8 +66,8 @@ TEST_SUITE("ir") {
     CHECK_MESSAGE(!test::holds(far, "rule row blocks\n"), far);
     // And the gradient by the kernel.
     const Tensor x = contiguous(randn({1, 64, 16, 16})), w = contiguous(randn({64, 64, 3, 3}));
-    const Tensor y = conv2d(x, w, {}, 1, 1) * contiguous(randn({1, 64, 16, 16}));
-    CHECK(test::holds(test::checked_schedule(grad(sum(y), w), target), "scope where reg\n"));
+    const Tensor z = conv2d(x, w, {}, 1, 1) * contiguous(randn({1, 64, 16, 16}));
+    CHECK(test::holds(test::checked_schedule(grad(sum(z), w), target), "scope where reg\n"));
   }
 }
 
