@@ -35,8 +35,8 @@ struct Layout {
   // matrices; inside, if rows of tiles are short, so that the transforms write to few pages, or if
   // lines of all points would push each other out of L1.
   bool points_first = true;
-  // Is there one group, whose transformed tiles stay in L2? Then kernels are transformed a few at a
-  // time, beside their products, and what they become is never stored.
+  // Do the transformed tiles of a group stay in L2? Then kernels are transformed a few at a time,
+  // beside their products, and what they become is never stored.
   bool near = false;
 };
 
@@ -50,7 +50,7 @@ Layout layout_of(const Convolution& c, const Target& target) {
   l.groups = c.batch / l.together;
   l.tiles = l.together * tiles;
   const int64_t row = l.tiles * static_cast<int64_t>(sizeof(float));
-  l.near = l.groups == 1 && 2 * kPoints * c.in * row <= target.l2;
+  l.near = 2 * kPoints * c.in * row <= target.l2;
   l.points_first =
       l.tiles > kManyTiles && !collide(target, c.in * row) && !collide(target, c.out * row);
   return l;
