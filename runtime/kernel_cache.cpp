@@ -153,14 +153,13 @@ int KernelCache::open_folder(bool make) {
   if (make) {
     std::error_code problem;
     std::filesystem::create_directories(std::filesystem::path(parent_).parent_path(), problem);
-    for (const std::string& path : {parent_, folder_}) {
-      if (mkdir(path.c_str(), 0700) == 0 || errno == EEXIST) continue;
-      refused_ = fmt::format("{} cannot be made: {}", path, std::strerror(errno));
-      return -1;
-    }
   }
   for (const std::string& path : {parent_, folder_}) {
     close_folder();
+    if (make && mkdir(path.c_str(), 0700) != 0 && errno != EEXIST) {
+      refused_ = fmt::format("{} cannot be made: {}", path, std::strerror(errno));
+      return -1;
+    }
     open_ = open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (open_ < 0) {
       if (errno != ENOENT)

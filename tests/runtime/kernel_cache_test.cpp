@@ -146,6 +146,14 @@ TEST_CASE("the kernel cache uses no file and no folder that others can change") 
           open + " is another user's, or others can write to it; make it yours alone (chmod go-w)");
     chmod(open.c_str(), 0700);
   }
+  // Nothing is made in a folder that is refused.
+  const std::string shared = folder.cache() + "/shared";
+  fs::create_directory(shared);
+  chmod(shared.c_str(), 0777);
+  KernelCache cache(shared);
+  cache.keep(key(1), content(1));
+  CHECK(!cache.report().refused.empty());
+  CHECK(fs::is_empty(shared));
 }
 
 TEST_CASE("a kernel cache without a folder, or whose folder goes, only costs time") {
@@ -163,7 +171,7 @@ TEST_CASE("a kernel cache without a folder, or whose folder goes, only costs tim
   CHECK(!none.find(key(1)));
   CHECK(none.report().entries == 0);
   CHECK(none.clear().entries == 0);
-  CHECK(none.report().refused == folder.cache() + "/file/kernels cannot be made: Not a directory");
+  CHECK(none.report().refused == folder.cache() + "/file cannot be opened: Not a directory");
 }
 
 TEST_CASE("a full disk leaves nothing behind in the kernel cache") {

@@ -173,6 +173,12 @@ TEST_CASE("a user's mistake ends with status 2 and says what was not accepted") 
        "expected ',' or ']' in the shape of x, found the end of the text\n  line 1: x:f32[2\n      "
        "           ^\n"},
       {{"run", "x:f32[2]", "--sed", "1"}, "run has no option --sed; did you mean '--seed'?\n"},
+      {{"run", "x:f32[2]", "--bogus"},
+       "run has no option --bogus; `lazuli run --help` lists them\n"},
+      {{"--target", "x86-64-v3", "dump", "x:f32[2]"},
+       "--target is an option of dump: write it behind, as in: lazuli dump --target\n"},
+      {{"dump", "x:f32[2]", "--stage", "graph", "--target", "foo"},
+       "--target: LLVM knows no CPU 'foo'; `--target list` lists them\n"},
       {{"run", "-x:f32[2]"},
        "run has no option -x:f32[2]; an expression that begins with - goes behind --, as in: "
        "lazuli run -- '-x:f32[2]'\n"},

@@ -128,6 +128,7 @@ int dump(const DumpOptions& options, const Common& common) {
   }
   const StageRow* const stage = options.stage.empty() ? nullptr : &find_stage(options.stage);
   Session session(common);
+  Target target = options.target.empty() ? session.device().target() : find_target(options.target);
   const Expression e = load_expression(options.expression, common);
   const std::vector<Tensor> results = e.evaluate().tensors;
   if (!options.svg.empty()) write_text(options.svg, draw_svg(nodes_of(results)));
@@ -138,7 +139,6 @@ int dump(const DumpOptions& options, const Common& common) {
     return kDone;
   }
 
-  Target target = options.target.empty() ? session.device().target() : find_target(options.target);
   target.winograd = session.runtime().config.winograd;
   if (common.threads) target.threads = session.runtime().config.threads;
   const bool with_assembly = stage != nullptr && stage->name == "asm";

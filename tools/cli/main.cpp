@@ -172,7 +172,15 @@ void refuse_unknown(const CLI::App& app, const CommandLine& line) {
           scope.get_name(), argument);
     }
     const std::string name = argument.substr(0, argument.find('='));
-    user_error("{} has no option {}{}", scope.get_name(), name, nearest(name, option_names(scope)));
+    const std::vector<std::string> known = option_names(scope);
+    if (std::find(known.begin(), known.end(), name) != known.end()) {
+      user_error("{0} is an option of {1}: write it behind, as in: lazuli {1} {0}", name,
+                 scope.get_name());
+    }
+    const std::string near = nearest(name, known);
+    user_error(
+        "{} has no option {}{}", scope.get_name(), name,
+        near.empty() ? fmt::format("; `lazuli {} --help` lists them", scope.get_name()) : near);
   }
   if (&scope == &app) {
     std::vector<std::string> names;
