@@ -388,8 +388,11 @@ RowPlan plan_rows(ScheduleWriter& w, const StageGroup& g) {
   }
   if (plan.grid.empty()) plan.grid = g.grid;
   if (w.lanes() == 1) return plan;
-  int64_t inside = 0, along = 0;
+  int64_t inside = 0, along = 0, longest = 0;  // the last: of the axes inside a row, for vectors
   for (const Stage* s : g.members) {
+    const std::vector<NodeRef> row = ScheduleWriter::axes_without(*s, plan.grid);
+    const NodeRef in_row = vector_axis(w.kernel(), *s, row, static_cast<int>(w.lanes()));
+    if (in_row) longest = std::max(longest, extent(in_row));
     const NodeRef v = vector_axis(w.kernel(), *s, s->axes, static_cast<int>(w.lanes()));
     if (!v) continue;
     int64_t work = expression_cost(*s) + 1;
@@ -397,9 +400,12 @@ RowPlan plan_rows(ScheduleWriter& w, const StageGroup& g) {
     const bool in_grid = v.get() == plan.grid.back().get();
     (in_grid ? along : inside) += work;
   }
-  // A single vector is worth it when most of it is used.
-  if (along > inside && 2 * extent(plan.grid.back()) > w.lanes()) plan.block = plan.grid.back();
+  // A single vector is worth it when most of it is used, or more than inside a row.
+  const int64_t last = extent(plan.grid.back());
+  if (along > inside && 2 * last > w.lanes()) plan.block = plan.grid.back();
   if (!plan.block) walk_across(w, g, plan);
+  const bool has_rows = !ScheduleWriter::axes_without(*g.root(), plan.grid).empty();
+  if (!plan.block && !has_rows && along > inside && last > longest) plan.block = plan.grid.back();
   return plan;
 }
 
@@ -467,9 +473,12 @@ bool takes_rows_together(const ScheduleWriter& w, const StageGroup& g, const Row
     if (local.empty()) continue;
     const bool sums = std::none_of(local.begin(), local.end(),
                                    [&](const NodeRef& a) { return keeps_in_all(*s, a); });
-    if (!sums || contains(selecting_axes(*s), plan.grid.back()) ||
-        !vector_axis(w.kernel(), *s, local, static_cast<int>(w.lanes())) ||
-        !w.sums_rows_together(*s, plan.grid.back()))
+    // Vectors along the rows themselves would leave none to take together.
+    std::vector<NodeRef> walked = local;
+    walked.push_back(plan.grid.back());
+    const NodeRef v = vector_axis(w.kernel(), *s, walked, static_cast<int>(w.lanes()));
+    if (!sums || contains(selecting_axes(*s), plan.grid.back()) || !v ||
+        v.get() == plan.grid.back().get() || !w.sums_rows_together(*s, plan.grid.back()))
       return false;
     walks++;
   }

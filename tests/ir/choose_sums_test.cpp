@@ -115,6 +115,14 @@ TEST_SUITE("ir") {
     CHECK(block(array({7, 64, 1500})) < 1024);
   }
 
+  TEST_CASE("windows that slide along less than a vector are summed along it, with what follows") {
+    const Target target = named_target("x86-64-v4");
+    const auto array = [](Shape shape) { return contiguous(randn(std::move(shape))); };
+    const Tensor y = conv2d(array({5, 16, 12, 10}), array({1, 16, 3, 3})) * 2;
+    CHECK(test::holds(test::checked_schedule(y, target), "vector sum k.v\n"));
+    CHECK(test::holds(test::checked_schedule(y, target), "at sum mul k.b\n"));
+  }
+
   TEST_CASE("rows of a page or more, and short ones in L2, are summed a few at a time") {
     const auto array = [](Shape shape) {
       const Tensor t = randn(std::move(shape));
