@@ -12,10 +12,6 @@
 namespace lazuli {
 namespace {
 
-bool contains(const std::vector<NodeRef>& list, const Node* n) {
-  return std::any_of(list.begin(), list.end(), [&](const NodeRef& x) { return x.get() == n; });
-}
-
 // The axes of `root` along which all `members` can be computed one index at a time.
 std::vector<NodeRef> common_grid(const Kernel& kernel, const Reads& reads,
                                  const std::vector<Stage*>& members, const Stage* root) {

@@ -10,10 +10,6 @@ namespace {
 
 constexpr double kBlockWork = 2e6;  // multiply-adds: some 40 microseconds of one core
 
-bool contains(const std::vector<NodeRef>& list, const Node* n) {
-  return std::any_of(list.begin(), list.end(), [&](const NodeRef& x) { return x.get() == n; });
-}
-
 // One contraction of a row program: where its tile runs, and in which stage.
 struct RowContraction {
   Stage* stage;

@@ -4,13 +4,6 @@
 #include "ir/choose_rules.h"
 
 namespace lazuli {
-namespace {
-
-bool contains(const std::vector<NodeRef>& list, const NodeRef& n) {
-  return std::any_of(list.begin(), list.end(), [&](const NodeRef& x) { return x.get() == n.get(); });
-}
-
-}  // namespace
 
 TakenStage taken_by_vectors(const ScheduleWriter& w, const StageGroup& g, Stage* s) {
   constexpr int64_t kFew = 8;  // vectors

@@ -123,8 +123,6 @@ const Loops& loops_of_host() {
   });
 }
 
-constexpr int64_t kLine = 64;  // bytes of a cache's line, or a part of one
-
 #if defined(__x86_64__)
 bool can_evict() {
   unsigned eax, ebx, ecx, edx;
@@ -133,6 +131,7 @@ bool can_evict() {
 
 // Takes the bytes out of all caches.
 __attribute__((target("clflushopt"))) void evict(std::byte* begin, std::byte* end) {
+  constexpr int64_t kLine = 64;  // bytes of a cache's line, or a part of one
   for (; begin < end; begin += kLine) _mm_clflushopt(begin);
   _mm_mfence();
 }

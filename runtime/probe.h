@@ -15,7 +15,7 @@ struct Roofline {
   double peak_gflops;  ///< f32 fused multiply-adds, two operations each, in the widest vectors, all
                        ///< threads together
   double fed_gflops;  ///< the same with operands that are loaded from L1, as often as in a register
-                      ///< tile: where loads take of a core's power, a product cannot pass it
+                      ///< tile: where loads take of a core's power, a product comes near to it
   double bandwidth_gbps;  ///< bytes read from memory, beyond the caches, all threads together; 1e9
                           ///< bytes a second
 };
