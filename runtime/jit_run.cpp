@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "core/error.h"
+#include "core/origins.h"
 #include "runtime/jit_entry.h"
 #include "runtime/runtime.h"
 
@@ -113,6 +114,7 @@ class Changes {
     const Change& c = changes_[i];
     if (c.lent) {
       // If another thread has assigned meanwhile, that comes after this.
+      if (c.node->in_origins()) forget_origins(*c.node);
       StorageRef before = c.node->exchange_storage(std::move(value));
       return before->count() == 1 ? before : nullptr;
     }
