@@ -218,17 +218,13 @@ int bench(const BenchOptions& options, const Common& common) {
   for (const std::string& one : what)
     all.push_back(measure_one(one, options.seconds, common, session, roofline, functions));
   compare_with(old, all, roofline);
-  if (common.json.empty()) {
-    print_table(all, session, roofline);
-  } else {
+  if (!common.json.empty()) {
     nlohmann::ordered_json list = nlohmann::ordered_json::array();
     for (const Measured& m : all) list.push_back(to_json(m, session, roofline));
     write_text(common.json, (list.size() == 1 ? list[0] : list).dump(1) + "\n");
-    // The file has the verdicts; who waits for them looks at the terminal.
-    if (!old.empty() && common.json != "-") {
-      for (const Measured& m : all) fmt::print("{}: {}\n", m.name, comparison_text(m));
-    }
   }
+  // The file is for machines; who waits for it looks at the terminal.
+  if (common.json != "-") print_table(all, session, roofline);
   if (!options.svg.empty()) write_text(options.svg, draw_roofline(all, roofline));
   const bool slower = std::any_of(all.begin(), all.end(), [](const Measured& m) {
     return m.before && m.before->verdict() == "slower";

@@ -164,6 +164,8 @@ Json to_json(const Measured& m, Session& session, const Roofline& roofline) {
   return j;
 }
 
+namespace {
+
 std::string comparison_text(const Measured& row) {
   if (!row.before) return "not measured before";
   const Comparison& c = *row.before;
@@ -171,6 +173,8 @@ std::string comparison_text(const Measured& row) {
                      c.runs >= kFewestRuns ? fmt::format(", within {:.0f} %", 100 * c.noise) : "",
                      c.verdict());
 }
+
+}  // namespace
 
 void print_table(std::span<const Measured> rows, Session& session, const Roofline& roofline) {
   fmt::print("{}\n", roofline_text(roofline, session.device()));

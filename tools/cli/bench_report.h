@@ -65,8 +65,6 @@ std::vector<OldRow> read_run(const std::string& path, Session& session,
 void compare_with(std::span<const OldRow> old, std::vector<Measured>& rows,
                   const Roofline& roofline);
 
-/// How a row compares with what it was before, and the verdict.
-std::string comparison_text(const Measured& row);
 nlohmann::ordered_json to_json(const Measured& row, Session& session, const Roofline& roofline);
 void print_table(std::span<const Measured> rows, Session& session, const Roofline& roofline);
 /// GFLOP/s over operations per byte, both logarithmic, under the two limits of the machine.

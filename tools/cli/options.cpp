@@ -20,11 +20,10 @@ namespace {
 /// The array of a file as its input is declared: what `.npy` cannot say of bf16, f32 does.
 Tensor load_input(const notation::Program& program, const std::string& name,
                   const std::string& path) {
+  const notation::InputDecl& input = notation::find_input(program, name);
   Tensor tensor = load_npy(path);
-  for (const notation::InputDecl& input : program.inputs) {
-    if (input.name == name && input.dtype == DType::BF16 && tensor.dtype() == DType::F32) {
-      return Tensor(cast(tensor.node(), DType::BF16)).realize();
-    }
+  if (input.dtype == DType::BF16 && tensor.dtype() == DType::F32) {
+    return Tensor(cast(tensor.node(), DType::BF16)).realize();
   }
   return tensor;
 }

@@ -148,6 +148,15 @@ Tensor make_input(const InputDecl& input, uint64_t seed) {
   return Tensor::from_storage(std::move(storage), shape, input.dtype);
 }
 
+const InputDecl& find_input(const Program& program, std::string_view name) {
+  std::vector<std::string_view> names;
+  for (const InputDecl& input : program.inputs) {
+    if (input.name == name) return input;
+    names.push_back(input.name);
+  }
+  user_error("the expression has no input '{}'{}", name, suggestion(name, names));
+}
+
 Bindings bind_inputs(const Program& program, const Bindings& given, const EvalOptions& options) {
   Bindings bound;
   for (const InputDecl& input : program.inputs) {
@@ -171,12 +180,7 @@ Bindings bind_inputs(const Program& program, const Bindings& given, const EvalOp
     }
     bound.emplace(input.name, tensor);
   }
-  for (const auto& [name, tensor] : given) {
-    if (bound.count(name) > 0) continue;
-    std::vector<std::string_view> names;
-    for (const InputDecl& input : program.inputs) names.push_back(input.name);
-    user_error("the expression has no input '{}'{}", name, suggestion(name, names));
-  }
+  for (const auto& [name, tensor] : given) find_input(program, name);
   return bound;
 }
 
