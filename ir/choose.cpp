@@ -99,12 +99,17 @@ int64_t part_along(const Stage& s, const NodeRef& a, int64_t lanes) {
 }  // namespace
 
 // The machine reads ahead in each page: several rows of a page or more come faster together than
-// one after another. Shorter ones gain where they are in L2 already, or where a miss takes long.
-bool ScheduleWriter::sums_rows_together(const Stage& s, const NodeRef& row) const {
+// one after another. Where a miss takes long, shorter ones do too, two at a time and a vector of
+// each: with more loads waiting, fewer find that what they need was read ahead (of rows of 3 KiB,
+// 12.3 GB/s where four rows by two vectors reach 10.3).
+ScheduleWriter::RowsTogether ScheduleWriter::rows_together(const Stage& s,
+                                                           const NodeRef& row) const {
   constexpr int64_t kCheap = 6, kPage = 4096, kShort = 512;
   const int64_t bytes = shortest_step(s, row), rows = extent(row);
-  return expression_cost(s) <= kCheap && rows >= 2 * kRowsTogether && bytes > 0 &&
-         (bytes >= (target_.far_l3 ? kShort : kPage) || bytes * rows <= target_.l2);
+  if (expression_cost(s) > kCheap || rows < 8 || bytes == 0) return {};
+  if (bytes >= kPage || bytes * rows <= target_.l2) return {.rows = 4};
+  if (target_.far_l3 && bytes >= kShort) return {.rows = 2, .vectors = 1};
+  return {};
 }
 
 void ScheduleWriter::vectorize(Stage* s, const std::vector<NodeRef>& outer,
@@ -182,10 +187,12 @@ void ScheduleWriter::vectorize(Stage* s, const std::vector<NodeRef>& outer,
     around += ".o";
     std::stable_partition(window, reduced.end(), [&](const NodeRef& a) { return !slides(a); });
   }
-  if (!kept_vector && !kept.empty() && chosen.empty() && sums_rows_together(*s, kept.back())) {
-    unroll = std::max<int64_t>(unroll / 2, 1);
+  RowsTogether together;
+  if (!kept_vector && !kept.empty() && chosen.empty()) together = rows_together(*s, kept.back());
+  if (together.rows > 1) {
+    unroll = std::min(unroll, together.vectors);
     few_rows = " " + loop(*s, kept.back());
-    step("split {0}{1}{1}.o{1} {2}", s->name, few_rows, kRowsTogether);
+    step("split {0}{1}{1}.o{1} {2}", s->name, few_rows, together.rows);
     around += ".o";
   }
   const std::string written_out = loops(*s, {window, reduced.end()});

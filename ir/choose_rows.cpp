@@ -463,11 +463,11 @@ bool keep_in_output(ScheduleWriter& w, Stage* root, Stage* s, const Value& v) {
   return false;
 }
 
-// Whether one member sums rows, and the others are scalars of a row: several rows are then walked
-// at a time.
-bool takes_rows_together(const ScheduleWriter& w, const StageGroup& g, const RowPlan& plan) {
-  if (plan.block || w.lanes() == 1) return false;
-  int64_t walks = 0;
+// Where one member sums rows, and the others are scalars of a row, several rows are walked at a
+// time: how many. Otherwise 1.
+int64_t rows_together(const ScheduleWriter& w, const StageGroup& g, const RowPlan& plan) {
+  if (plan.block || w.lanes() == 1) return 1;
+  int64_t rows = 1, walks = 0;
   for (const Stage* s : g.members) {
     const std::vector<NodeRef> local = ScheduleWriter::axes_without(*s, plan.grid);
     if (local.empty()) continue;
@@ -478,11 +478,13 @@ bool takes_rows_together(const ScheduleWriter& w, const StageGroup& g, const Row
     walked.push_back(plan.grid.back());
     const NodeRef v = vector_axis(w.kernel(), *s, walked, static_cast<int>(w.lanes()));
     if (!sums || contains(selecting_axes(*s), plan.grid.back()) || !v ||
-        v.get() == plan.grid.back().get() || !w.sums_rows_together(*s, plan.grid.back()))
-      return false;
+        v.get() == plan.grid.back().get())
+      return 1;
+    rows = w.rows_together(*s, plan.grid.back()).rows;
+    if (rows == 1) return 1;
     walks++;
   }
-  return walks == 1;
+  return walks == 1 ? rows : 1;
 }
 
 void schedule_member(ScheduleWriter& w, Stage* s, const RowPlan& plan) {
@@ -514,7 +516,8 @@ bool schedule_rows(ScheduleWriter& w, StageGroup& g) {
   RowPlan plan = plan_rows(w, g);
   // Rows of nothing: every member has grid axes only. Vectors then run along the last grid axis.
   std::string at;
-  const bool together = takes_rows_together(w, g, plan);
+  const int64_t rows = rows_together(w, g, plan);
+  const bool together = rows > 1;
   if (together) {
     plan.block = plan.grid.back();
     at = w.loop(*root, plan.block) + ".o";
@@ -525,7 +528,7 @@ bool schedule_rows(ScheduleWriter& w, StageGroup& g) {
         continue;
       }
       const std::string n = w.loop(*s, plan.block);
-      w.step("split {0} {1} {1}.o {1} {2}", s->name, n, ScheduleWriter::kRowsTogether);
+      w.step("split {0} {1} {1}.o {1} {2}", s->name, n, rows);
       w.step("order {0}{1} {2}.o {2}; unroll {0} {2}", s->name,
              w.loops(*s, {plan.grid.begin(), plan.grid.end() - 1}), n);
     }

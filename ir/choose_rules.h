@@ -48,10 +48,12 @@ class ScheduleWriter {
   /// loops around. Everything that is not ordered comes between.
   void vectorize(Stage* s, const std::vector<NodeRef>& outer, const std::vector<NodeRef>& local,
                  const NodeRef& along = {});
-  /// Whether vectorize() sums kRowsTogether neighbours along `row`, a kept axis, in one loop, where
-  /// vectors run along a summed axis.
-  bool sums_rows_together(const Stage& s, const NodeRef& row) const;
-  static constexpr int64_t kRowsTogether = 4;
+  /// How many neighbours along `row`, a kept axis, vectorize() sums in one loop, where vectors run
+  /// along a summed axis (1: each by itself), and how many vectors of each.
+  struct RowsTogether {
+    int64_t rows = 1, vectors = 2;
+  };
+  RowsTogether rows_together(const Stage& s, const NodeRef& row) const;
   /// Marks leading loops parallel until there is work for many cores: the first that every value
   /// keeps, and further ones if nothing is attached between and no iteration is ragged.
   void parallel(Stage* s);
