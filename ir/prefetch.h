@@ -32,4 +32,9 @@ void prefetch_next_panels(Program& program, const Target& target);
 /// term from other cache lines: those of later terms are asked for.
 void prefetch_far_terms(Program& program, const Target& target);
 
+/// Where the last cache is far, and tiles of products walk more memory than the cache before it
+/// holds: rows of tiles, of which single elements are read, are asked for ahead, since each panel
+/// of columns that passes through pushes some of them out.
+void prefetch_next_tiles(Program& program, const Target& target);
+
 }  // namespace lazuli

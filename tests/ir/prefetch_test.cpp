@@ -2,6 +2,7 @@
 
 #include <doctest/doctest.h>
 
+#include <regex>
 #include <vector>
 
 #include "ir/choose.h"
@@ -216,6 +217,24 @@ TEST_SUITE("ir") {
     CHECK(asked(200, 64 << 10, false) == std::vector<int>{0, 0, 0});
     CHECK(asked(200, 1 << 20, true) == std::vector<int>{0, 0, 0});  // both stay in cache
     CHECK(asked(80, 16 << 10, true) == std::vector<int>{0, 0, 0});  // over before they come
+  }
+
+  TEST_CASE("rows of tiles are asked for where the last cache is far and not all fits before it") {
+    const auto asked = [](int64_t terms, int64_t l2, bool far) {
+      Target target = named_target("x86-64-v4");
+      target.l1 = 4 << 10;  // where rows of so many terms push each other out, so that they are packed
+      target.l2 = l2;
+      target.far_l3 = far;
+      Kernel k = test::matmul(48, 480, terms, false, false, false);
+      choose_schedule(k, target, {{"packed a of C", "yes"}, {"packed b of C", "yes"}});
+      CHECK(test::difference(k, target) == "");
+      static const std::regex ahead(R"((%[0-9]+): ptr.f32 = shared \+ %[0-9]+\n *prefetch \1\[)");
+      return std::regex_search(print_program(lower(k, target)), ahead);
+    };
+    CHECK(asked(128, 256 << 10, true));
+    CHECK(!asked(128, 256 << 10, false));
+    CHECK(!asked(128, 2 << 20, true));    // all stays in cache
+    CHECK(!asked(192, 256 << 10, true));  // rows that are not packed lie apart
   }
 
   TEST_CASE("passes over a row that stays in cache ask for the next row") {
