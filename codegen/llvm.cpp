@@ -2,12 +2,23 @@
 
 #include <fmt/format.h>
 
+#include <cmath>
+
 #include "codegen/llvm_emitter.h"
 #include "codegen/llvm_types.h"
 #include "core/error.h"
 #include "core/scalar.h"
 
 namespace lazuli {
+namespace {
+
+bool is_nonzero_number(const Operand& a) {
+  if (a.kind != Operand::Kind::Constant || !is_float(a.dtype)) return false;
+  const double value = from_bits(a.bits, a.dtype).as_double();
+  return !std::isnan(value) && value != 0;
+}
+
+}  // namespace
 
 std::string LlvmEmitter::module(const std::string& name) {
   name_ = name;
@@ -171,6 +182,10 @@ void LlvmEmitter::instruction(const Instruction& i) {
     case Code::Op: {
       Elementwise e{ref(i.dst), i.op, i.args.back().dtype, i.dst.dtype, i.dst.lanes, {}};
       for (const Operand& a : i.args) e.args.push_back(ref(a));
+      if (i.op == Op::Max || i.op == Op::Min) {
+        if (is_nonzero_number(i.args[1])) std::swap(e.args[0], e.args[1]);
+        e.orders = is_nonzero_number(i.args[0]) || is_nonzero_number(i.args[1]);
+      }
       return elementwise(e);
     }
     case Code::Splat:

@@ -73,13 +73,15 @@ void LlvmEmitter::put_fence(const std::string& dst, DType t, int lanes, const st
   intrinsic({dst, Op::Add, t, t, lanes, {x}}, "@llvm.arithmetic.fence");
 }
 
-// NaN if either is NaN, from one compare-select that becomes max.ps or min.ps, and one test for
-// NaN.
+// NaN if either is NaN, from one compare-select that becomes max.ps or min.ps, which gives the
+// second where there is no order, and one test for NaN of the first, unless that is a number.
 void LlvmEmitter::float_extreme(const Elementwise& e) {
   const std::string type = type_of(e.in, e.lanes), bool_type = type_of(DType::Bool, e.lanes);
-  const std::string c = temporary(), m = temporary(), n = temporary();
+  const std::string c = temporary(), m = e.orders ? e.dst : temporary();
   line("{} = fcmp {} {} {}, {}", c, e.op == Op::Max ? "ogt" : "olt", type, e.args[0], e.args[1]);
   line("{} = select {} {}, {} {}, {} {}", m, bool_type, c, type, e.args[0], type, e.args[1]);
+  if (e.orders) return;
+  const std::string n = temporary();
   line("{} = fcmp uno {} {}, {}", n, type, e.args[0], e.args[0]);
   line("{} = select {} {}, {} {}, {} {}", e.dst, bool_type, n, type, e.args[0], type, m);
 }

@@ -54,6 +54,7 @@ class LlvmEmitter {
     DType in, out;
     int lanes;
     std::vector<std::string> args;
+    bool orders = false;  // of Max and Min: args[0] is a number, not 0, which has two forms
   };
 
   void elementwise(const Elementwise& e);

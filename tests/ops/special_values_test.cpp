@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "core/ops_elementwise.h"
 #include "runtime/device.h"
 #include "runtime/runtime.h"
 #include "tests/ir/run_plan.h"
@@ -157,6 +158,30 @@ TEST_CASE(
         root->set_storage(nullptr);
       }
       CHECK(results[0] == results[1]);
+    }
+  }
+}
+
+TEST_CASE("the larger and the smaller of anything and a number, which may stand first or last") {
+  std::vector<float> values{kNan, kInf, -kInf, 0, -0.0f, 1, -1, kDenormal, -kDenormal, kLargest};
+  values.resize(70, kNan);  // whole vectors, and what is left
+  const Tensor x = Tensor::from(values, {70});
+  for (const DType dtype : {DType::F32, DType::F64, DType::F16, DType::BF16}) {
+    for (const double number : {1.0, -1.0, 0.0, -0.0, double{kInf}, -double{kInf}, double{kNan}}) {
+      CAPTURE(name(dtype));
+      CAPTURE(number);
+      const Tensor y = x.to(dtype);
+      for (const Tensor& t :
+           {maximum(y, number), maximum(number, y), minimum(y, number), minimum(number, y)}) {
+        std::vector<std::vector<double>> results;
+        for (const char* device : {"reference", "cpu"}) {
+          const NodeRef root = t.node();
+          Runtime::current().device(device).realize({&root, 1});
+          results.push_back(Tensor(root).to_vector<double>());
+          root->set_storage(nullptr);
+        }
+        for (size_t i = 0; i < results[0].size(); i++) CHECK(same(results[0][i], results[1][i]));
+      }
     }
   }
 }
