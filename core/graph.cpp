@@ -84,6 +84,14 @@ NodeRef elementwise(Op op, Sources src) {
   return build(op, out, std::move(src), shape);
 }
 
+NodeRef sigmoid_with_normal_result(const NodeRef& x) {
+  return make({.op = Op::Sigmoid,
+               .dtype = x->dtype,
+               .arg = kNormalResult,
+               .src = {x},
+               .same_shape = &x->shape});
+}
+
 NodeRef cast(const NodeRef& x, DType dtype) {
   if (x->dtype == dtype) return x;
   return build(Op::Cast, dtype, sources(x), x->shape);

@@ -29,6 +29,10 @@ NodeRef iota(int64_t n);
 /// MIN; Sign of NaN is NaN; comparisons with NaN are false but for Ne; Not is logical on Bool, bitwise on integers. The
 /// 16-bit floats are computed in f32 and rounded after every op.
 NodeRef elementwise(Op op, Sources src);
+/// Arg of a Sigmoid of what is NaN or at least -87.3 (-700 in f64), so that no result is denormal:
+/// the same result for less.
+inline constexpr int64_t kNormalResult = 1;
+NodeRef sigmoid_with_normal_result(const NodeRef& x);
 /// Conversion: float to integer truncates and saturates, NaN gives 0; integer to narrower integer wraps; to Bool is `!= 0`.
 NodeRef cast(const NodeRef& x, DType dtype);
 /// The same bytes as another dtype of equal size.

@@ -6,6 +6,7 @@
 #include <type_traits>
 
 #include "core/error.h"
+#include "core/graph.h"
 #include "ir/index.h"
 #include "ir/math_functions.h"
 #include "ir/math_gamma.h"
@@ -178,8 +179,13 @@ bool is_math(Op op) {
 }
 
 NodeRef expand_math(Op op, DType dtype, const Sources& src, const Arg& arg) {
-  const bool promised = op == Op::Exp && arg == Arg(kNotPositive);
-  return expand(promised ? LAZULI_UNARY(exp_not_positive) : row_of(op).build, dtype, src);
+  if (op == Op::Exp && arg == Arg(kNotPositive)) {
+    return expand(LAZULI_UNARY(exp_not_positive), dtype, src);
+  }
+  if (op == Op::Sigmoid && arg == Arg(kNormalResult)) {
+    return expand(LAZULI_UNARY(sigmoid_with_normal_result), dtype, src);
+  }
+  return expand(row_of(op).build, dtype, src);
 }
 
 NodeRef expand_rem(DType dtype, const Sources& src) {

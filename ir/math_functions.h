@@ -229,6 +229,14 @@ LAZULI_MATH V<S> sigmoid(V<S> x) {
   return small_product(V<S>(1) / (fma(s, expm1_core(r), one) + s), one);
 }
 
+/// The same bits for x >= -87.3 (-700 in f64), whose sigmoid is a normal number.
+LAZULI_MATH V<S> sigmoid_with_normal_result(V<S> x) {
+  using T = Table<S>;
+  const auto [field, r] = split_exp(-at_most(x, T::kSigmoidHigh), T::kBias);
+  const V<S> s = power_of_two<V, S>(field), one(1);
+  return one / (fma(s, expm1_core(r), one) + s);
+}
+
 // ---- logarithms
 
 /// A positive number as 2^e (1 + f) with 1 + f in [2/3, 4/3); `biased` has e, biased, in its

@@ -13,8 +13,7 @@ namespace {
 
 constexpr int64_t kLeastSteps = 64;  // of the products: fewer are over before a line comes
 constexpr int64_t kProductsPerLine = 16;  // with fewer, to ask costs what it saves
-constexpr int64_t kProductsAhead =
-    800;  // multiply-adds of vectors, two a cycle: what the last cache takes
+constexpr int64_t kProductsAhead = 800;   // of vectors, two a cycle: what the last cache takes
 
 bool is_product(const Instruction& i) {
   return i.code == Code::Op && i.op == Op::Fma && i.dst.lanes > 1;

@@ -106,6 +106,26 @@ TEST_CASE("hypot and logaddexp do not overflow on the way") {
   CHECK(logaddexp(scalar_tensor(-kInf), scalar_tensor(-kInf)).item() == -kInf);
 }
 
+TEST_CASE("gelu's approximation vanishes where its sigmoid would be denormal, and nowhere before") {
+  const ReferenceScope scope;
+  for (const DType dtype : {DType::F32, DType::F64}) {
+    const bool wide = dtype == DType::F64;
+    const double just = wide ? -21.05 : -9.99, below = wide ? -21.06 : -10.01;
+    const Tensor x = Tensor::from<double>({-1e30, -30, below, just, 0, 20}, {6});
+    const std::vector<double> y = gelu(x.to(dtype), "tanh").to_vector<double>();
+    for (size_t i = 0; i < 3; i++) CHECK((y[i] == 0 && std::signbit(y[i])));
+    CHECK(y[3] < -(wide ? 1e-303 : 1.2e-38));
+    CHECK(y[4] == 0);
+    CHECK(y[5] == 20);
+    const std::vector<double> special =
+        gelu(Tensor::from<double>({-INFINITY, NAN, INFINITY}, {3}).to(dtype), "tanh")
+            .to_vector<double>();
+    CHECK(std::isnan(special[0]));  // as in PyTorch
+    CHECK(std::isnan(special[1]));
+    CHECK(special[2] == INFINITY);
+  }
+}
+
 TEST_CASE("gradients of activations stay finite far from zero") {
   const ReferenceScope scope;
   const Tensor x = Tensor::from({-1000.0f, -100.0f, 0.0f, 100.0f, 1000.0f}, {5});
