@@ -184,7 +184,7 @@ void LlvmEmitter::instruction(const Instruction& i) {
       for (const Operand& a : i.args) e.args.push_back(ref(a));
       if (i.op == Op::Max || i.op == Op::Min) {
         if (is_nonzero_number(i.args[1])) std::swap(e.args[0], e.args[1]);
-        e.orders = is_nonzero_number(i.args[0]) || is_nonzero_number(i.args[1]);
+        e.first_is_number = is_nonzero_number(i.args[0]) || is_nonzero_number(i.args[1]);
       }
       return elementwise(e);
     }

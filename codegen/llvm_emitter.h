@@ -54,7 +54,7 @@ class LlvmEmitter {
     DType in, out;
     int lanes;
     std::vector<std::string> args;
-    bool orders = false;  // of Max and Min: args[0] is a number, not 0, which has two forms
+    bool first_is_number = false;  // of Max and Min: a constant, neither NaN nor 0 of either sign
   };
 
   void elementwise(const Elementwise& e);

@@ -1,9 +1,9 @@
+#include "core/gradient_graph.h"
+
 #include <algorithm>
 
 #include "core/error.h"
-#include "core/gradient_graph.h"
 #include "core/graph.h"
-#include "core/origins.h"
 #include "core/topology.h"
 
 namespace lazuli {
@@ -40,19 +40,6 @@ NodeRef cotangent_of(const Tensor& y, const Tensor& v) {
                to_string(y.shape()));
   }
   return cast(v.node(), y.dtype());
-}
-
-// What went through an array that was realised in between would be missing.
-void check_origins(std::string_view op, std::span<const NodeRef> ys, std::span<const NodeRef> xs) {
-  for (size_t i = 0; i < xs.size(); i++) {
-    const NodeRef array = array_made_of(xs[i], ys);
-    if (!array) continue;
-    user_error(
-        "{}: the result depends on input {} also through an array of shape {}, whose history was "
-        "dropped when it was realised; call requires_grad_() on the input before it is used, take "
-        "gradients before realize(), or detach() the array to take it for a constant",
-        op, i, to_string(array->shape));
-  }
 }
 
 // Where there is no dependence, zeros.
@@ -117,21 +104,6 @@ std::vector<NodeRef> pull_back(const Topology& graph, std::span<const NodeRef> o
   return out;
 }
 
-namespace {
-
-std::vector<Tensor> gradients(std::string_view op, std::span<const Tensor> ys,
-                              std::span<const Tensor> xs, std::span<const NodeRef> cotangents) {
-  const std::vector<NodeRef> outputs = nodes_of(ys), targets = nodes_of(xs);
-  check_origins(op, outputs, targets);
-  std::vector<Tensor> out;
-  for (const NodeRef& g : or_zeros(pull_back(outputs, cotangents, targets), targets)) {
-    out.emplace_back(g);
-  }
-  return out;
-}
-
-}  // namespace
-
 std::vector<Tensor> vjp(std::span<const Tensor> ys, std::span<const Tensor> xs, std::span<const Tensor> vs) {
   require(ys.size() == vs.size(), "vjp: {} results but {} cotangents", ys.size(), vs.size());
   std::vector<NodeRef> cotangents;
@@ -139,7 +111,12 @@ std::vector<Tensor> vjp(std::span<const Tensor> ys, std::span<const Tensor> xs, 
     check_differentiable("vjp", ys[i], xs);
     cotangents.push_back(cotangent_of(ys[i], vs[i]));
   }
-  return gradients("vjp", ys, xs, cotangents);
+  const std::vector<NodeRef> targets = nodes_of(xs);
+  std::vector<Tensor> out;
+  for (const NodeRef& g : or_zeros(pull_back(nodes_of(ys), cotangents, targets), targets)) {
+    out.emplace_back(g);
+  }
+  return out;
 }
 
 std::vector<Tensor> vjp(const Tensor& y, std::span<const Tensor> xs, const Tensor& v) {
@@ -153,8 +130,7 @@ std::vector<Tensor> grad(const Tensor& y, std::span<const Tensor> xs) {
                to_string(y.shape()));
   }
   check_history("grad", y, xs);
-  const NodeRef one = constant(Scalar(1.0), y.dtype(), y.shape());
-  return gradients("grad", std::span(&y, 1), xs, std::span(&one, 1));
+  return vjp(y, xs, Tensor(constant(Scalar(1.0), y.dtype(), y.shape())));
 }
 
 std::pair<Tensor, std::vector<Tensor>> value_and_grad(const ScalarFunction& f, const std::vector<Tensor>& xs) {
@@ -169,7 +145,6 @@ Tensor jvp(const Tensor& y, std::span<const Tensor> xs, std::span<const Tensor> 
   const Tensor u(fresh(zeros_like(y.node())));
   const std::vector<NodeRef> targets = nodes_of(xs);
   const NodeRef y_node = y.node(), u_node = u.node();
-  check_origins("jvp", std::span(&y_node, 1), targets);
   const std::vector<NodeRef> pulled =
       pull_back(std::span<const NodeRef>(&y_node, 1), std::span<const NodeRef>(&u_node, 1), targets);
   std::vector<NodeRef> outputs, cotangents;

@@ -16,9 +16,9 @@ namespace lazuli {
 
 /// d y / d x for every x, each of the shape and dtype of its x. y must be a floating scalar (one
 /// element); an x on which y does not depend gets zeros. UserError for an integer y or x, for a y
-/// that is no scalar, for a y whose history was dropped when it was realised, and for an x of which
-/// an array below y was made whose history was dropped so, unless it is detached. The results of
-/// jitted functions have no history at all.
+/// that is no scalar, and for a y whose history was dropped when it was realised. Nor does y depend
+/// on x through an array that was realised between them, unless x requires_grad(): its history was
+/// dropped.
 std::vector<Tensor> grad(const Tensor& y, std::span<const Tensor> xs);
 /// Of one x. A template, so that grad(y, {x}) means a list of one.
 template <typename T>

@@ -8,7 +8,6 @@
 #include "core/cell_pool.h"
 #include "core/error.h"
 #include "core/large_pages.h"
-#include "core/origins.h"
 #include "core/single_threaded.h"
 #include "core/spin_lock.h"
 
@@ -303,8 +302,6 @@ Node::Node(NodeInit&& init, const Shape& placed_shape, const Hash128& hash_of_in
       serial(next_of(node_serial)) {}
 
 Node::~Node() {
-  if (in_origins()) [[unlikely]]
-    forget_origins(*this);
   if (owns_shape(*this)) give(shape);
   if (&arg != &no_arg.object) give(arg);
 }
@@ -406,11 +403,7 @@ Ref<Storage> Node::storage() const {
 void Node::set_storage(Ref<Storage> storage) const {
   const SpinGuard lock(storage_lock(this));
   std::swap(storage_, storage);
-  if (storage_) {
-    state_.fetch_or(kRealised, std::memory_order_release);
-  } else {
-    state_.fetch_and(static_cast<uint8_t>(~kRealised), std::memory_order_release);
-  }
+  realised_.store(storage_ != nullptr, std::memory_order_release);
 }  // the value before, if any, is freed outside the lock
 
 }  // namespace lazuli

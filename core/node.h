@@ -57,8 +57,7 @@ struct Node final : Counted {
   const bool tracked;
 
  private:
-  enum : uint8_t { kRealised = 1, kInOrigins = 2 };
-  mutable std::atomic<uint8_t> state_{0};
+  mutable std::atomic<bool> realised_{false};
 
  public:
   const Shape& shape;  // of the tensor; () inside kernels. That of a source, where they are equal
@@ -87,11 +86,7 @@ struct Node final : Counted {
   Ref<Storage> exchange_storage(Ref<Storage> storage) const {
     return std::exchange(storage_, std::move(storage));
   }
-  bool realised() const { return state_.load(std::memory_order_acquire) & kRealised; }
-
-  /// Whether core/origins.h knows of this node; the table is told when the node is freed.
-  bool in_origins() const { return state_.load(std::memory_order_acquire) & kInOrigins; }
-  void set_in_origins() const { state_.fetch_or(kInOrigins, std::memory_order_release); }
+  bool realised() const { return realised_.load(std::memory_order_acquire); }
 
   Node(NodeInit&& init, const Shape& shape, const Hash128& hash, uint64_t form);
   ~Node() override;

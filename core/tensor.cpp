@@ -7,7 +7,6 @@
 #include "core/error.h"
 #include "core/ops_elementwise.h"
 #include "core/ops_index.h"
-#include "core/origins.h"
 #include "core/promotion.h"
 
 namespace lazuli {
@@ -75,33 +74,18 @@ NodeRef leaf_of(const NodeRef& x, bool tracked) {
                .same_shape = &x->shape});
 }
 
-// An assigned gradient leaf keeps no history, but stays the node that it is while a graph made from
-// it is alive: gradients find their leaf by the node.
-void renew_leaf(const Tensor& t) {
+// A realised value keeps its history only if a gradient may still be asked through it. An assigned
+// gradient leaf keeps none, but stays the node that it is while a graph made from it is alive:
+// gradients find their leaf by the node. What another thread has assigned meanwhile stays.
+void forget_history(const Tensor& t) {
   const NodeRef n = t.node();
   constexpr uint32_t kOwnCount = 2;  // the tensor's and the one above
-  if (n->op == Op::Fresh && n->realised() && n->count() == kOwnCount) {
+  if (t.requires_grad() && n->op == Op::Fresh && n->realised() && n->count() == kOwnCount) {
     t.buffer()->rebind(buffer(n->dtype, n->shape, n->storage(), true), n);
+    return;
   }
-}
-
-// A realised value keeps its history only if a gradient may still be asked through it. What another
-// thread has assigned meanwhile stays.
-void forget_history(std::span<const Tensor> tensors) {
-  SmallVector<const Tensor*, 3> forgetful;
-  SmallVector<NodeRef, 3> made, arrays;
-  for (const Tensor& t : tensors) {
-    if (t.requires_grad()) renew_leaf(t);
-    NodeRef n = t.node();
-    if (n->tracked || !n->realised() || n->op == Op::Buffer) continue;
-    forgetful.push_back(&t);
-    arrays.push_back(buffer(n->dtype, n->shape, n->storage()));
-    made.push_back(std::move(n));
-  }
-  if (made.empty()) return;
-  note_origins(made, arrays);
-  for (size_t i = 0; i < made.size(); i++) {
-    forgetful[i]->buffer()->rebind(std::move(arrays[i]), made[i]);
+  if (!n->tracked && n->realised() && n->op != Op::Buffer) {
+    t.buffer()->rebind(buffer(n->dtype, n->shape, n->storage()), n);
   }
 }
 
@@ -115,7 +99,7 @@ void realize(std::span<const Tensor> tensors) {
   }
   if (!nodes.empty()) realize_nodes(nodes);
   nodes.clear();
-  forget_history(tensors);
+  for (const Tensor& t : tensors) forget_history(t);
 }
 
 const Tensor& Tensor::realize() const {

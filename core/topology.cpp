@@ -4,7 +4,7 @@ namespace lazuli {
 
 // Depth first on a stack of its own. The numbers of a node's finished sources wait on a second
 // stack, the last ones of which are the sources of the node on top of the first.
-Topology::Topology(std::span<const NodeRef> roots, IsLeaf is_leaf) {
+Topology::Topology(std::span<const NodeRef> roots, bool stop_at_realised) {
   struct Visit {
     const Node* node;
     uint32_t next, count;  // sources
@@ -18,7 +18,7 @@ Topology::Topology(std::span<const NodeRef> roots, IsLeaf is_leaf) {
   stack.reserve(kSmall);
   waiting.reserve(kSmall);
   const auto visit = [&](const Node* n) {
-    const auto count = is_leaf(*n) ? 0 : static_cast<uint32_t>(n->src.size());
+    const auto count = stop_at_realised && n->realised() ? 0 : static_cast<uint32_t>(n->src.size());
     stack.push_back({n, 0, count});
   };
   for (const NodeRef& root : roots) {
@@ -48,10 +48,5 @@ Topology::Topology(std::span<const NodeRef> roots, IsLeaf is_leaf) {
     waiting.clear();
   }
 }
-
-Topology::Topology(std::span<const NodeRef> roots, bool stop_at_realised)
-    : Topology(
-          roots, stop_at_realised ? [](const Node& n) { return n.realised(); }
-                                  : [](const Node&) { return false; }) {}
 
 }  // namespace lazuli

@@ -11,9 +11,6 @@ namespace lazuli {
 /// The nodes below some roots, sources before users, with the numbers of their sources.
 class Topology {
  public:
-  /// Whether the walk ends at a node, whatever its sources.
-  using IsLeaf = bool (*)(const Node&);
-  explicit Topology(std::span<const NodeRef> roots, IsLeaf is_leaf);
   /// With `stop_at_realised`, a node that has a value is a leaf.
   explicit Topology(std::span<const NodeRef> roots, bool stop_at_realised = false);
 

@@ -107,8 +107,8 @@ ScheduleWriter::RowsTogether ScheduleWriter::rows_together(const Stage& s,
   constexpr int64_t kCheap = 6, kPage = 4096, kShort = 512;
   const int64_t bytes = shortest_step(s, row), rows = extent(row);
   if (expression_cost(s) > kCheap || rows < 8 || bytes == 0) return {};
-  if (bytes >= kPage || bytes * rows <= target_.l2) return {.rows = 4};
-  if (target_.far_l3 && bytes >= kShort) return {.rows = 2, .vectors = 1};
+  if (bytes >= kPage || bytes * rows <= target_.l2) return {.rows = 4, .fewer_vectors = 2};
+  if (target_.far_l3 && bytes >= kShort) return {.rows = 2, .fewer_vectors = 4};
   return {};
 }
 
@@ -190,7 +190,7 @@ void ScheduleWriter::vectorize(Stage* s, const std::vector<NodeRef>& outer,
   RowsTogether together;
   if (!kept_vector && !kept.empty() && chosen.empty()) together = rows_together(*s, kept.back());
   if (together.rows > 1) {
-    unroll = std::min(unroll, together.vectors);
+    unroll = std::max<int64_t>(unroll / together.fewer_vectors, 1);
     few_rows = " " + loop(*s, kept.back());
     step("split {0}{1}{1}.o{1} {2}", s->name, few_rows, together.rows);
     around += ".o";

@@ -49,9 +49,9 @@ class ScheduleWriter {
   void vectorize(Stage* s, const std::vector<NodeRef>& outer, const std::vector<NodeRef>& local,
                  const NodeRef& along = {});
   /// How many neighbours along `row`, a kept axis, vectorize() sums in one loop, where vectors run
-  /// along a summed axis (1: each by itself), and how many vectors of each.
+  /// along a summed axis (1: each by itself), and by how much fewer the vectors of each then are.
   struct RowsTogether {
-    int64_t rows = 1, vectors = 2;
+    int64_t rows = 1, fewer_vectors = 1;
   };
   RowsTogether rows_together(const Stage& s, const NodeRef& row) const;
   /// Marks leading loops parallel until there is work for many cores: the first that every value

@@ -1,6 +1,7 @@
 // How addresses move on from one iteration of a loop to the next.
 #pragma once
 
+#include <algorithm>
 #include <optional>
 #include <unordered_map>
 #include <vector>
@@ -15,6 +16,12 @@ inline std::optional<int64_t> count_of(const Instruction& loop) {
                        loop.end.kind == Operand::Kind::Constant;
   if (!counted) return {};
   return static_cast<int64_t>(loop.end.bits) - static_cast<int64_t>(loop.begin.bits);
+}
+
+/// Whether nothing in a loop has a body of its own.
+inline bool is_innermost(const Instruction& loop) {
+  return std::all_of(loop.body.begin(), loop.body.end(),
+                     [](const Instruction& i) { return i.body.empty(); });
 }
 
 /// How far scalars and pointers move on from one iteration of a loop to the next.

@@ -17,11 +17,6 @@ namespace {
 constexpr int64_t kFewestPanels = 6;  // fewer are shared out one by one, so that none is the next
 constexpr int64_t kStepsAhead = 64;  // of the products: some 600 cycles, which the last cache takes
 
-bool is_innermost(const Instruction& loop) {
-  return std::all_of(loop.body.begin(), loop.body.end(),
-                     [](const Instruction& i) { return i.body.empty(); });
-}
-
 bool multiplies(const Instruction& loop) {
   return std::any_of(loop.body.begin(), loop.body.end(), [](const Instruction& i) {
     return i.code == Code::Op && i.op == Op::Fma && i.dst.lanes > 1;

@@ -13,11 +13,6 @@ namespace {
 
 constexpr int64_t kLeastRows = 64;  // of a panel that is worth it
 
-bool is_innermost(const Instruction& loop) {
-  return std::all_of(loop.body.begin(), loop.body.end(),
-                     [](const Instruction& i) { return i.body.empty(); });
-}
-
 // What a loop copies of the rows of an argument.
 struct Copy {
   int memory;

@@ -1,7 +1,8 @@
-// The rows of tiles, asked for some products ahead.
+// The rows of tiles, asked for some products ahead: panels of columns that pass through the cache,
+// the more where their rows fall into few of its sets, push them out between two tiles that read
+// them.
 #include <algorithm>
 #include <map>
-#include <optional>
 #include <set>
 #include <vector>
 
@@ -65,10 +66,7 @@ void visit_block(std::vector<Instruction>& block) {
     visit_block(tiles.body);
     if (tiles.code != Code::Loop) continue;
     for (Instruction& i : tiles.body) {
-      const bool innermost =
-          std::none_of(i.body.begin(), i.body.end(),
-                       [](const Instruction& x) { return x.code == Code::Loop; });
-      if (i.code == Code::Loop && innermost) prefetch_rows(tiles, i);
+      if (i.code == Code::Loop && is_innermost(i)) prefetch_rows(tiles, i);
     }
   }
 }

@@ -15,11 +15,6 @@ Tensor scalar(double value) {
   return Tensor::from<double>({value}, {});
 }
 
-// What an optimizer remembers is no function of anything to those that take gradients.
-void remember(Tensor& state, const Tensor& value) {
-  state.assign_(detach(value));
-}
-
 void check_rate(double rate) {
   require(rate >= 0, "optimizer: the learning rate is {}, but must be 0 or more", rate);
 }
@@ -85,7 +80,7 @@ void Optimizer::count_updates() {
         "with some that have; take one such step before it is captured, or leave the parameter out",
         *rest);
     Group others{{rest, members.end()}, Tensor(groups_[k].updates.node())};
-    remember(groups_[k].updates, groups_[k].updates + 1.0);
+    groups_[k].updates.assign_(groups_[k].updates + 1.0);
     if (others.members.empty()) continue;
     members.erase(rest, members.end());
     groups_.push_back(std::move(others));
@@ -198,8 +193,7 @@ Tensor SGD::update(size_t i, const Tensor& parameter, const Tensor& gradient,
   if (options_.weight_decay != 0) g = g + parameter * options_.weight_decay;
   if (options_.momentum != 0) {
     Tensor& velocity = state(0, i);
-    remember(velocity,
-             velocity * options_.momentum + (options_.dampening == 0 ? g : g * factors[1]));
+    velocity.assign_(velocity * options_.momentum + (options_.dampening == 0 ? g : g * factors[1]));
     g = options_.nesterov ? g + velocity * options_.momentum : velocity;
   }
   return parameter - g * factors[0];
@@ -225,8 +219,8 @@ Tensor Adam::update(size_t i, const Tensor& parameter, const Tensor& gradient,
                     std::span<const Tensor> factors) {
   const Tensor g = decayed_gradient(parameter, gradient);
   Tensor &m = state(0, i), &v = state(1, i);
-  remember(m, m + (g - m) * (1 - options_.beta1));
-  remember(v, v * options_.beta2 + g * g * (1 - options_.beta2));
+  m.assign_(m + (g - m) * (1 - options_.beta1));
+  v.assign_(v * options_.beta2 + g * g * (1 - options_.beta2));
   return decayed_parameter(parameter, factors) -
          factors[0] * (m / (sqrt(v) / factors[1] + options_.eps));
 }

@@ -4,7 +4,6 @@
 #include <utility>
 
 #include "core/error.h"
-#include "core/origins.h"
 #include "runtime/jit_entry.h"
 #include "runtime/runtime.h"
 
@@ -114,7 +113,6 @@ class Changes {
     const Change& c = changes_[i];
     if (c.lent) {
       // If another thread has assigned meanwhile, that comes after this.
-      if (c.node->in_origins()) forget_origins(*c.node);
       StorageRef before = c.node->exchange_storage(std::move(value));
       return before->count() == 1 ? before : nullptr;
     }

@@ -145,6 +145,10 @@ TEST_SUITE("ir") {
     CHECK(together(sum(array({21, 1024}), 1), "split sum i i.o i 4\n"));
     CHECK(!together(sum(array({99, 100}), 1)));
     target.far_l3 = false;
+    // Sums beside each other share the accumulators: four by four rows have one vector each.
+    const Tensor y = array({64, 8192});
+    const std::vector<Tensor> four{sum(y, 1), sum(y * y, 1), amax(y, 1), amin(y, 1)};
+    CHECK(test::holds(test::checked_schedule(four, target), "split sum j j.o j.u 8\n"));
     CHECK(!together(sum(array({7, 1024}), 1)));
     CHECK(!together(sum(exp(array({21, 1024})), 1)));
     // With what is computed of the sums.

@@ -218,13 +218,13 @@ int bench(const BenchOptions& options, const Common& common) {
   for (const std::string& one : what)
     all.push_back(measure_one(one, options.seconds, common, session, roofline, functions));
   compare_with(old, all, roofline);
+  // A file is for machines; who waits for it looks at the terminal.
+  if (common.json != "-") print_table(all, session, roofline);
   if (!common.json.empty()) {
     nlohmann::ordered_json list = nlohmann::ordered_json::array();
     for (const Measured& m : all) list.push_back(to_json(m, session, roofline));
     write_text(common.json, (list.size() == 1 ? list[0] : list).dump(1) + "\n");
   }
-  // The file is for machines; who waits for it looks at the terminal.
-  if (common.json != "-") print_table(all, session, roofline);
   if (!options.svg.empty()) write_text(options.svg, draw_roofline(all, roofline));
   const bool slower = std::any_of(all.begin(), all.end(), [](const Measured& m) {
     return m.before && m.before->verdict() == "slower";

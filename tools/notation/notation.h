@@ -28,6 +28,7 @@ Tensor make_input(const InputDecl& input, uint64_t seed);
 
 /// The input of this name; UserError if the expression has none.
 const InputDecl& find_input(const Program& program, std::string_view name);
+
 /// One tensor for each input that `given` lacks, beside those of `given`. UserError if a given
 /// tensor has another dtype or shape than its declaration, or no declaration.
 Bindings bind_inputs(const Program& program, const Bindings& given,
