@@ -99,14 +99,14 @@ int64_t part_along(const Stage& s, const NodeRef& a, int64_t lanes) {
 }  // namespace
 
 // The machine reads ahead in each page: several rows of a page or more come faster together than
-// one after another. Where a miss takes long, shorter ones do too, two at a time and a vector of
-// each: with more loads waiting, fewer find that what they need was read ahead (of rows of 3 KiB,
-// 12.3 GB/s where four rows by two vectors reach 10.3).
+// one after another. Shorter ones gain where they are in L2 already, or, two at a time and a vector
+// of each, where a miss takes long: with more loads waiting, fewer find that what they need was
+// read ahead (of rows of 3 KiB, 12.3 GB/s where four rows by two vectors reach 10.3).
 ScheduleWriter::RowsTogether ScheduleWriter::rows_together(const Stage& s,
                                                            const NodeRef& row) const {
-  constexpr int64_t kCheap = 6, kPage = 4096, kShort = 512;
+  constexpr int64_t kCheap = 6, kPage = 4096, kShort = 512, kFewest = 8;
   const int64_t bytes = shortest_step(s, row), rows = extent(row);
-  if (expression_cost(s) > kCheap || rows < 8 || bytes == 0) return {};
+  if (expression_cost(s) > kCheap || rows < kFewest || bytes == 0) return {};
   if (bytes >= kPage || bytes * rows <= target_.l2) return {.rows = 4, .fewer_vectors = 2};
   if (target_.far_l3 && bytes >= kShort) return {.rows = 2, .fewer_vectors = 4};
   return {};

@@ -140,7 +140,6 @@ TEST_SUITE("ir") {
     CHECK(!together(sum(array({33, 256}), 1)));
     target.far_l3 = true;
     CHECK(together(sum(array({33, 256}), 1), "split sum i i.o i 2\n"));
-    CHECK(together(sum(array({33, 256}), 1), "ilp sum j.u\n"));
     CHECK(together(sum(array({33, 256}), 1), "split sum j j.o j.u 8\n"));
     CHECK(together(sum(array({21, 1024}), 1), "split sum i i.o i 4\n"));
     CHECK(!together(sum(array({99, 100}), 1)));

@@ -228,13 +228,17 @@ TEST_SUITE("ir") {
       Kernel k = test::matmul(48, 480, terms, false, false, false);
       choose_schedule(k, target, {{"packed a of C", "yes"}, {"packed b of C", "yes"}});
       CHECK(test::difference(k, target) == "");
-      static const std::regex ahead(R"((%[0-9]+): ptr.f32 = shared \+ %[0-9]+\n *prefetch \1\[)");
-      return std::regex_search(print_program(lower(k, target)), ahead);
+      static const std::regex ahead(
+          R"((%[0-9]+): ptr.f32 = shared \+ %[0-9]+\n *prefetch \1\[([0-9]+)\])");
+      const std::string text = print_program(lower(k, target));
+      std::smatch found;
+      return std::regex_search(text, found, ahead) ? std::stoi(found[2]) : 0;
     };
-    CHECK(asked(128, 256 << 10, true));
-    CHECK(!asked(128, 256 << 10, false));
-    CHECK(!asked(128, 2 << 20, true));    // all stays in cache
-    CHECK(!asked(192, 256 << 10, true));  // rows that are not packed lie apart
+    // 34 steps of tiles of 8 rows by 3 vectors: just over 800 multiply-adds.
+    CHECK(asked(128, 256 << 10, true) == 34 * 8);
+    CHECK(asked(128, 256 << 10, false) == 0);
+    CHECK(asked(128, 2 << 20, true) == 0);    // all stays in cache
+    CHECK(asked(192, 256 << 10, true) == 0);  // rows that are not packed lie apart
   }
 
   TEST_CASE("passes over a row that stays in cache ask for the next row") {
