@@ -35,13 +35,16 @@ struct Layout {
   // matrices; inside, if rows of tiles are short, so that the transforms write to few pages, or if
   // lines of all points would push each other out of L1.
   bool points_first = true;
-  // Do the transformed tiles of a group stay in L2? Then kernels are transformed a few at a time,
-  // beside their products, and what they become is never stored.
+  // Kernels are transformed a few at a time, beside their products, and what they become is never
+  // stored: if the transformed tiles of a group, which each few kernels read, stay in L2, or are
+  // fewer bytes to read again than the transformed kernels are to write and read.
   bool near = false;
 };
 
 Layout layout_of(const Convolution& c, const Target& target) {
-  constexpr int64_t kManyTiles = 160;
+  // Some 16 kernels are multiplied at once, so each number of theirs costs a sixteenth of those of
+  // its point and channel in the tiles; a stored one, the line that is written, fetched and read.
+  constexpr int64_t kManyTiles = 160, kFewTiles = 3 * 16;
   const int64_t tiles = tiles_of_image(c);
   Layout l;
   while (l.together < c.batch && (l.together * tiles <= kManyTiles || c.batch % l.together)) {
@@ -50,7 +53,7 @@ Layout layout_of(const Convolution& c, const Target& target) {
   l.groups = c.batch / l.together;
   l.tiles = l.together * tiles;
   const int64_t row = l.tiles * static_cast<int64_t>(sizeof(float));
-  l.near = 2 * kPoints * c.in * row <= target.l2;
+  l.near = 2 * kPoints * c.in * row <= target.l2 || l.tiles <= kFewTiles;
   l.points_first =
       l.tiles > kManyTiles && !collide(target, c.in * row) && !collide(target, c.out * row);
   return l;
