@@ -69,6 +69,24 @@ int64_t shortest_step(const Stage& s, const NodeRef& axis) {
   return least;
 }
 
+// Bytes of the largest array that a stage reads whole for each index of `axis`.
+int64_t shared_bytes(const Stage& s, const NodeRef& axis) {
+  int64_t most = 0;
+  for (const Value& v : s.values) {
+    visit(v.expr, [&](const NodeRef& n) {
+      if (n->op != Op::Load || n->src.empty()) return;
+      const LinearForm form = linear_form(n->src[0]);
+      if (form.coefficient(axis.get()) != 0) return;
+      int64_t bytes = size_of(n->dtype);
+      for (const NodeRef& a : s.axes) {
+        if (form.coefficient(a.get()) != 0) bytes *= extent(a);
+      }
+      most = std::max(most, bytes);
+    });
+  }
+  return most;
+}
+
 // The elements of each part where comparisons with numbers part axis `a` in few equal parts of
 // whole vectors, in each of which a comparison has one answer; 0: there are none. An axis of
 // changing length ends in a loop, so it has none.
@@ -98,16 +116,20 @@ int64_t part_along(const Stage& s, const NodeRef& a, int64_t lanes) {
 
 }  // namespace
 
-// The machine reads ahead in each page: several rows of a page or more come faster together than
-// one after another. Shorter ones gain where they are in L2 already, or, two at a time and a vector
-// of each, where a miss takes long: with more loads waiting, fewer find that what they need was
-// read ahead (of rows of 3 KiB, 12.3 GB/s where four rows by two vectors reach 10.3).
+// Sums take few of several rows' loads before the next cache line of each row is due, so a row that
+// comes from memory is best read alone: the machine reads ahead along it, and with more lines
+// waiting finds fewer (Zen 4, rows of 4 KiB: 32 GB/s alone, 21 for four by two vectors). Several
+// together hide the latency of L2, and load what rows share, if that leaves L1 no room, once for
+// all. Where a miss takes long, several pages of long rows come as fast as one; and of short rows
+// two, a vector of each (of rows of 3 KiB, 12.3 GB/s where four by two vectors reach 10.3).
 ScheduleWriter::RowsTogether ScheduleWriter::rows_together(const Stage& s,
                                                            const NodeRef& row) const {
   constexpr int64_t kCheap = 6, kPage = 4096, kShort = 512, kFewest = 8;
   const int64_t bytes = shortest_step(s, row), rows = extent(row);
   if (expression_cost(s) > kCheap || rows < kFewest || bytes == 0) return {};
-  if (bytes >= kPage || bytes * rows <= target_.l2) return {.rows = 4, .fewer_vectors = 2};
+  constexpr RowsTogether kSeveral{.rows = 4, .fewer_vectors = 2};
+  if (bytes * rows <= target_.l2) return kSeveral;
+  if (bytes >= kPage && (target_.far_l3 || 2 * shared_bytes(s, row) >= target_.l1)) return kSeveral;
   if (target_.far_l3 && bytes >= kShort) return {.rows = 2, .fewer_vectors = 4};
   return {};
 }
