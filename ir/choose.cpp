@@ -54,37 +54,33 @@ ScheduleWriter::Split ScheduleWriter::split_vectors(const Stage& s, const NodeRe
 
 namespace {
 
-// Bytes from what a stage loads to what it loads at the next index of `axis`: the fewest of all
-// loads that depend on it. 0: there are none.
-int64_t shortest_step(const Stage& s, const NodeRef& axis) {
-  int64_t least = 0;
-  for (const Value& v : s.values) {
-    visit(v.expr, [&](const NodeRef& n) {
-      if (n->op != Op::Load || n->src.empty()) return;
-      const int64_t bytes =
-          std::abs(linear_form(n->src[0]).coefficient(axis.get())) * size_of(n->dtype);
-      if (bytes > 0 && (least == 0 || bytes < least)) least = bytes;
-    });
-  }
-  return least;
-}
+// Of what a stage loads: bytes from one index of an axis to the next, the fewest of all loads that
+// depend on it (0: none does), and in all that such a load reads; and in the largest array that is
+// read whole for each index.
+struct RowBytes {
+  int64_t step = 0, all = 0, shared = 0;
+};
 
-// Bytes of the largest array that a stage reads whole for each index of `axis`.
-int64_t shared_bytes(const Stage& s, const NodeRef& axis) {
-  int64_t most = 0;
+RowBytes row_bytes(const Stage& s, const NodeRef& axis) {
+  RowBytes r;
   for (const Value& v : s.values) {
     visit(v.expr, [&](const NodeRef& n) {
       if (n->op != Op::Load || n->src.empty()) return;
       const LinearForm form = linear_form(n->src[0]);
-      if (form.coefficient(axis.get()) != 0) return;
-      int64_t bytes = size_of(n->dtype);
+      const int64_t step = std::abs(form.coefficient(axis.get())) * size_of(n->dtype);
+      int64_t all = size_of(n->dtype);
       for (const NodeRef& a : s.axes) {
-        if (form.coefficient(a.get()) != 0) bytes *= extent(a);
+        if (form.coefficient(a.get()) != 0) all *= extent(a);
       }
-      most = std::max(most, bytes);
+      if (step == 0) {
+        r.shared = std::max(r.shared, all);
+      } else if (r.step == 0 || step < r.step) {
+        r.step = step;
+        r.all = all;
+      }
     });
   }
-  return most;
+  return r;
 }
 
 // The elements of each part where comparisons with numbers part axis `a` in few equal parts of
@@ -125,12 +121,12 @@ int64_t part_along(const Stage& s, const NodeRef& a, int64_t lanes) {
 ScheduleWriter::RowsTogether ScheduleWriter::rows_together(const Stage& s,
                                                            const NodeRef& row) const {
   constexpr int64_t kCheap = 6, kPage = 4096, kShort = 512, kFewest = 8;
-  const int64_t bytes = shortest_step(s, row), rows = extent(row);
-  if (expression_cost(s) > kCheap || rows < kFewest || bytes == 0) return {};
+  const RowBytes bytes = row_bytes(s, row);
+  if (expression_cost(s) > kCheap || extent(row) < kFewest || bytes.step == 0) return {};
   constexpr RowsTogether kSeveral{.rows = 4, .fewer_vectors = 2};
-  if (bytes * rows <= target_.l2) return kSeveral;
-  if (bytes >= kPage && (target_.far_l3 || 2 * shared_bytes(s, row) >= target_.l1)) return kSeveral;
-  if (target_.far_l3 && bytes >= kShort) return {.rows = 2, .fewer_vectors = 4};
+  if (bytes.all <= target_.l2) return kSeveral;
+  if (bytes.step >= kPage && (target_.far_l3 || 2 * bytes.shared >= target_.l1)) return kSeveral;
+  if (target_.far_l3 && bytes.step >= kShort) return {.rows = 2, .fewer_vectors = 4};
   return {};
 }
 

@@ -315,20 +315,28 @@ bool schedule_columns(ScheduleWriter& w, StageGroup& g) {
   const int64_t unit = 4 * w.lanes(), wanted = extent(v) / (kBlocks / fewer);
   int64_t others = 1;
   for (const NodeRef& k : kept) others *= extent(k);
-  // Of whole rows, as much as leaves room in L1 for the rows beside the sums.
+  // Of whole rows, as much as leaves room in L1 for the rows beside the sums; or all, one row after
+  // the other as they lie, where that is what the machine reads ahead best, and a few together only
+  // if the sums come from L2.
   const int64_t parts = (extent(v) + 2 * kLargest - 1) / (2 * kLargest),
-                part = ((extent(v) + parts - 1) / parts + unit - 1) / unit * unit;
-  const int64_t model =
-      others >= kEnoughChunks ? part : std::clamp(wanted / unit * unit, 2 * unit, kLargest);
+                part = ((extent(v) + parts - 1) / parts + unit - 1) / unit * unit,
+                row_bytes = extent(v) * size_of(s->values[0].expr->dtype);
+  const bool whole = others >= kEnoughChunks && !w.target().far_l3 && row_bytes <= w.target().l2 / 4;
+  const bool alone = whole && row_bytes < w.target().l1 / 2;
+  const int64_t model = whole                     ? extent(v)
+                        : others >= kEnoughChunks ? part
+                                                  : std::clamp(wanted / unit * unit, 2 * unit, kLargest);
   const int64_t block = w.choose_number("columns at a time of " + s->name, model,
                                         {std::max(model / 2 / unit, int64_t{1}) * unit, 2 * model});
-  const int64_t visit =
-      w.choose_number("rows a visit of " + s->name, kRows, {kRows / 2, kRows, 2 * kRows});
+  const int64_t rows_model = alone ? 1 : whole ? kRows / 2 : kRows,
+                vectors = alone ? 8 : whole ? 4 : 2;
+  const int64_t visit = w.choose_number("rows a visit of " + s->name, rows_model,
+                                        {kRows / 2, kRows, 2 * kRows});
   std::vector<NodeRef> outer_reduced(reduced.begin(), reduced.end() - 1);
   const std::string around = w.loops(*s, kept), rows = w.loops(*s, outer_reduced);
   w.step(
       "split {0} {1} {1}.b {1} {2}; split {0} {1} {1}.o {1}.u {3}; split {0} {1}.u {1}.u {1}.v {4}",
-      s->name, n, block, 2 * w.lanes(), w.lanes());
+      s->name, n, block, vectors * w.lanes(), w.lanes());
   w.step("split {0} {1} {1}.o {1}.i {2}", s->name, r, visit);
   w.step(
       "order {0}{1} {2}.b{3} {4}.o {2}.o {4}.i {2}.u {2}.v; unroll {0} {4}.i {2}.u; vector {0} "

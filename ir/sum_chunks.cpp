@@ -8,18 +8,19 @@
 namespace lazuli {
 namespace {
 
-// The rows that a stage adds up, each times a factor of its own, if they lie in memory as they are
-// walked: one after the other, without gaps.
+// The rows that a stage adds up, each times a factor of its own or none, if they lie in memory as
+// they are walked: one after the other, without gaps.
 struct MatrixRows {
   NodeRef row;  // the summed axis; null: the stage is no such sum
   int64_t columns = 1;
   int64_t bytes = 0;  // of the matrix
+  bool weighted = false;
 };
 
 MatrixRows rows_of_matrix(const ScheduleWriter& w, const Stage& s) {
   const Value& v = s.values[0];
-  const bool plain = s.values.size() == 1 && v.reduce == Op::ReduceAdd && v.expr->op == Op::Mul &&
-                     s.limit.empty() && s.bound.empty();
+  const bool plain = s.values.size() == 1 && v.reduce == Op::ReduceAdd && s.limit.empty() &&
+                     s.bound.empty() && is_float(v.expr->dtype);
   if (!plain || v.dims.empty() || v.dims.size() + 1 != s.axes.size()) return {};
   if (accumulator(v.expr->dtype) != v.expr->dtype) return {};
   const auto row = std::find_if(s.axes.begin(), s.axes.end(),
@@ -31,10 +32,15 @@ MatrixRows rows_of_matrix(const ScheduleWriter& w, const Stage& s) {
     return std::count_if(v.dims.begin(), v.dims.end(),
                          [&](const NodeRef& d) { return uses(f, d); });
   };
-  const NodeRef &f0 = v.expr->src[0], &f1 = v.expr->src[1];
-  const NodeRef& matrix = keeps(f0) == 0 ? f1 : f0;
-  const NodeRef& factor = keeps(f0) == 0 ? f0 : f1;
-  if (keeps(factor) != 0 || keeps(matrix) != static_cast<ptrdiff_t>(v.dims.size())) return {};
+  NodeRef matrix = v.expr;
+  if (v.expr->op == Op::Mul) {
+    const NodeRef &f0 = v.expr->src[0], &f1 = v.expr->src[1];
+    if (keeps(f0) == 0) matrix = f1;
+    if (keeps(f1) == 0) matrix = f0;
+  }
+  const bool weighted = matrix.get() != v.expr.get();
+  if (!weighted && w.target().far_l3) return {};
+  if (keeps(matrix) != static_cast<ptrdiff_t>(v.dims.size())) return {};
   MatrixRows rows;
   bool computed = false;
   visit(matrix, [&](const NodeRef& n) {
@@ -48,6 +54,7 @@ MatrixRows rows_of_matrix(const ScheduleWriter& w, const Stage& s) {
   if (along.unit != 1 || along.other != 0 || across.largest != rows.columns) return {};
   rows.bytes *= rows.columns * extent(*row);
   rows.row = *row;
+  rows.weighted = weighted;
   return rows;
 }
 
@@ -176,7 +183,7 @@ void chunk_rows(ScheduleWriter& w) {
   constexpr int64_t kMost = 16;
   for (Stage* s : stages_of(w)) {
     const MatrixRows m = rows_of_matrix(w, *s);
-    if (!m.row || m.columns < kWideRow || m.bytes <= w.target().l2) continue;
+    if (!m.row || m.columns < kWideRow || m.bytes <= (m.weighted ? 1 : 2) * w.target().l2) continue;
     int64_t chunks = std::min(std::max(kMost, extent(m.row) / kTallest), extent(m.row) / kLongSum);
     while (chunks >= kEnoughChunks && extent(m.row) % chunks != 0) chunks--;
     if (chunks < kEnoughChunks) continue;
