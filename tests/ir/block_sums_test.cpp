@@ -41,13 +41,19 @@ TEST_CASE("shorter sums, sums of integers and products of tiles are not") {
 }
 
 TEST_CASE("tall columns are in chunks, and walked in registers where these do not divide them") {
-  const auto schedule = [](int64_t rows, int64_t columns) {
+  const auto schedule = [](int64_t rows, int64_t columns, bool far = true) {
     Kernel k = test::column_sum(rows, columns);
-    choose_schedule(k, named_target("x86-64-v3"));
+    Target target = named_target("x86-64-v3");
+    target.far_l3 = far;
+    choose_schedule(k, target);
     return k.schedule;
   };
   CHECK(schedule(10000, 300).find(".chunks 25\n") != std::string::npos);
   CHECK(schedule(16384, 24).find(".chunks 64\n") != std::string::npos);
+  CHECK(schedule(16384, 24, false).find(".chunks 64\n") != std::string::npos);
+  // Those that come from far are, if it is not too far, so that rows are read whole.
+  CHECK(schedule(8192, 300, false).find(".chunks 16\n") != std::string::npos);
+  CHECK(schedule(1024, 256, false).find(".chunks") == std::string::npos);
   CHECK(schedule(8192, 300).find(".chunks") == std::string::npos);
   const std::string prime = schedule(10007, 300);
   CHECK(prime.find(".chunks") == std::string::npos);

@@ -96,13 +96,17 @@ TEST_SUITE("ir") {
   }
 
   TEST_CASE("column sums walk whole rows where other axes are enough to share out") {
-    const auto block = [](const Tensor& x) {
-      const Target target = named_target("x86-64-v3");
+    Target target = named_target("x86-64-v3");
+    const auto schedule = [&](const Tensor& x) {
       const NodeRef roots[] = {sum(x, 1).node()};
       Kernel k = clone(*make_plan(roots, target).steps.back().kernel);
       choose_schedule(k, target);
+      return k.schedule;
+    };
+    const auto block = [&](const Tensor& x) {
       std::smatch found;
-      REQUIRE(std::regex_search(k.schedule, found, std::regex(" (\\w+)\\.b \\1 (\\d+)\n")));
+      const std::string text = schedule(x);
+      REQUIRE(std::regex_search(text, found, std::regex(" (\\w+)\\.b \\1 (\\d+)\n")));
       return std::stoi(found[2]);
     };
     const auto array = [](Shape shape) {
@@ -110,8 +114,18 @@ TEST_SUITE("ir") {
       realize_reference(std::vector{t.node()});
       return t;
     };
-    CHECK(block(array({8, 64, 1500})) == 1504);
+    // One row after the other; the sums of longer ones come from L2, for several rows at a time.
+    const Tensor narrow = array({8, 64, 1500}), wide = array({8, 64, 6000});
+    CHECK(block(narrow) == 1500);
+    CHECK(test::holds(schedule(narrow), "split sum j j.o j.i 1\n"));
+    CHECK(test::holds(schedule(narrow), "split sum k k.o k.u 64\n"));
+    CHECK(block(wide) == 6000);
+    CHECK(test::holds(schedule(wide), "split sum j j.o j.i 4\n"));
+    CHECK(test::holds(schedule(wide), "split sum k k.o k.u 32\n"));
+    target.far_l3 = true;
+    CHECK(block(narrow) == 1504);
     CHECK(block(array({8, 64, 3000})) == 1504);  // in two parts: their sums share L1 with the rows
+    CHECK(test::holds(schedule(narrow), "split sum j j.o j.i 8\n"));
     CHECK(block(array({7, 64, 1500})) < 1024);
   }
 
@@ -123,7 +137,7 @@ TEST_SUITE("ir") {
     CHECK(test::holds(test::checked_schedule(y, target), "at sum mul k.b\n"));
   }
 
-  TEST_CASE("rows of a page or more, and short ones in L2, are summed a few at a time") {
+  TEST_CASE("rows are summed a few at a time in L2, and past it where that is as fast") {
     const auto array = [](Shape shape) {
       const Tensor t = randn(std::move(shape));
       realize_reference(std::vector{t.node()});
@@ -134,16 +148,20 @@ TEST_SUITE("ir") {
     const auto together = [&](const Tensor& root, const char* step = "unroll sum i\n") {
       return test::holds(test::checked_schedule(root, target), step);
     };
-    CHECK(together(sum(array({21, 1024}), 1)));
-    CHECK(together(sum(array({2, 9, 1100}), 2), "unroll sum jf\n"));
     CHECK(together(sum(array({30, 256}), 1)));
     CHECK(!together(sum(array({33, 256}), 1)));
+    CHECK(!together(sum(array({21, 1024}), 1)));
+    CHECK(!together(sum(array({2, 30, 256}), 2), "unroll sum j\n"));  // 60 rows, not 30
+    // What rows share, if it takes half of L1 or more, is loaded once for several.
+    const Tensor matrix = array({21, 4096}), vector = array({4096});
+    CHECK(together(matmul(matrix, vector)));
+    CHECK(!together(matmul(array({21, 4000}), array({4000}))));
     target.far_l3 = true;
     CHECK(together(sum(array({33, 256}), 1), "split sum i i.o i 2\n"));
     CHECK(together(sum(array({33, 256}), 1), "split sum j j.o j.u 8\n"));
     CHECK(together(sum(array({21, 1024}), 1), "split sum i i.o i 4\n"));
+    CHECK(together(sum(array({2, 9, 1100}), 2), "unroll sum jf\n"));
     CHECK(!together(sum(array({99, 100}), 1)));
-    target.far_l3 = false;
     // Sums beside each other share the accumulators: four by four rows have one vector each.
     const Tensor y = array({64, 8192});
     const std::vector<Tensor> four{sum(y, 1), sum(y * y, 1), amax(y, 1), amin(y, 1)};

@@ -371,10 +371,13 @@ TEST_SUITE("ir") {
     CHECK(chunks(mean(matmul(x, y) + array({1, 500}), -1), 10, 70));
     CHECK(chunks(matmul(x, array({700, 4, 125}).reshape({700, 500})), 10, 70));
     CHECK(chunks(matmul(array({1, 2048}), array({2048, 300})), 16, 128));
-    // More rows, a part of each row of a matrix, the sum of its columns, and one that stays in L2.
+    // More rows, a part of each row of a matrix, the sum of its columns if these come fast from L3,
+    // and one that stays in L2.
     CHECK(!chunks(matmul(array({2, 700}), y), 10, 70));
     CHECK(!chunks(matmul(x, shrink(array({700, 600}), {{0, 700}, {0, 500}})), 10, 70));
-    CHECK(!chunks(sum(y, 0), 10, 70));
+    const Tensor small = array({500, 500});
+    CHECK(!chunks(sum(small, 0), 5, 100));
+    CHECK(chunks(sum(y, 0), 10, 70));
     CHECK(!chunks(matmul(array({1, 700}), array({700, 100})), 10, 70));
     const Tensor narrow = contiguous(randint(0, 9, {700, 500}, DType::I8));
     CHECK(!chunks(matmul(x, cast(narrow, DType::F32)), 10, 70));
