@@ -42,6 +42,17 @@ NodeRef cotangent_of(const Tensor& y, const Tensor& v) {
   return cast(v.node(), y.dtype());
 }
 
+// A gradient by an input that no result is made of is zero, and mostly a mistake: an array between
+// them was realised.
+void check_used(std::string_view op, const Topology& graph, std::span<const Tensor> xs) {
+  for (size_t i = 0; i < xs.size(); i++) {
+    if (graph.find(xs[i].node()) >= 0) continue;
+    user_error("{}: the result is not made of input {}, of shape {}; an array that is realised drops its history: take "
+               "gradients before realize(), or call requires_grad_() on the inputs first; Unused::kZeros gives zeros",
+               op, i, to_string(xs[i].shape()));
+  }
+}
+
 // Where there is no dependence, zeros.
 std::vector<NodeRef> or_zeros(std::vector<NodeRef> gradients, std::span<const NodeRef> targets) {
   for (size_t i = 0; i < targets.size(); i++) {
@@ -104,38 +115,50 @@ std::vector<NodeRef> pull_back(const Topology& graph, std::span<const NodeRef> o
   return out;
 }
 
-std::vector<Tensor> vjp(std::span<const Tensor> ys, std::span<const Tensor> xs, std::span<const Tensor> vs) {
+namespace {
+
+std::vector<Tensor> pull_back_as(std::string_view op, std::span<const Tensor> ys, std::span<const Tensor> xs,
+                                 std::span<const NodeRef> cotangents, Unused unused) {
+  const std::vector<NodeRef> targets = nodes_of(xs), outputs = nodes_of(ys);
+  const Topology graph{std::span<const NodeRef>(outputs)};
+  if (unused == Unused::kError) check_used(op, graph, xs);
+  std::vector<Tensor> out;
+  for (const NodeRef& g : or_zeros(pull_back(graph, outputs, cotangents, targets), targets)) {
+    out.emplace_back(g);
+  }
+  return out;
+}
+
+}  // namespace
+
+std::vector<Tensor> vjp(std::span<const Tensor> ys, std::span<const Tensor> xs, std::span<const Tensor> vs, Unused unused) {
   require(ys.size() == vs.size(), "vjp: {} results but {} cotangents", ys.size(), vs.size());
   std::vector<NodeRef> cotangents;
   for (size_t i = 0; i < ys.size(); i++) {
     check_differentiable("vjp", ys[i], xs);
     cotangents.push_back(cotangent_of(ys[i], vs[i]));
   }
-  const std::vector<NodeRef> targets = nodes_of(xs);
-  std::vector<Tensor> out;
-  for (const NodeRef& g : or_zeros(pull_back(nodes_of(ys), cotangents, targets), targets)) {
-    out.emplace_back(g);
-  }
-  return out;
+  return pull_back_as("vjp", ys, xs, cotangents, unused);
 }
 
-std::vector<Tensor> vjp(const Tensor& y, std::span<const Tensor> xs, const Tensor& v) {
-  return vjp(std::span<const Tensor>(&y, 1), xs, std::span<const Tensor>(&v, 1));
+std::vector<Tensor> vjp(const Tensor& y, std::span<const Tensor> xs, const Tensor& v, Unused unused) {
+  return vjp(std::span<const Tensor>(&y, 1), xs, std::span<const Tensor>(&v, 1), unused);
 }
 
-std::vector<Tensor> grad(const Tensor& y, std::span<const Tensor> xs) {
+std::vector<Tensor> grad(const Tensor& y, std::span<const Tensor> xs, Unused unused) {
   check_differentiable("grad", y, xs);
   if (y.numel() != 1) {
     user_error("grad: the result has shape {}, not one element; reduce it to a scalar, or use vjp with a cotangent",
                to_string(y.shape()));
   }
   check_history("grad", y, xs);
-  return vjp(y, xs, Tensor(constant(Scalar(1.0), y.dtype(), y.shape())));
+  const NodeRef one = constant(Scalar(1.0), y.dtype(), y.shape());
+  return pull_back_as("grad", std::span(&y, 1), xs, std::span(&one, 1), unused);
 }
 
-std::pair<Tensor, std::vector<Tensor>> value_and_grad(const ScalarFunction& f, const std::vector<Tensor>& xs) {
+std::pair<Tensor, std::vector<Tensor>> value_and_grad(const ScalarFunction& f, const std::vector<Tensor>& xs, Unused unused) {
   Tensor y = f(xs);
-  return {y, grad(y, xs)};
+  return {y, grad(y, xs, unused)};
 }
 
 Tensor jvp(const Tensor& y, std::span<const Tensor> xs, std::span<const Tensor> tangents) {
@@ -203,7 +226,7 @@ Tensor checkpoint(const Function<Tensor(const std::vector<Tensor>&)>& f, const s
           {.op = Op::Checkpoint, .dtype = n->dtype, .shape = n->shape, .arg = next_serial(), .src = {n}}));
     }
     const Tensor y = f(again);
-    return vjp(y, again, cotangent);
+    return vjp(y, again, cotangent, Unused::kZeros);
   });
 }
 

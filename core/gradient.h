@@ -14,22 +14,27 @@
 
 namespace lazuli {
 
+/// What an input gets that is not in the graph of a result: a UserError, as in PyTorch, since that is
+/// mostly a mistake, or zeros.
+enum class Unused { kError, kZeros };
+
 /// d y / d x for every x, each of the shape and dtype of its x. y must be a floating scalar (one
-/// element); an x on which y does not depend gets zeros. UserError for an integer y or x, for a y
-/// that is no scalar, and for a y whose history was dropped when it was realised. Nor does y depend
-/// on x through an array that was realised between them, unless x requires_grad(): its history was
-/// dropped.
-std::vector<Tensor> grad(const Tensor& y, std::span<const Tensor> xs);
+/// element). An x that is in the graph of y, but only behind what has no gradient (a comparison,
+/// detach()), gets zeros. UserError for an integer y or x, for a y that is no scalar, for a y whose
+/// history was dropped when it was realised, and for an x that is not in the graph of y, unless
+/// `unused` asks for zeros. Nor does y depend on x through an array that was realised between them,
+/// unless x requires_grad(): its history was dropped, and what y owes to it is not in the gradient.
+std::vector<Tensor> grad(const Tensor& y, std::span<const Tensor> xs, Unused unused = Unused::kError);
 /// Of one x. A template, so that grad(y, {x}) means a list of one.
 template <typename T>
   requires std::is_same_v<T, Tensor>
-Tensor grad(const Tensor& y, const T& x) {
-  return grad(y, std::span<const Tensor>(&x, 1))[0];
+Tensor grad(const Tensor& y, const T& x, Unused unused = Unused::kError) {
+  return grad(y, std::span<const Tensor>(&x, 1), unused)[0];
 }
 /// For structured bindings: auto [dw, db] = grad(loss, {w, b}).
 template <size_t N>
-std::array<Tensor, N> grad(const Tensor& y, const Tensor (&xs)[N]) {
-  std::vector<Tensor> g = grad(y, std::span<const Tensor>(xs, N));
+std::array<Tensor, N> grad(const Tensor& y, const Tensor (&xs)[N], Unused unused = Unused::kError) {
+  std::vector<Tensor> g = grad(y, std::span<const Tensor>(xs, N), unused);
   std::array<Tensor, N> out;
   for (size_t i = 0; i < N; i++) out[i] = g[i];
   return out;
@@ -37,13 +42,17 @@ std::array<Tensor, N> grad(const Tensor& y, const Tensor (&xs)[N]) {
 
 /// A function of tensors that returns a scalar.
 using ScalarFunction = Function<Tensor(const std::vector<Tensor>&)>;
-/// f(xs), and its gradients.
-std::pair<Tensor, std::vector<Tensor>> value_and_grad(const ScalarFunction& f, const std::vector<Tensor>& xs);
+/// f(xs), and its gradients, as grad() has them.
+std::pair<Tensor, std::vector<Tensor>> value_and_grad(const ScalarFunction& f, const std::vector<Tensor>& xs,
+                                                      Unused unused = Unused::kError);
 
-/// Transposed Jacobian of y with respect to each x, times v (of the shape of y).
-std::vector<Tensor> vjp(const Tensor& y, std::span<const Tensor> xs, const Tensor& v);
-/// The same of several results at once: the sum over results.
-std::vector<Tensor> vjp(std::span<const Tensor> ys, std::span<const Tensor> xs, std::span<const Tensor> vs);
+/// Transposed Jacobian of y with respect to each x, times v (of the shape of y). An x that is not in
+/// the graph of y is as in grad().
+std::vector<Tensor> vjp(const Tensor& y, std::span<const Tensor> xs, const Tensor& v,
+                        Unused unused = Unused::kError);
+/// The same of several results at once: the sum over results. An x needs to be below one of them.
+std::vector<Tensor> vjp(std::span<const Tensor> ys, std::span<const Tensor> xs, std::span<const Tensor> vs,
+                        Unused unused = Unused::kError);
 
 /// Jacobian of y times the tangents (each of the shape of its x): the vjp of the vjp, which is linear in its cotangent.
 Tensor jvp(const Tensor& y, std::span<const Tensor> xs, std::span<const Tensor> tangents);

@@ -180,13 +180,15 @@ void chunk_columns(ScheduleWriter& w) {
 }
 
 void chunk_rows(ScheduleWriter& w) {
-  constexpr int64_t kMost = 16;
+  constexpr int64_t kMost = 16, kTallestPlain = 512;
   for (Stage* s : stages_of(w)) {
     const MatrixRows m = rows_of_matrix(w, *s);
     if (!m.row || m.columns < kWideRow || m.bytes <= (m.weighted ? 1 : 2) * w.target().l2) continue;
-    int64_t chunks = std::min(std::max(kMost, extent(m.row) / kTallest), extent(m.row) / kLongSum);
+    // Sums of equal terms drift with their number; products round as they will.
+    const int64_t tallest = m.weighted ? kTallest : kTallestPlain;
+    int64_t chunks = std::min(std::max(kMost, extent(m.row) / tallest), extent(m.row) / kLongSum);
     while (chunks >= kEnoughChunks && extent(m.row) % chunks != 0) chunks--;
-    if (chunks < kEnoughChunks) continue;
+    if (chunks < kEnoughChunks || (!m.weighted && 2 * chunks * tallest < extent(m.row))) continue;
     const std::string name = s->name + ".chunks";
     w.step("rfactor {} {} {} {}", s->name, w.loop(*s, m.row), name, chunks);
     Stage* const p = w.kernel().find_stage(name);

@@ -140,4 +140,35 @@ TEST_CASE("gradients that do not exist are refused") {
   CHECK(grad(sum(x * 2), x).str() == "[2. 2.]");
 }
 
+TEST_CASE("a gradient by what the result is not made of") {
+  const Tensor x = ones({2}), a = ones({3});
+  const char* message =
+      "the result is not made of input 1, of shape (3,); an array that is realised drops its "
+      "history: take gradients before realize(), or call requires_grad_() on the inputs first; "
+      "Unused::kZeros gives zeros";
+  const Tensor y = sum(x * x);
+  CHECK_THROWS_WITH_AS(grad(y, {x, a}), fmt::format("grad: {}", message).c_str(), UserError);
+  CHECK_THROWS_WITH_AS(vjp(y, std::vector{x, a}, ones({})),
+                       fmt::format("vjp: {}", message).c_str(), UserError);
+  const auto f = [](const std::vector<Tensor>& t) { return sum(t[0] * t[0]); };
+  CHECK_THROWS_WITH_AS(value_and_grad(f, {x, a}), fmt::format("grad: {}", message).c_str(),
+                       UserError);
+  const auto [dx, da] = grad(y, {x, a}, Unused::kZeros);
+  CHECK(dx.str() == "[2. 2.]");
+  CHECK(da.str() == "[0. 0. 0.]");
+  CHECK(value_and_grad(f, {x, a}, Unused::kZeros).second[1].str() == "[0. 0. 0.]");
+  // Of one result of several it is enough; and behind what has no gradient there are zeros.
+  CHECK(vjp(std::vector{y, sum(a)}, std::vector{x, a}, std::vector{ones({}), ones({})})[1].str() ==
+        "[1. 1. 1.]");
+  CHECK(grad(sum(detach(x)), x).str() == "[0. 0.]");
+  // An array that was printed between them.
+  const Tensor square = x * x;
+  CHECK(square.str() == "[1. 1.]");
+  CHECK_THROWS_AS(grad(sum(square * square), x), UserError);
+  CHECK(grad(sum(square * square), x, Unused::kZeros).str() == "[0. 0.]");
+  const Tensor kept = ones({2}).requires_grad_(), cube = kept * kept * kept;
+  CHECK(cube.str() == "[1. 1.]");
+  CHECK(grad(sum(cube), kept).str() == "[3. 3.]");
+}
+
 TEST_SUITE_END();

@@ -39,7 +39,7 @@ class RandomNetwork {
     const size_t count = 3 + pick(5);
     for (size_t i = 0; i < count; i++) made_.push_back(step(made_[late(made_.size())]) * 1.0);
     Tensors out{made_.back(), made_[pick(made_.size())]};
-    const Tensors gradients = grad(sum(made_.back() * made_.back()), leaves_);
+    const Tensors gradients = grad(sum(made_.back() * made_.back()), leaves_, Unused::kZeros);
     out.insert(out.end(), gradients.begin(), gradients.end());
     if (pick(3) == 0) {
       Tensor all = sum(out[0]);

@@ -51,7 +51,7 @@ struct Budget {
 };
 
 Tensors gradients(const Tensor& y, const Tensor& dy, const Tensors& xs) {
-  return grad(sum(mul(y, dy)), xs);
+  return grad(sum(mul(y, dy)), xs, Unused::kZeros);
 }
 
 Tensors chain(Values& v) {

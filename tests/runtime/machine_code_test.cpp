@@ -37,7 +37,7 @@ TEST_CASE("instructions stay in order but where a loop has long arithmetic") {
   };
   CHECK(in_order(test::matmul(512, 512, 512, false, false, false)));
   CHECK(!in_order(test::matmul(512, 512, 512, false, false, false), "x86-64-v3"));
-  CHECK(in_order(test::column_sum(1000, 1000)));
+  CHECK(in_order(test::column_sum(200, 1000)));
   CHECK(!in_order(test::softmax(64, 1000)));
   CHECK(!in_order(test::chain(64, 1000, DType::F32)));
   CHECK(!in_order(test::layer_norm_backward(64, 1000, 8)));

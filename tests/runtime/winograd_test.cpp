@@ -143,7 +143,7 @@ TEST_CASE("what follows a convolution, and what comes before it, is fused with i
   Runtime runtime(config_with(true));
   const Runtime::Use use(runtime);
   const std::vector<Tensor> t =
-      random_inputs({{1, 64, 16, 16}, {64, 64, 3, 3}, {64}, {64, 64, 3, 3}});
+      random_inputs({{4, 64, 16, 16}, {64, 64, 3, 3}, {64}, {64, 64, 3, 3}});
   Target target = runtime.device().target();
   const auto steps = [&](const Tensor& y) {
     const NodeRef root = y.node();
@@ -153,9 +153,11 @@ TEST_CASE("what follows a convolution, and what comes before it, is fused with i
   target.l2 = 256 << 10;
   CHECK(steps(y) == 5);  // kernels side by side, then transformed; image; products; result
   CHECK(steps(max_pool2d(y, 2)) == 6);
-  target.l2 = 1 << 20;
+  target.l2 = 4 << 20;
   CHECK(steps(y) == 3);  // image; products of kernels that are transformed on the way; result
   CHECK(steps(max_pool2d(y, 2)) == 4);
+  target.l2 = 256 << 10;  // few tiles are read again rather than many kernels stored
+  CHECK(steps(relu(conv2d(narrow(t[0], 0, 0, 1), t[1], t[2], 1, 1))) == 3);
 }
 
 TEST_CASE("parts of windows that other sums need too take Winograd's form") {

@@ -451,7 +451,7 @@ void check_gradients(Session& session, const Expression& e, Verdict& verdict) {
     const std::optional<Tensor> total = weighted_sum(results);
     if (!total) return skip("no result is a float");
     for (const Tensor& y : results) all_finite = all_finite && all(isfinite(y)).item<bool>();
-    gradients = grad(*total, w.inputs);
+    gradients = grad(*total, w.inputs, Unused::kZeros);
     replay = std::make_unique<Replay>(session.device(), std::span<const Tensor>(&*total, 1));
     loss = [&replay] {
       replay->run();

@@ -19,21 +19,22 @@ void require_inputs(std::string_view name, const Tensors& xs) {
   require(!xs.empty(), "{}: no tensor is given to differentiate by; expected {}(y, x)", name, name);
 }
 
+// Nothing is realised on the way here, so what is not used has zeros for good reasons.
 Value grad_row(const Tensor& y, const Tensors& xs) {
   require_inputs("grad", xs);
-  return one_or_tuple(grad(y, xs));
+  return one_or_tuple(grad(y, xs, Unused::kZeros));
 }
 
 Value value_and_grad_row(const Tensor& y, const Tensors& xs) {
   require_inputs("value_and_grad", xs);
-  return Value{.data = Sequence{true, {to_value(y), one_or_tuple(grad(y, xs))}}};
+  return Value{.data = Sequence{true, {to_value(y), one_or_tuple(grad(y, xs, Unused::kZeros))}}};
 }
 
 Value vjp_row(const Tensors& ys, const Tensors& xs, const Tensors& vs) {
   require_inputs("vjp", xs);
   require(ys.size() == vs.size(), "vjp: {} results and {} cotangents; expected one for each result",
           ys.size(), vs.size());
-  return one_or_tuple(vjp(ys, xs, vs));
+  return one_or_tuple(vjp(ys, xs, vs, Unused::kZeros));
 }
 
 Tensor jvp_row(const Tensor& y, const Tensors& xs, const Tensors& tangents) {
