@@ -1,6 +1,7 @@
 // The rule for contractions of one tile, with what follows from it element by element.
 #include <algorithm>
 #include <cstdlib>
+#include <limits>
 #include <set>
 
 #include "ir/choose_tiles.h"
@@ -212,6 +213,25 @@ bool schedule_few_rows_of_columns(ScheduleWriter& w, Stage* s, Stage* root, cons
   return true;
 }
 
+// The columns at a time, at most `fitting` and two tiles at least, that the threads share evenly.
+// In a block of fewer, each element of a that comes from a cache serves less.
+int64_t even_block(const ScheduleWriter& w, const Contraction& c, int64_t around, const Tile& tile,
+                   int64_t fitting) {
+  constexpr double kElementOfA = 4;  // in columns
+  const int64_t step = tile.nv * w.lanes(), vectors = (extent(c.v) + w.lanes() - 1) / w.lanes();
+  int64_t best = fitting;
+  double least = std::numeric_limits<double>::max();
+  for (int64_t n = fitting; n >= 2 * step; n -= step) {
+    const double cost = uneven_share(w.target(), around, vectors, n / w.lanes()) *
+                        (1 + kElementOfA / static_cast<double>(n));
+    if (cost < least) {
+      least = cost;
+      best = n;
+    }
+  }
+  return best;
+}
+
 // Whether what follows a tile element by element walks its rows in a loop, and finds the sums in
 // scratch. Written out for all registers of the tile, a long function is most of the kernel's code:
 // as fast, and twice as long to compile.
@@ -396,8 +416,9 @@ bool schedule_contraction(ScheduleWriter& w, StageGroup& g) {
       const int64_t whole = n / tile_columns * tile_columns;
       if (possible(whole)) others.push_back(whole);
     }
-    block = w.choose_number("columns at a time of " + root->name,
-                            pays && possible(fitting) ? fitting : 0, others);
+    block = w.choose_number(
+        "columns at a time of " + root->name,
+        pays && possible(fitting) ? even_block(w, c, batch_of(*s, c), tile, fitting) : 0, others);
   }
   const bool blocks = block > 0;
   std::string columns;

@@ -463,11 +463,33 @@ void each_tile(const TileSpace& space, F visit) {
 
 double uneven_share(const Target& target, int64_t times, int64_t vectors, int64_t panel) {
   constexpr int64_t kMany = 8;  // for each thread, so that none waits long
-  const int64_t panels = times * ((vectors + panel - 1) / panel);
-  const int64_t threads = std::max(target.threads, 1);
-  if (panels >= kMany * threads) return 1;
-  const int64_t most = std::min((panels + threads - 1) / threads * panel, times * vectors);
-  return std::max(static_cast<double>(most * threads) / static_cast<double>(times * vectors), 1.0);
+  const int64_t panels = (vectors + panel - 1) / panel, chunks = times * panels;
+  const int64_t threads = std::min<int64_t>(std::max(target.threads, 1), chunks);
+  if (chunks >= kMany * target.threads) return 1;
+  // As ThreadPool shares them out: each thread its own run of chunks, and then what is left of the
+  // next one's.
+  struct Thread {
+    int64_t next, end, busy = 0;
+  };
+  std::vector<Thread> all;
+  for (int64_t i = 0; i < threads; i++) {
+    const auto begin = [&](int64_t k) {
+      return k * (chunks / threads) + std::min(k, chunks % threads);
+    };
+    all.push_back({begin(i), begin(i + 1)});
+  }
+  for (int64_t left = chunks; left > 0; left--) {
+    const auto first = std::min_element(
+        all.begin(), all.end(), [](const Thread& x, const Thread& y) { return x.busy < y.busy; });
+    auto owner = first;
+    while (owner->next == owner->end) owner = owner + 1 == all.end() ? all.begin() : owner + 1;
+    const int64_t place = owner->next++ % panels;
+    first->busy += std::min(panel, vectors - place * panel);
+  }
+  int64_t most = 0;
+  for (const Thread& t : all) most = std::max(most, t.busy);
+  return static_cast<double>(most * std::max(target.threads, 1)) /
+         static_cast<double>(times * vectors);
 }
 
 Tile choose_tile(const TileSpace& space) {

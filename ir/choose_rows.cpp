@@ -321,17 +321,23 @@ bool schedule_columns(ScheduleWriter& w, StageGroup& g) {
   const int64_t parts = (extent(v) + 2 * kLargest - 1) / (2 * kLargest),
                 part = ((extent(v) + parts - 1) / parts + unit - 1) / unit * unit,
                 row_bytes = extent(v) * size_of(s->values[0].expr->dtype);
-  const bool whole = others >= kEnoughChunks && !w.target().far_l3 && row_bytes <= w.target().l2 / 4;
+  const bool whole =
+      others >= kEnoughChunks && !w.target().far_l3 && row_bytes <= w.target().l2 / 4;
   const bool alone = whole && row_bytes < w.target().l1 / 2;
-  const int64_t model = whole                     ? extent(v)
-                        : others >= kEnoughChunks ? part
-                                                  : std::clamp(wanted / unit * unit, 2 * unit, kLargest);
+  const int64_t model = whole ? extent(v)
+                        : others >= kEnoughChunks
+                            ? part
+                            : std::clamp(wanted / unit * unit, 2 * unit, kLargest);
   const int64_t block = w.choose_number("columns at a time of " + s->name, model,
                                         {std::max(model / 2 / unit, int64_t{1}) * unit, 2 * model});
-  const int64_t rows_model = alone ? 1 : whole ? kRows / 2 : kRows,
-                vectors = alone ? 8 : whole ? 4 : 2;
-  const int64_t visit = w.choose_number("rows a visit of " + s->name, rows_model,
-                                        {kRows / 2, kRows, 2 * kRows});
+  const int64_t rows_model = alone   ? 1
+                             : whole ? kRows / 2
+                                     : kRows,
+                vectors = alone   ? 8
+                          : whole ? 4
+                                  : 2;
+  const int64_t visit =
+      w.choose_number("rows a visit of " + s->name, rows_model, {kRows / 2, kRows, 2 * kRows});
   std::vector<NodeRef> outer_reduced(reduced.begin(), reduced.end() - 1);
   const std::string around = w.loops(*s, kept), rows = w.loops(*s, outer_reduced);
   w.step(

@@ -148,8 +148,8 @@ TEST_CASE("a gradient by what the result is not made of") {
       "Unused::kZeros gives zeros";
   const Tensor y = sum(x * x);
   CHECK_THROWS_WITH_AS(grad(y, {x, a}), fmt::format("grad: {}", message).c_str(), UserError);
-  CHECK_THROWS_WITH_AS(vjp(y, std::vector{x, a}, ones({})),
-                       fmt::format("vjp: {}", message).c_str(), UserError);
+  CHECK_THROWS_WITH_AS(vjp(y, std::vector{x, a}, ones({})), fmt::format("vjp: {}", message).c_str(),
+                       UserError);
   const auto f = [](const std::vector<Tensor>& t) { return sum(t[0] * t[0]); };
   CHECK_THROWS_WITH_AS(value_and_grad(f, {x, a}), fmt::format("grad: {}", message).c_str(),
                        UserError);

@@ -3,6 +3,7 @@
 
 #include "core/ops.h"
 #include "ir/choose.h"
+#include "ir/choose_groups.h"
 #include "ir/schedule.h"
 #include "tests/ir/algorithms.h"
 #include "tests/ir/chosen.h"
@@ -29,6 +30,30 @@ TEST_SUITE("ir") {
     // Where all of b stays in cache, or a is too large for it, rows are walked once.
     CHECK(test::holds(schedule(2048, 144, 48, 1), "order C m.o n.o"));
     CHECK(test::holds(schedule(2048, 256, 512, 1), "order C m.o n.o"));
+  }
+
+  TEST_CASE("blocks of columns are cut so that the target's threads have equally much") {
+    Target target = named_target("x86-64-v4");
+    target.l2 = 1 << 20;
+    const auto schedule = [&](int64_t columns, int threads) {
+      target.threads = threads;
+      Kernel product = test::matmul(512, columns, 3072, false, false, false);
+      choose_schedule(product, target);
+      return product.schedule;
+    };
+    // Of 768 columns, five blocks of 144 and one of 48 are 432 for one of two threads.
+    CHECK(test::holds(schedule(768, 1), "split C n n.b n 144\n"));
+    CHECK(test::holds(schedule(768, 2), "split C n n.b n 96\n"));
+    // Who is through with a run of short blocks takes some of the other's.
+    target.threads = 2;
+    CHECK(uneven_share(target, 1, 48, 9) == doctest::Approx(27 * 2 / 48.0));
+    CHECK(uneven_share(target, 1, 63, 15) == doctest::Approx(33 * 2 / 63.0));
+    CHECK(uneven_share(target, 1, 63, 12) == doctest::Approx(36 * 2 / 63.0));
+    CHECK(uneven_share(target, 2, 10, 4) == doctest::Approx(1));  // 4 4 2, 4 4 2
+    CHECK(uneven_share(target, 1, 64, 4) == 1);
+    CHECK(uneven_share(target, 1, 5, 8) == doctest::Approx(2));
+    target.threads = 1;
+    CHECK(uneven_share(target, 1, 63, 12) == 1);
   }
 
   TEST_CASE("rows go outside where memory is much of the work of what follows from a product") {
