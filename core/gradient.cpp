@@ -46,9 +46,10 @@ NodeRef cotangent_of(const Tensor& y, const Tensor& v) {
 // them was realised.
 void check_used(std::string_view op, const Topology& graph, std::span<const Tensor> xs) {
   for (size_t i = 0; i < xs.size(); i++) {
-    if (graph.find(xs[i].node()) >= 0) continue;
-    user_error("{}: the result is not made of input {}, of shape {}; an array that is realised drops its history: take "
-               "gradients before realize(), or call requires_grad_() on the inputs first; Unused::kZeros gives zeros",
+    if (xs[i].numel() == 0 || graph.find(xs[i].node()) >= 0) continue;
+    user_error("{}: the result is not made of input {}, of shape {}. If that was realised or assigned to since, or an array "
+               "between them was realised, take gradients before, or call requires_grad_() on the inputs first; if it is "
+               "meant, Unused::kZeros gives zeros",
                op, i, to_string(xs[i].shape()));
   }
 }

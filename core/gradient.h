@@ -22,8 +22,9 @@ enum class Unused { kError, kZeros };
 /// element). An x that is in the graph of y, but only behind what has no gradient (a comparison,
 /// detach()), gets zeros. UserError for an integer y or x, for a y that is no scalar, for a y whose
 /// history was dropped when it was realised, and for an x that is not in the graph of y, unless
-/// `unused` asks for zeros. Nor does y depend on x through an array that was realised between them,
-/// unless x requires_grad(): its history was dropped, and what y owes to it is not in the gradient.
+/// `unused` asks for zeros (pow(x, 0) is made of no x). Nor does y depend on x through an array that
+/// was realised between them, unless x requires_grad(): its history was dropped, and what y owes to
+/// it is not in the gradient.
 std::vector<Tensor> grad(const Tensor& y, std::span<const Tensor> xs, Unused unused = Unused::kError);
 /// Of one x. A template, so that grad(y, {x}) means a list of one.
 template <typename T>

@@ -112,12 +112,11 @@ int64_t part_along(const Stage& s, const NodeRef& a, int64_t lanes) {
 
 }  // namespace
 
-// Sums take few of several rows' loads before the next cache line of each row is due, so a row that
-// comes from memory is best read alone: the machine reads ahead along it, and with more lines
-// waiting finds fewer (Zen 4, rows of 4 KiB: 32 GB/s alone, 21 for four by two vectors). Several
-// together hide the latency of L2, and load what rows share, if that leaves L1 no room, once for
-// all. Where a miss takes long, several pages of long rows come as fast as one; and of short rows
-// two, a vector of each (of rows of 3 KiB, 12.3 GB/s where four by two vectors reach 10.3).
+// A row that comes from memory is best read alone, as the machine reads ahead along it (Zen 4, rows
+// of 4 KiB: 32 GB/s alone, 21 for four by two vectors). Several together hide the latency of L2,
+// and load once for all what rows share, if it leaves them no room in L1. Where a miss takes long,
+// long rows come as fast together, and of short ones two by a vector each are best (of rows of 3
+// KiB, 12.3 GB/s where four by two vectors reach 10.3).
 ScheduleWriter::RowsTogether ScheduleWriter::rows_together(const Stage& s,
                                                            const NodeRef& row) const {
   constexpr int64_t kCheap = 6, kPage = 4096, kShort = 512, kFewest = 8;

@@ -462,10 +462,18 @@ void each_tile(const TileSpace& space, F visit) {
 }  // namespace
 
 double uneven_share(const Target& target, int64_t times, int64_t vectors, int64_t panel) {
-  constexpr int64_t kMany = 8;  // for each thread, so that none waits long
+  constexpr int64_t kMany = 8;       // for each thread, so that none waits long
+  constexpr int64_t kFollowed = 64;  // threads; of more, only how many chunks are the most for one
   const int64_t panels = (vectors + panel - 1) / panel, chunks = times * panels;
-  const int64_t threads = std::min<int64_t>(std::max(target.threads, 1), chunks);
-  if (chunks >= kMany * target.threads) return 1;
+  const int64_t all_threads = std::max(target.threads, 1), threads = std::min(all_threads, chunks);
+  const auto share = [&](int64_t most) {
+    const double even = static_cast<double>(times * vectors) / static_cast<double>(all_threads);
+    return std::max(static_cast<double>(most) / even, 1.0);
+  };
+  if (chunks >= kMany * all_threads) return 1;
+  if (threads > kFollowed) {
+    return share(std::min((chunks + threads - 1) / threads * panel, times * vectors));
+  }
   // As ThreadPool shares them out: each thread its own run of chunks, and then what is left of the
   // next one's.
   struct Thread {
@@ -488,8 +496,7 @@ double uneven_share(const Target& target, int64_t times, int64_t vectors, int64_
   }
   int64_t most = 0;
   for (const Thread& t : all) most = std::max(most, t.busy);
-  return static_cast<double>(most * std::max(target.threads, 1)) /
-         static_cast<double>(times * vectors);
+  return share(most);
 }
 
 Tile choose_tile(const TileSpace& space) {

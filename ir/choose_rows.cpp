@@ -259,6 +259,15 @@ void place_image(ScheduleWriter& w, const StageGroup& g) {
   w.step("at {} {} {}", g.image->name, g.root()->name, w.loop(*g.root(), g.image_at));
 }
 
+// Are all arrays that a value is a sum of as wide as the sum, or wider?
+bool loads_no_less(const Value& v) {
+  bool less = accumulator(v.expr->dtype) != v.expr->dtype;
+  visit(v.expr, [&](const NodeRef& n) {
+    less |= n->op == Op::Load && size_of(n->dtype) < size_of(v.expr->dtype);
+  });
+  return !less;
+}
+
 // The sums of a group that consists of them and what follows from each; null if it is no such.
 Stage* sums_with_epilogue(ScheduleWriter& w, const StageGroup& g) {
   if (g.members.size() != 2) return nullptr;
@@ -274,6 +283,10 @@ Stage* sums_with_epilogue(ScheduleWriter& w, const StageGroup& g) {
 // itself, or in scratch where more follows from them, which stays in L1.
 bool schedule_columns(ScheduleWriter& w, StageGroup& g) {
   constexpr int64_t kLargest = 1024, kRows = 8, kBlocks = 16;
+  struct Visit {
+    int64_t rows, vectors;
+  };
+  constexpr Visit kAlone{1, 8}, kFewTogether{4, 4}, kTogether{kRows, 2};
   Stage* const root = g.root();
   Stage* const s = g.members.size() == 1 ? root : sums_with_epilogue(w, g);
   if (!s || !reduces(*s) || w.lanes() == 1) return false;
@@ -315,34 +328,33 @@ bool schedule_columns(ScheduleWriter& w, StageGroup& g) {
   const int64_t unit = 4 * w.lanes(), wanted = extent(v) / (kBlocks / fewer);
   int64_t others = 1;
   for (const NodeRef& k : kept) others *= extent(k);
-  // Of whole rows, as much as leaves room in L1 for the rows beside the sums; or all, one row after
-  // the other as they lie, where that is what the machine reads ahead best, and a few together only
-  // if the sums come from L2.
+  // Of whole rows, as much as leaves room in L1 for the rows beside the sums. Or all of it, one row
+  // after the other as they lie, where that is what the machine reads ahead best: a few together
+  // only if the sums come from L2. Sums that are loaded and stored for each row must be no more
+  // bytes than it, and without the rest of a block, unless memory takes longer.
   const int64_t parts = (extent(v) + 2 * kLargest - 1) / (2 * kLargest),
                 part = ((extent(v) + parts - 1) / parts + unit - 1) / unit * unit,
                 row_bytes = extent(v) * size_of(s->values[0].expr->dtype);
-  const bool whole =
-      others >= kEnoughChunks && !w.target().far_l3 && row_bytes <= w.target().l2 / 4;
-  const bool alone = whole && row_bytes < w.target().l1 / 2;
+  const bool may_be_whole = others >= kEnoughChunks && !w.target().far_l3 &&
+                            s->values.size() == 1 && loads_no_less(s->values[0]);
+  const bool from_memory = others * bytes > w.target().l3;
+  const bool alone = may_be_whole && row_bytes < w.target().l1 / 2 &&
+                     (from_memory || extent(v) % (kAlone.vectors * w.lanes()) == 0);
+  const bool whole = alone || (may_be_whole && from_memory && row_bytes <= w.target().l2 / 4);
   const int64_t model = whole ? extent(v)
                         : others >= kEnoughChunks
                             ? part
                             : std::clamp(wanted / unit * unit, 2 * unit, kLargest);
   const int64_t block = w.choose_number("columns at a time of " + s->name, model,
                                         {std::max(model / 2 / unit, int64_t{1}) * unit, 2 * model});
-  const int64_t rows_model = alone   ? 1
-                             : whole ? kRows / 2
-                                     : kRows,
-                vectors = alone   ? 8
-                          : whole ? 4
-                                  : 2;
+  const Visit best = alone ? kAlone : whole ? kFewTogether : kTogether;
   const int64_t visit =
-      w.choose_number("rows a visit of " + s->name, rows_model, {kRows / 2, kRows, 2 * kRows});
+      w.choose_number("rows a visit of " + s->name, best.rows, {kRows / 2, kRows, 2 * kRows});
   std::vector<NodeRef> outer_reduced(reduced.begin(), reduced.end() - 1);
   const std::string around = w.loops(*s, kept), rows = w.loops(*s, outer_reduced);
   w.step(
       "split {0} {1} {1}.b {1} {2}; split {0} {1} {1}.o {1}.u {3}; split {0} {1}.u {1}.u {1}.v {4}",
-      s->name, n, block, vectors * w.lanes(), w.lanes());
+      s->name, n, block, best.vectors * w.lanes(), w.lanes());
   w.step("split {0} {1} {1}.o {1}.i {2}", s->name, r, visit);
   w.step(
       "order {0}{1} {2}.b{3} {4}.o {2}.o {4}.i {2}.u {2}.v; unroll {0} {4}.i {2}.u; vector {0} "

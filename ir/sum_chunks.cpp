@@ -1,4 +1,4 @@
-// Long sums of products, in chunks of terms.
+// Long sums, in chunks of terms.
 #include <algorithm>
 
 #include "ir/choose_rules.h"
@@ -8,19 +8,20 @@
 namespace lazuli {
 namespace {
 
-// The rows that a stage adds up, each times a factor of its own or none, if they lie in memory as
-// they are walked: one after the other, without gaps.
+// The rows that a stage adds up, each times a factor or none, if they lie in memory as they are
+// walked: one after the other, without gaps.
 struct MatrixRows {
   NodeRef row;  // the summed axis; null: the stage is no such sum
   int64_t columns = 1;
   int64_t bytes = 0;  // of the matrix
-  bool weighted = false;
+  bool is_product = false;  // with a factor
+  bool weighted = false;    // of its own for each row
 };
 
 MatrixRows rows_of_matrix(const ScheduleWriter& w, const Stage& s) {
   const Value& v = s.values[0];
-  const bool plain = s.values.size() == 1 && v.reduce == Op::ReduceAdd && s.limit.empty() &&
-                     s.bound.empty() && is_float(v.expr->dtype);
+  const bool plain =
+      s.values.size() == 1 && v.reduce == Op::ReduceAdd && s.limit.empty() && s.bound.empty();
   if (!plain || v.dims.empty() || v.dims.size() + 1 != s.axes.size()) return {};
   if (accumulator(v.expr->dtype) != v.expr->dtype) return {};
   const auto row = std::find_if(s.axes.begin(), s.axes.end(),
@@ -38,23 +39,26 @@ MatrixRows rows_of_matrix(const ScheduleWriter& w, const Stage& s) {
     if (keeps(f0) == 0) matrix = f1;
     if (keeps(f1) == 0) matrix = f0;
   }
-  const bool weighted = matrix.get() != v.expr.get();
-  if (!weighted && w.target().far_l3) return {};
   if (keeps(matrix) != static_cast<ptrdiff_t>(v.dims.size())) return {};
   MatrixRows rows;
-  bool computed = false;
+  bool computed = false, narrow = false;
   visit(matrix, [&](const NodeRef& n) {
     computed |= n->op == Op::Read;
-    if (n->op == Op::Load) rows.bytes += size_of(n->dtype);
+    if (n->op != Op::Load || !uses(n, row->get())) return;
+    rows.bytes += size_of(n->dtype);
+    narrow |= size_of(n->dtype) < size_of(v.expr->dtype);
   });
-  if (computed) return {};
+  rows.is_product = matrix.get() != v.expr.get();
+  // Where memory is far, or sums are more bytes than a row, rows alone are not the best to walk.
+  if (computed || (!rows.is_product && (narrow || w.target().far_l3))) return {};
   for (const NodeRef& d : v.dims) rows.columns *= extent(d);
   const Strides along = strides_along(w.kernel(), matrix, v.dims.back()),
                 across = strides_along(w.kernel(), matrix, *row);
   if (along.unit != 1 || along.other != 0 || across.largest != rows.columns) return {};
   rows.bytes *= rows.columns * extent(*row);
   rows.row = *row;
-  rows.weighted = weighted;
+  rows.weighted = rows.is_product &&
+                  uses(v.expr->src[matrix.get() == v.expr->src[0].get() ? 1 : 0], row->get());
   return rows;
 }
 
@@ -183,12 +187,13 @@ void chunk_rows(ScheduleWriter& w) {
   constexpr int64_t kMost = 16, kTallestPlain = 512;
   for (Stage* s : stages_of(w)) {
     const MatrixRows m = rows_of_matrix(w, *s);
-    if (!m.row || m.columns < kWideRow || m.bytes <= (m.weighted ? 1 : 2) * w.target().l2) continue;
-    // Sums of equal terms drift with their number; products round as they will.
+    if (!m.row || m.columns < kWideRow) continue;
+    if (m.bytes <= (m.is_product ? 1 : 2) * w.target().l2) continue;
+    // Equal terms are rounded to one side, and add up to what is ever further off.
     const int64_t tallest = m.weighted ? kTallest : kTallestPlain;
     int64_t chunks = std::min(std::max(kMost, extent(m.row) / tallest), extent(m.row) / kLongSum);
     while (chunks >= kEnoughChunks && extent(m.row) % chunks != 0) chunks--;
-    if (chunks < kEnoughChunks || (!m.weighted && 2 * chunks * tallest < extent(m.row))) continue;
+    if (chunks < kEnoughChunks || (!m.is_product && 2 * chunks * tallest < extent(m.row))) continue;
     const std::string name = s->name + ".chunks";
     w.step("rfactor {} {} {} {}", s->name, w.loop(*s, m.row), name, chunks);
     Stage* const p = w.kernel().find_stage(name);

@@ -143,9 +143,10 @@ TEST_CASE("gradients that do not exist are refused") {
 TEST_CASE("a gradient by what the result is not made of") {
   const Tensor x = ones({2}), a = ones({3});
   const char* message =
-      "the result is not made of input 1, of shape (3,); an array that is realised drops its "
-      "history: take gradients before realize(), or call requires_grad_() on the inputs first; "
-      "Unused::kZeros gives zeros";
+      "the result is not made of input 1, of shape (3,). If that was realised or assigned to "
+      "since, "
+      "or an array between them was realised, take gradients before, or call requires_grad_() on "
+      "the inputs first; if it is meant, Unused::kZeros gives zeros";
   const Tensor y = sum(x * x);
   CHECK_THROWS_WITH_AS(grad(y, {x, a}), fmt::format("grad: {}", message).c_str(), UserError);
   CHECK_THROWS_WITH_AS(vjp(y, std::vector{x, a}, ones({})), fmt::format("vjp: {}", message).c_str(),
@@ -161,6 +162,7 @@ TEST_CASE("a gradient by what the result is not made of") {
   CHECK(vjp(std::vector{y, sum(a)}, std::vector{x, a}, std::vector{ones({}), ones({})})[1].str() ==
         "[1. 1. 1.]");
   CHECK(grad(sum(detach(x)), x).str() == "[0. 0.]");
+  CHECK(grad(sum(x), zeros({0})).numel() == 0);  // no elements, no part of a result
   // An array that was printed between them.
   const Tensor square = x * x;
   CHECK(square.str() == "[1. 1.]");

@@ -116,12 +116,19 @@ TEST_SUITE("ir") {
     };
     // One row after the other; the sums of longer ones come from L2, for several rows at a time.
     const Tensor narrow = array({8, 64, 1500}), wide = array({8, 64, 6000});
+    CHECK(block(array({8, 64, 1536})) == 1536);
+    CHECK(block(narrow) == 1504);  // the rest of a block costs more, unless memory takes longer
+    target.l3 = 1 << 20;
     CHECK(block(narrow) == 1500);
     CHECK(test::holds(schedule(narrow), "split sum j j.o j.i 1\n"));
     CHECK(test::holds(schedule(narrow), "split sum k k.o k.u 64\n"));
     CHECK(block(wide) == 6000);
     CHECK(test::holds(schedule(wide), "split sum j j.o j.i 4\n"));
     CHECK(test::holds(schedule(wide), "split sum k k.o k.u 32\n"));
+    // Sums that are more bytes than what they are of are loaded less often.
+    const Tensor half = cast(narrow, DType::F16);
+    realize_reference(std::vector{half.node()});
+    CHECK(schedule(half).find("j.o j.i 1\n") == std::string::npos);
     target.far_l3 = true;
     CHECK(block(narrow) == 1504);
     CHECK(block(array({8, 64, 3000})) == 1504);  // in two parts: their sums share L1 with the rows
