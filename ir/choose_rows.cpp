@@ -250,6 +250,14 @@ void find_image(ScheduleWriter& w, StageGroup& g) {
   }
 }
 
+bool loads_no_less(const Value& v) {
+  bool less = accumulator(v.expr->dtype) != v.expr->dtype;
+  visit(v.expr, [&](const NodeRef& n) {
+    less |= n->op == Op::Load && size_of(n->dtype) < size_of(v.expr->dtype);
+  });
+  return !less;
+}
+
 namespace {
 
 // Computes the image of a group in the loop that find_image found.
@@ -257,15 +265,6 @@ void place_image(ScheduleWriter& w, const StageGroup& g) {
   if (!g.image) return;
   w.vectorize(g.image, {}, g.image->axes);
   w.step("at {} {} {}", g.image->name, g.root()->name, w.loop(*g.root(), g.image_at));
-}
-
-// Are all arrays that a value is a sum of as wide as the sum, or wider?
-bool loads_no_less(const Value& v) {
-  bool less = accumulator(v.expr->dtype) != v.expr->dtype;
-  visit(v.expr, [&](const NodeRef& n) {
-    less |= n->op == Op::Load && size_of(n->dtype) < size_of(v.expr->dtype);
-  });
-  return !less;
 }
 
 // The sums of a group that consists of them and what follows from each; null if it is no such.

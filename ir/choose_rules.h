@@ -131,6 +131,9 @@ constexpr int64_t kLongSum = 64, kWideRow = 256, kTallest = 8192;
 /// Iterations of other axes that there are to share out, where rows need not be cut to that end.
 constexpr int64_t kEnoughChunks = 8;
 
+/// Are all arrays that a value is a sum of as wide as the sum, or wider?
+bool loads_no_less(const Value& v);
+
 /// The product of one row and a large matrix, and unless memory is far the sum of the rows of one,
 /// becomes a sum of what chunks of the matrix's rows give: every core then reads whole rows in the
 /// order of memory. Blocks of columns would read stretches, for which memory takes up to twice the

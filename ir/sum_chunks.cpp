@@ -33,32 +33,34 @@ MatrixRows rows_of_matrix(const ScheduleWriter& w, const Stage& s) {
     return std::count_if(v.dims.begin(), v.dims.end(),
                          [&](const NodeRef& d) { return uses(f, d); });
   };
-  NodeRef matrix = v.expr;
+  NodeRef matrix = v.expr, factor;
   if (v.expr->op == Op::Mul) {
     const NodeRef &f0 = v.expr->src[0], &f1 = v.expr->src[1];
-    if (keeps(f0) == 0) matrix = f1;
-    if (keeps(f1) == 0) matrix = f0;
+    if (keeps(f0) == 0) {
+      matrix = f1;
+      factor = f0;
+    } else if (keeps(f1) == 0) {
+      matrix = f0;
+      factor = f1;
+    }
   }
   if (keeps(matrix) != static_cast<ptrdiff_t>(v.dims.size())) return {};
   MatrixRows rows;
-  bool computed = false, narrow = false;
+  bool computed = false;
   visit(matrix, [&](const NodeRef& n) {
     computed |= n->op == Op::Read;
-    if (n->op != Op::Load || !uses(n, row->get())) return;
-    rows.bytes += size_of(n->dtype);
-    narrow |= size_of(n->dtype) < size_of(v.expr->dtype);
+    if (n->op == Op::Load && uses(n, row->get())) rows.bytes += size_of(n->dtype);
   });
-  rows.is_product = matrix.get() != v.expr.get();
+  rows.is_product = factor.get() != nullptr;
+  rows.weighted = rows.is_product && uses(factor, row->get());
   // Where memory is far, or sums are more bytes than a row, rows alone are not the best to walk.
-  if (computed || (!rows.is_product && (narrow || w.target().far_l3))) return {};
+  if (computed || (!rows.is_product && (!loads_no_less(v) || w.target().far_l3))) return {};
   for (const NodeRef& d : v.dims) rows.columns *= extent(d);
   const Strides along = strides_along(w.kernel(), matrix, v.dims.back()),
                 across = strides_along(w.kernel(), matrix, *row);
   if (along.unit != 1 || along.other != 0 || across.largest != rows.columns) return {};
   rows.bytes *= rows.columns * extent(*row);
   rows.row = *row;
-  rows.weighted = rows.is_product &&
-                  uses(v.expr->src[matrix.get() == v.expr->src[0].get() ? 1 : 0], row->get());
   return rows;
 }
 
