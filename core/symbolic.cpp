@@ -384,20 +384,23 @@ bool SymbolicGraph::is_constant(int x, uint64_t bits) const {
 Beyond SymbolicGraph::beyond(const Pair& p, size_t axis) const {
   const auto of = [&](size_t i) { return source(p, i).axes[axis].beyond; };
   const bool zero = of(0) == Beyond::Zero || of(0) == Beyond::MaskedZero;
+  // Is the other operand this reduction of the first one, over this axis too? Over others only, it
+  // is itself what lies beyond, and the result not a number.
+  const auto by = [&](Op reduce) {
+    return source(p, 1).axes[axis].uniform && reduces(p.src[1], reduce, p.src[0]);
+  };
   switch (p.op) {
     case Op::Exp:
     case Op::Exp2:
       return of(0) == Beyond::MinusInfinity ? Beyond::MaskedZero : Beyond::Unknown;
     case Op::Sub:
       // The maximum is infinite only where all elements give NaN.
-      return of(0) == Beyond::MinusInfinity && reduces(p.src[1], Op::ReduceMax, p.src[0])
-                 ? of(0)
-                 : Beyond::Unknown;
+      return of(0) == Beyond::MinusInfinity && by(Op::ReduceMax) ? of(0) : Beyond::Unknown;
     case Op::Div:
       // A sum of exponentials is zero only where all of them are.
       return zero && has(source(p, 0).op, kFloatOnly) &&
                      (source(p, 0).op == Op::Exp || source(p, 0).op == Op::Exp2) &&
-                     reduces(p.src[1], Op::ReduceAdd, p.src[0])
+                     by(Op::ReduceAdd)
                  ? of(0)
                  : Beyond::Unknown;
     case Op::Cast:

@@ -119,6 +119,19 @@ TEST_SUITE("runtime") {
         {5, 16, 40, 2, 13, 39, 3, 1});
   }
 
+  TEST_CASE("dynamic: reductions over the axis of rows that were divided by their own sums") {
+    // A maximum over the axis leaves minus infinity beyond it, where a row has no maximum of its
+    // own and its exponentials no sum.
+    const auto make = [](int64_t n) { return Tensors{randn({n, 6})}; };
+    const auto f = [](const Tensors& in) {
+      const Tensor& x = in[0];
+      const Tensor e = exp(x);
+      return Tensors{amax(x, {0}), sum(softmax(x, 1), {0}), sum(e / sum(e, {1}, true), {0}),
+                     sum(exp(x - amax(x, {1}, true)), {0}), sum(softmax(x, 0), {1})};
+    };
+    check_sizes(f, {dynamic(0, 0, dim("n", 1, 40))}, make, kSizes);
+  }
+
   TEST_CASE("dynamic: matmul in each place") {
     const Dim n = dim("n", 1, 40);
     const Tensor w = randn({24, 9}).realize();
