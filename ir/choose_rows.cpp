@@ -80,76 +80,6 @@ void forward_values(ScheduleWriter& w, const StageGroup& g) {
 
 namespace {
 
-// The load of `s` whose lanes would be scattered while one of `axes` walks it in order: a
-// transpose. -1: none.
-int find_transposed(const ScheduleWriter& w, const Stage& s, const NodeRef& lane,
-                    const std::vector<NodeRef>& axes, NodeRef& along) {
-  std::vector<NodeRef> loads;
-  for (const Value& v : s.values) {
-    visit(v.expr, [&](const NodeRef& n) {
-      const bool known = std::any_of(loads.begin(), loads.end(),
-                                     [&](const NodeRef& l) { return l.get() == n.get(); });
-      if (n->op == Op::Load && !known) loads.push_back(n);
-    });
-  }
-  for (size_t i = 0; i < loads.size(); i++) {
-    const Strides st = strides_along(w.kernel(), loads[i], lane);
-    if (st.other == 0 || loads[i]->src.size() > 1) continue;
-    for (const NodeRef& a : axes) {
-      const Strides other = strides_along(w.kernel(), loads[i], a);
-      if (a.get() == lane.get() || other.unit == 0 || extent(a) < w.lanes()) continue;
-      if (linear_form(loads[i]->src[0]).coefficient(lane) == 0) continue;  // not linear
-      along = a;
-      return static_cast<int>(i);
-    }
-  }
-  return -1;
-}
-
-}  // namespace
-
-Squares lift_squares(ScheduleWriter& w, Stage* s, const NodeRef& lane,
-                     const std::vector<NodeRef>& axes) {
-  Squares q;
-  if (w.lanes() < 4 || extent(lane) < w.lanes()) return q;
-  const int n = find_transposed(w, *s, lane, axes, q.along);
-  if (n < 0) return q;
-  const std::string t = s->name + ".t";
-  w.step("lift {} {} {}", s->name, n, t);
-  q.stage = w.kernel().find_stage(t);
-  // The lifted stage's axes are copies, in the order of s's.
-  size_t next = 0;
-  for (const NodeRef& a : s->axes) {
-    bool used = false;
-    for (const Value& v : s->values) {
-      visit(v.expr, [&](const NodeRef& r) {
-        if (r->op != Op::Read || r->integer() != q.stage->values[0].id) return;
-        for (const NodeRef& c : r->src) used |= c.get() == a.get();
-      });
-    }
-    if (!used) continue;
-    const std::string own = w.loop(*q.stage, q.stage->axes[next++]);
-    if (a.get() == q.along.get()) {
-      q.own_along = own;
-    } else if (a.get() == lane.get()) {
-      q.own_lane = own;
-    } else {
-      q.around += " " + own;
-    }
-  }
-  return q;
-}
-
-void place_squares(ScheduleWriter& w, const Squares& q, const Stage& s, const std::string& loop) {
-  w.step(
-      "split {0} {1} {1}.u {1}.v {2}; order {0}{3} {4} {1}.u {1}.v; unroll {0} {4} {1}.u; vector "
-      "{0} {1}.v",
-      q.stage->name, q.own_along, w.lanes(), q.around, q.own_lane);
-  w.step("at {} {} {}; scope {} reg", q.stage->name, s.name, loop, q.stage->values[0].name);
-}
-
-namespace {
-
 constexpr int64_t kCollide = 4096;  // bytes
 
 // A pointwise stage with a transposed operand.
@@ -303,6 +233,9 @@ bool schedule_columns(ScheduleWriter& w, StageGroup& g) {
   }
   int64_t length = 1;
   for (const NodeRef& r : reduced) length *= extent(r);
+  const bool apart = std::any_of(s->values.begin(), s->values.end(), [&](const Value& value) {
+    return strides_along(w.kernel(), value.expr, v.get()).other > 0;
+  });
   const bool memory = length >= kLongSum && length <= kTallest && extent(v) >= kWideRow &&
                       extent(reduced.back()) >= kRows;
   const int64_t bytes = length * extent(v) * size_of(s->values[0].expr->dtype);
@@ -311,7 +244,10 @@ bool schedule_columns(ScheduleWriter& w, StageGroup& g) {
     const DType dtype = s->values[0].expr->dtype;
     if (!memory || bytes <= w.target().l2 || accumulator(dtype) != dtype) return false;
   }
-  if (!memory) {
+  if (apart && s == root && !g.image && schedule_turned_sum(w, s, v)) return true;
+  // What comes lane by lane is read in no order: registers hold the sums, unless it comes from
+  // afar.
+  if (!memory || (apart && bytes <= w.target().l2)) {
     w.vectorize(s, {}, s->axes);
     place_image(w, g);
     w.parallel(s);
@@ -526,6 +462,10 @@ bool schedule_rows(ScheduleWriter& w, StageGroup& g) {
   forward_values(w, g);
   Stage* root = g.root();
   if (g.members.size() == 1) {
+    if (!g.image && reduces(*root) && w.lanes() > 1) {
+      const NodeRef v = vector_axis(w.kernel(), *root, root->axes, static_cast<int>(w.lanes()));
+      if (v && schedule_turned_sum(w, root, v)) return true;
+    }
     w.vectorize(root, {}, root->axes);
     place_image(w, g);
     w.parallel(root);
@@ -539,9 +479,12 @@ bool schedule_rows(ScheduleWriter& w, StageGroup& g) {
     }
   }
   RowPlan plan = plan_rows(w, g);
+  const std::vector<AcrossRows> across =
+      plan.narrow ? std::vector<AcrossRows>() : loads_across(w, g, plan.grid);
+  if (!across.empty()) plan.block = {};
   // Rows of nothing: every member has grid axes only. Vectors then run along the last grid axis.
   std::string at;
-  const int64_t rows = rows_together(w, g, plan);
+  const int64_t rows = across.empty() ? rows_together(w, g, plan) : 1;
   const bool together = rows > 1;
   if (together) {
     plan.block = plan.grid.back();
@@ -596,6 +539,7 @@ bool schedule_rows(ScheduleWriter& w, StageGroup& g) {
       }
     }
   }
+  if (!across.empty()) copy_across(w, g, plan.grid, across);
   place_image(w, g);
   w.parallel(root);
   if (!in_output) stream_outputs(w, root);

@@ -100,6 +100,26 @@ Squares lift_squares(ScheduleWriter& w, Stage* s, const NodeRef& lane,
 /// Loads the squares in `loop` of the stage that reads them, which steps by one along q.along.
 void place_squares(ScheduleWriter& w, const Squares& q, const Stage& s, const std::string& loop);
 
+/// Schedules sums with lanes along `v` of operands some of which lie along another axis, which is
+/// walked a vector's lanes at a time. False, with nothing done, if there are none.
+bool schedule_turned_sum(ScheduleWriter& w, Stage* s, const NodeRef& v);
+
+/// A load that lies across the rows of a row program, though it is walked in order along the last
+/// axis of the grid, and the members that read it.
+struct AcrossRows {
+  NodeRef load;
+  std::vector<Stage*> readers;
+  int64_t row_bytes = 0;  // of one row of all loads of the list
+};
+/// What members read across their rows, along which all that they store lies; empty if they read
+/// something in no order, or if a square of rows is more than L2.
+std::vector<AcrossRows> loads_across(const ScheduleWriter& w, const StageGroup& g,
+                                     const std::vector<NodeRef>& grid);
+/// Copies them for a block of rows, whose loop comes around that of the root over the last axis of
+/// the grid, so that members read them along their rows.
+void copy_across(ScheduleWriter& w, const StageGroup& g, const std::vector<NodeRef>& grid,
+                 const std::vector<AcrossRows>& list);
+
 /// A stage of whose elements its one reader takes, for each of its own vectors, those at the same
 /// place and all along some other axes, by number: the sums that a transform of a few points is
 /// made of.

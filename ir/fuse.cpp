@@ -168,14 +168,15 @@ std::string Partitioner::grid_text(int k) {
 
 // ---- when all is placed
 
-// Pointwise kernels without readers (an optimizer's updates) become one kernel: a launch each
-// saves nothing.
+// Small pointwise kernels without readers (an optimizer's updates) become one kernel: they would
+// wait for their launches. Larger ones stay apart, where equal ones are compiled once.
 void Partitioner::gather_updates() {
   int into = -1;
   const auto count = static_cast<int>(kerns_.size());
   for (int k = 0; k < count; k++) {
     const Kern& kn = kern(k);
     if (kn.into >= 0 || kn.closed || kn.first || !kn.finish.empty() || kn.main.empty()) continue;
+    if (kn.work > kSmallWork) continue;
     if (std::any_of(kn.main.begin(), kn.main.end(), [&](int n) { return is_reduce(node(n).op); })) {
       continue;
     }

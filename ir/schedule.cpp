@@ -370,17 +370,26 @@ void lift(Kernel& k, const Step& step) {
   Stage* s = k.find_stage(step.args[0]);
   const int64_t wanted = number(step, step.args[1]);
   check_new_stage(k, step, step.args[2]);
-  std::vector<NodeRef> loads;
-  for (const Value& v : s->values) {
-    visit(v.expr, [&](const NodeRef& n) {
-      if (n->op == Op::Load && !contains(loads, n)) loads.push_back(n);
-    });
-  }
+  const std::vector<NodeRef> loads = loads_of(*s);
   check(step, wanted >= 0 && wanted < static_cast<int64_t>(loads.size()), "{} has {} loads",
         s->name, loads.size());
   const NodeRef load = loads[static_cast<size_t>(wanted)];
+  std::vector<Stage*> readers{s};
+  for (size_t i = 3; i < step.args.size(); i++) {
+    readers.push_back(k.find_stage(step.args[i]));
+    const auto place = [&](const Stage* x) {
+      return std::find_if(k.stages.begin(), k.stages.end(),
+                          [&](const auto& y) { return y.get() == x; });
+    };
+    check(step, place(s) < place(readers.back()), "{} does not come after {}", step.args[i],
+          s->name);
+    check(step, contains(loads_of(*readers.back()), load), "{} does not have that load of {}",
+          step.args[i], s->name);
+  }
   const Substitution map{{load, stage_out(k, s, load, step.args[2])}};
-  for (Value& v : s->values) v.expr = substitute(v.expr, map);
+  for (Stage* r : readers) {
+    for (Value& v : r->values) v.expr = substitute(v.expr, map);
+  }
 }
 
 // As in Halide and TVM: the chunks are a stage of their own before S, whose values have the chunk
@@ -611,7 +620,7 @@ constexpr StepKind kSteps[] = {
     {"dot", 5, 6, dot, "dot S l D P Q [n]"},
     {"dims", 2, kMany, set_dims, "dims V n..."},
     {"limit", 1, 1, limit, "limit V"},
-    {"lift", 3, 3, lift, "lift S n P"},
+    {"lift", 3, kMany, lift, "lift S n P R..."},
     {"rfactor", 4, 4, rfactor, "rfactor S l P N"},
     {"flatten", 4, 4, flatten, "flatten S a b f"},
     {"merge", 4, 4, merge, "merge S a b f"},
@@ -639,6 +648,16 @@ std::vector<int> values_read(const Stage& stage) {
     });
   }
   return {ids.begin(), ids.end()};
+}
+
+std::vector<NodeRef> loads_of(const Stage& stage) {
+  std::vector<NodeRef> loads;
+  for (const Value& v : stage.values) {
+    visit(v.expr, [&](const NodeRef& n) {
+      if (n->op == Op::Load && !contains(loads, n)) loads.push_back(n);
+    });
+  }
+  return loads;
 }
 
 std::vector<Step> parse_schedule(const std::string& text) {

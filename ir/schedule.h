@@ -14,7 +14,8 @@
 //   a factor had to be raised to lose its sign, stage S.start makes up for it; so many words that
 //   they are a multiple of n, the last ones zeros
 //   dims V n...                  V's dimensions in another order (their present places): another row-major storage
-//   lift S n P                   the n-th load of S (as printed, from 0) becomes stage P
+//   lift S n P [R...]            the n-th load of S (as printed, from 0) becomes stage P, which
+//   later stages R that have the same load read too
 //   rfactor S l P N              stage P reduces N chunks of l, each for itself; S what they give
 //   limit V                      loops end at the mask of V = where(k < bound, x, -inf or 0)
 //   (ir/limits.h)
@@ -66,5 +67,8 @@ std::vector<PhaseRoot> phases(const Kernel& kernel);
 
 /// Ids of the values that the stage reads, ascending.
 std::vector<int> values_read(const Stage& stage);
+
+/// The loads of a stage, each once, in the order in which `lift` numbers them.
+std::vector<NodeRef> loads_of(const Stage& stage);
 
 }  // namespace lazuli

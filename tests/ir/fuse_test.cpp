@@ -106,6 +106,19 @@ TEST_CASE("what is made of much smaller values is made again by its readers") {
   }
 }
 
+TEST_CASE("small updates share a launch, and large ones are kernels that are compiled once") {
+  const auto kernels = [](int64_t rows) {
+    std::vector<NodeRef> roots;
+    for (int i = 0; i < 3; i++) {
+      const NodeRef p = numbers({rows, 64}), g = numbers({rows, 64});
+      roots.push_back((Tensor(p) - Tensor(g) * 0.1).node());
+    }
+    return make_plan(roots, named_target("x86-64-v3")).steps.size();
+  };
+  CHECK(kernels(100) == 1);
+  CHECK(kernels(1000) == 3);
+}
+
 TEST_CASE("decisions give their reasons with numbers") {
   const Target target = named_target("x86-64-v3");
   const NodeRef x = numbers({64, 96}), w = numbers({96, 80});

@@ -190,6 +190,17 @@ TEST_SUITE("ir") {
     Kernel lifted = test::chain(6, 10);
     apply_schedule(lifted, "lift out 0 X; scope X shared");
     CHECK(test::difference(lifted, Target()) == "");
+    // A load that several stages have in common.
+    const Kernel rows = test::softmax(6, 10);
+    Kernel shared = clone(rows);
+    apply_schedule(shared,
+                   "lift m 0 X e; scope X shared; scope m shared; scope e shared; scope s shared; "
+                   "scope r shared");
+    CHECK(test::difference(shared, Target(), rows) == "");
+    CHECK(error_of(clone(rows), "lift e 0 X m") ==
+          "schedule: `lift e 0 X m`: m does not come after e");
+    CHECK(error_of(clone(rows), "lift m 0 X out") ==
+          "schedule: `lift m 0 X out`: out does not have that load of m");
     Kernel flat = test::chain(6, 10);
     apply_schedule(flat, "flatten out i j f; split out f f v 8; vector out v; parallel out f");
     CHECK(test::difference(flat, Target()) == "");

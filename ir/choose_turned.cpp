@@ -1,0 +1,214 @@
+// Operands that lie across the vectors of those who read them: loaded in squares along their own
+// rows, and turned in registers.
+#include <algorithm>
+
+#include "ir/choose_rules.h"
+#include "ir/index.h"
+
+namespace lazuli {
+
+namespace {
+
+// The load of `s` whose lanes would be scattered while one of `axes` walks it in order: a
+// transpose. -1: none.
+int find_transposed(const ScheduleWriter& w, const Stage& s, const NodeRef& lane,
+                    const std::vector<NodeRef>& axes, NodeRef& along) {
+  const std::vector<NodeRef> loads = loads_of(s);
+  for (size_t i = 0; i < loads.size(); i++) {
+    const Strides st = strides_along(w.kernel(), loads[i], lane);
+    if (st.other == 0 || loads[i]->src.size() > 1) continue;
+    for (const NodeRef& a : axes) {
+      const Strides other = strides_along(w.kernel(), loads[i], a);
+      if (a.get() == lane.get() || other.unit == 0 || extent(a) < w.lanes()) continue;
+      if (linear_form(loads[i]->src[0]).coefficient(lane) == 0) continue;  // not linear
+      along = a;
+      return static_cast<int>(i);
+    }
+  }
+  return -1;
+}
+
+}  // namespace
+
+Squares lift_squares(ScheduleWriter& w, Stage* s, const NodeRef& lane,
+                     const std::vector<NodeRef>& axes) {
+  Squares q;
+  if (w.lanes() < 4 || extent(lane) < w.lanes()) return q;
+  const int n = find_transposed(w, *s, lane, axes, q.along);
+  if (n < 0) return q;
+  const auto others =
+      std::count_if(w.kernel().stages.begin(), w.kernel().stages.end(),
+                    [&](const auto& other) { return other->name.rfind(s->name + ".t", 0) == 0; });
+  const std::string t =
+      fmt::format("{}.t{}", s->name, others > 0 ? std::to_string(others + 1) : "");
+  w.step("lift {} {} {}", s->name, n, t);
+  q.stage = w.kernel().find_stage(t);
+  // The lifted stage's axes are copies, in the order of s's.
+  size_t next = 0;
+  for (const NodeRef& a : s->axes) {
+    bool used = false;
+    for (const Value& v : s->values) {
+      visit(v.expr, [&](const NodeRef& r) {
+        if (r->op != Op::Read || r->integer() != q.stage->values[0].id) return;
+        for (const NodeRef& c : r->src) used |= c.get() == a.get();
+      });
+    }
+    if (!used) continue;
+    const std::string own = w.loop(*q.stage, q.stage->axes[next++]);
+    if (a.get() == q.along.get()) {
+      q.own_along = own;
+    } else if (a.get() == lane.get()) {
+      q.own_lane = own;
+    } else {
+      q.around += " " + own;
+    }
+  }
+  return q;
+}
+
+void place_squares(ScheduleWriter& w, const Squares& q, const Stage& s, const std::string& loop) {
+  w.step(
+      "split {0} {1} {1}.u {1}.v {2}; order {0}{3} {4} {1}.u {1}.v; unroll {0} {4} {1}.u; vector "
+      "{0} {1}.v",
+      q.stage->name, q.own_along, w.lanes(), q.around, q.own_lane);
+  w.step("at {} {} {}; scope {} reg", q.stage->name, s.name, loop, q.stage->values[0].name);
+}
+
+bool schedule_turned_sum(ScheduleWriter& w, Stage* s, const NodeRef& v) {
+  constexpr int64_t kMostColumns = 128, kBlocks = 16;
+  std::vector<NodeRef> kept, reduced;
+  for (const NodeRef& a : s->axes) {
+    const bool keeps = keeps_in_all(*s, a);
+    const bool sums = std::none_of(s->values.begin(), s->values.end(), [&](const Value& value) {
+      return s->keeps(value, axis_index(*s, a));
+    });
+    if (!keeps && !sums) return false;
+    if (a.get() != v.get()) (keeps ? kept : reduced).push_back(a);
+  }
+  if (!selecting_axes(*s).empty()) return false;
+  const bool v_kept = keeps_in_all(*s, v);
+  // Sums that keep both would be a square of registers for each.
+  std::vector<NodeRef> among = reduced;
+  if (!v_kept) among.insert(among.end(), kept.begin(), kept.end());
+  std::vector<Squares> squares;
+  for (std::vector<NodeRef> along = among;; along = {squares[0].along}) {
+    const Squares q = lift_squares(w, s, v, along);
+    if (!q.stage) break;
+    squares.push_back(q);
+  }
+  if (squares.empty()) return false;
+  const NodeRef along = squares[0].along;
+  int64_t length = 1;
+  for (const NodeRef& a : reduced) length *= extent(a);
+  const bool in_registers = v_kept && length > kTallest;
+  const auto is_along = [&](const NodeRef& a) { return a.get() == along.get(); };
+  const bool along_kept = std::erase_if(kept, is_along) > 0;
+  std::erase_if(reduced, is_along);
+  const std::string n = w.loop(*s, v), r = w.loop(*s, along);
+  const std::string rows = " " + r + ".o", columns = " " + n + ".o";
+  w.step("split {0} {1} {1}.o {1}.i {2}; split {0} {3} {3}.o {3}.v {2}", s->name, r, w.lanes(), n);
+  std::string order = w.loops(*s, kept), inmost = columns;
+  if (in_registers) {
+    order += columns + w.loops(*s, reduced) + rows;
+    inmost = rows;
+  } else if (v_kept) {
+    // Partial sums of a block of columns stay in L1.
+    const int64_t unit = 2 * w.lanes(),
+                  model = std::clamp(extent(v) / kBlocks / unit * unit, unit, kMostColumns),
+                  block =
+                      w.choose_number("columns at a time of " + s->name, model, {unit, 2 * model});
+    w.step("split {0} {1}.o {1}.b {1}.o {2}", s->name, n, block / w.lanes());
+    order += " " + n + ".b" + w.loops(*s, reduced) + rows + columns;
+  } else if (along_kept) {
+    order += rows + w.loops(*s, reduced) + columns;
+  } else {
+    order += w.loops(*s, reduced) + rows + columns;
+  }
+  w.step("order {0}{1} {2}.i {3}.v; unroll {0} {2}.i; vector {0} {3}.v", s->name, order, r, n);
+  for (const Squares& q : squares) place_squares(w, q, *s, inmost.substr(1));
+  w.reason(fmt::format("{}: operands are turned in squares of registers", s->name));
+  w.parallel(s);
+  return true;
+}
+
+std::vector<AcrossRows> loads_across(const ScheduleWriter& w, const StageGroup& g,
+                                     const std::vector<NodeRef>& grid) {
+  const NodeRef across = grid.back();
+  if (w.lanes() < 4 || extent(across) < w.lanes() || !w.kernel().sizes.empty()) return {};
+  std::vector<AcrossRows> list;
+  int64_t bytes = 0;
+  for (Stage* m : g.members) {
+    const std::vector<NodeRef> row = ScheduleWriter::axes_without(*m, grid);
+    if (row.empty()) continue;
+    const NodeRef v = vector_axis(w.kernel(), *m, row, static_cast<int>(w.lanes()));
+    if (!v || extent(v) < w.lanes()) return {};
+    for (const Value& value : m->values) {
+      if (contains(value.dims, v) && value.dims.back().get() != v.get()) return {};
+    }
+    for (const NodeRef& load : loads_of(*m)) {
+      if (strides_along(w.kernel(), load, v.get()).other == 0) continue;
+      const bool linear =
+          load->src.size() == 1 && linear_form(load->src[0]).coefficient(v.get()) != 0;
+      if (!linear || strides_along(w.kernel(), load, across.get()).unit == 0 ||
+          m->axes.back().get() != v.get())
+        return {};
+      const auto known = std::find_if(list.begin(), list.end(), [&](const AcrossRows& x) {
+        return x.load.get() == load.get();
+      });
+      if (known != list.end()) {
+        known->readers.push_back(m);
+        continue;
+      }
+      list.push_back({load, {m}});
+      int64_t size = size_of(load->dtype);
+      for (const NodeRef& a : row) size *= uses(load, a) ? extent(a) : 1;
+      bytes += size;
+    }
+  }
+  for (AcrossRows& x : list) x.row_bytes = bytes;
+  return bytes * w.lanes() <= w.target().l2 ? list : std::vector<AcrossRows>();
+}
+
+void copy_across(ScheduleWriter& w, const StageGroup& g, const std::vector<NodeRef>& grid,
+                 const std::vector<AcrossRows>& list) {
+  constexpr int64_t kBlocks = 16;
+  Stage* const root = g.root();
+  int64_t rows = 16 * w.lanes(), outside = 1;
+  for (const NodeRef& a : grid) outside *= extent(a);
+  const auto fits = [&] {
+    return rows * list[0].row_bytes <= w.target().l2 / 4 && outside / rows >= kBlocks;
+  };
+  while (rows > w.lanes() && !fits()) rows /= 2;
+  const std::string n = w.loop(*root, grid.back());
+  w.step("split {0} {1} {1}.b {1} {2}", root->name, n, rows);
+  int count = 0;
+  for (const AcrossRows& x : list) {
+    const std::vector<NodeRef> loads = loads_of(*x.readers[0]);
+    const auto place = std::find_if(loads.begin(), loads.end(),
+                                    [&](const NodeRef& l) { return l.get() == x.load.get(); });
+    const std::string name = fmt::format("{}.rows{}", root->name, ++count);
+    std::string others;
+    for (size_t i = 1; i < x.readers.size(); i++) others += " " + x.readers[i]->name;
+    // Axes of the copy are those of its first reader that the load uses, in the same order.
+    size_t across = 0, used = 0;
+    for (const NodeRef& a : x.readers[0]->axes) {
+      if (!uses(x.load, a)) continue;
+      if (a.get() == grid.back().get()) across = used;
+      used++;
+    }
+    w.step("lift {} {} {}{}", x.readers[0]->name, place - loads.begin(), name, others);
+    Stage* const t = w.kernel().find_stage(name);
+    const NodeRef lane = t->axes.back(), row = t->axes[across];
+    const Squares q = lift_squares(w, t, lane, {row});
+    const std::string i = w.loop(*t, row), j = w.loop(*t, lane),
+                      rest = w.loops(*t, ScheduleWriter::axes_without(*t, {row, lane}));
+    w.step("split {0} {1} {1}.o {1}.i {2}; split {0} {3} {3}.o {3}.v {2}", name, i, w.lanes(), j);
+    w.step("order {0}{1} {2}.o {3}.o {2}.i {3}.v; unroll {0} {2}.i; vector {0} {3}.v", name, rest,
+           i, j);
+    place_squares(w, q, *t, j + ".o");
+    w.step("at {} {} {}.b", name, root->name, n);
+  }
+  w.reason(fmt::format("{}: operands are turned for {} rows at a time", root->name, rows));
+}
+
+}  // namespace lazuli

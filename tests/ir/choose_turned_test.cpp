@@ -1,0 +1,74 @@
+// Operands that lie across the vectors of who reads them: sums and row programs that turn them.
+#include <doctest/doctest.h>
+
+#include "core/ops.h"
+#include "ir/choose.h"
+#include "runtime/reference/reference.h"
+#include "tests/ir/chosen.h"
+
+namespace lazuli {
+namespace {
+
+Tensor array(Shape shape, DType dtype = DType::F32) {
+  const Tensor t = cast(randn(std::move(shape)), dtype);
+  realize_reference(std::vector{t.node()});
+  return t;
+}
+
+constexpr const char* kTargets[] = {"x86-64-v3", "x86-64-v4"};
+
+TEST_SUITE("ir") {
+  TEST_CASE("sums turn what lies across their vectors in squares of registers") {
+    for (const char* name : kTargets) {
+      const Target target = named_target(name);
+      const auto schedule = [&](const Tensor& root, const char* step) {
+        const std::string text = test::checked_schedule(root, target);
+        CHECK_MESSAGE(test::holds(text, step), name, ": ", text);
+      };
+      const Tensor x = array({97, 131}), y = array({131, 97}), z = array({97, 131}, DType::I8);
+      // Along the columns that are kept, with partial sums in memory.
+      schedule(sum(x * y.mT(), 1), "order sum i.b j.o i.o j.i i.v\n");
+      schedule(amax(x + y.mT(), 1), "lift max ");
+      schedule(sum(array({7, 97, 20}) * permute(array({20, 7, 97}), {1, 2, 0}), {0, 2}), "lift ");
+      // Sums of more rows than memory adds one after the other stay in registers.
+      schedule(sum(array({40, 8300}) * array({8300, 40}).mT(), 1), "order sum i.o j.o j.i i.v\n");
+      // Along the rows, with as many sums beside each other as a vector has lanes.
+      schedule(sum(where(z > 0, x, 0.0) * y.mT(), 1), "order sum i.o j.o i.i j.v\n");
+      // And along what is summed alone.
+      const std::string all = test::checked_schedule(sum(x * y.mT()), target);
+      CHECK_MESSAGE(test::holds(all, "lift "), all);
+    }
+    // Rows of less than a vector come lane by lane, and registers hold the sums of what L2 holds.
+    const Tensor short_rows = array({256, 20, 12}) * permute(array({20, 12, 256}), {2, 0, 1});
+    const std::string lanes =
+        test::checked_schedule(sum(short_rows, {1, 2}), named_target("x86-64-v4"));
+    CHECK_MESSAGE(test::holds(lanes, "order sum i.o j k i.u i.v\n"), lanes);
+  }
+
+  TEST_CASE("row programs copy what lies across their rows, turned, for some rows at a time") {
+    for (const char* name : kTargets) {
+      const Target target = named_target(name);
+      const auto schedule = [&](const Tensor& root) {
+        return name + (": " + test::checked_schedule(root, target));
+      };
+      const Tensor x = array({97, 131}), y = array({131, 97});
+      const std::string mixed = schedule(softmax(x + y.mT(), 1));
+      CHECK_MESSAGE(test::holds(mixed, "lift max 1 div.rows1 exp\n"), mixed);
+      CHECK_MESSAGE(test::holds(mixed, "at div.rows1 div i.b\n"), mixed);
+      // Channels last: all rows are turned, and none is stored element by element.
+      const std::string last =
+          schedule(layer_norm(permute(array({2, 48, 9, 7}), {0, 2, 3, 1}), {48}));
+      CHECK_MESSAGE(test::holds(last, "lift sum 0 permute.rows1 sum_2 permute\n"), last);
+      // What is stored across the rows as well keeps its vectors across them.
+      CHECK(!test::holds(schedule(softmax(y.mT(), 1).mT()), "lift "));
+    }
+    // A square of rows that is more than L2 is not copied.
+    Target small = named_target("x86-64-v3");
+    small.l2 = 4096;
+    const Tensor x = array({32, 200}), y = array({200, 32});
+    CHECK(!test::holds(test::checked_schedule(softmax(x + y.mT(), 1), small), "lift "));
+  }
+}
+
+}  // namespace
+}  // namespace lazuli
