@@ -268,6 +268,7 @@ Strides strides_along(const Kernel& kernel, const NodeRef& expr, const Node* a) 
 
 NodeRef vector_axis(const Kernel& kernel, const Stage& s, const std::vector<NodeRef>& among,
                     int lanes) {
+  constexpr int64_t kRarely = 64;  // a store for so many terms of a sum
   NodeRef best;
   double best_score = -1e300;
   for (const NodeRef& a : among) {
@@ -275,10 +276,13 @@ NodeRef vector_axis(const Kernel& kernel, const Stage& s, const std::vector<Node
     for (const Value& v : s.values) {
       const Strides st = strides_along(kernel, v.expr, a);
       score += 4 * st.unit + st.splat - 6 * (st.other - st.pairs) - st.pairs;
+      int64_t terms = 1;
+      for (const NodeRef& x : s.axes) terms *= v.reduces() && !contains(v.dims, x) ? extent(x) : 1;
+      const double store = terms < kRarely ? 1 : 1.0 / 6;
       if (!v.dims.empty() && v.dims.back().get() == a.get()) {
-        score += 5;
+        score += 5 * store;
       } else if (contains(v.dims, a)) {
-        score -= 6;
+        score -= 6 * store;
       }
     }
     // Empty lanes; half of them weigh more than loads of single elements along another axis.

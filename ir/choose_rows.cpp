@@ -236,8 +236,11 @@ bool schedule_columns(ScheduleWriter& w, StageGroup& g) {
   const bool apart = std::any_of(s->values.begin(), s->values.end(), [&](const Value& value) {
     return strides_along(w.kernel(), value.expr, v.get()).other > 0;
   });
+  const bool in_order = std::all_of(s->values.begin(), s->values.end(), [&](const Value& value) {
+    return value.dims.back().get() == v.get();
+  });
   const bool memory = length >= kLongSum && length <= kTallest && extent(v) >= kWideRow &&
-                      extent(reduced.back()) >= kRows;
+                      extent(reduced.back()) >= kRows && in_order;
   const int64_t bytes = length * extent(v) * size_of(s->values[0].expr->dtype);
   if (s != root) {
     // Registers hold the sums of what does not come from afar; memory would round some.

@@ -100,7 +100,11 @@ bool schedule_turned_sum(ScheduleWriter& w, Stage* s, const NodeRef& v) {
   const NodeRef along = squares[0].along;
   int64_t length = 1;
   for (const NodeRef& a : reduced) length *= extent(a);
-  const bool in_registers = v_kept && length > kTallest;
+  // Memory adds its terms one after the other, and is walked in order.
+  const bool in_order = std::all_of(s->values.begin(), s->values.end(), [&](const Value& value) {
+    return !value.dims.empty() && value.dims.back().get() == v.get();
+  });
+  const bool in_registers = v_kept && (length > kTallest || !in_order);
   const auto is_along = [&](const NodeRef& a) { return a.get() == along.get(); };
   const bool along_kept = std::erase_if(kept, is_along) > 0;
   std::erase_if(reduced, is_along);
