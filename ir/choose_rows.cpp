@@ -315,11 +315,14 @@ bool schedule_columns(ScheduleWriter& w, StageGroup& g) {
 
 namespace {
 
+constexpr int64_t kBlockVectors = 4;
+
 // The loop of the root inside which all other members are computed, and the axes outside it.
 struct RowPlan {
   std::vector<NodeRef> grid;  // loops around
   NodeRef block;        // the last of them, if it is walked in blocks because vectors run along it
   bool narrow = false;  // they do since rows are so short
+  bool one_lane = false;  // vectors of all members do
 };
 
 // Rows of few elements would leave most lanes empty: vectors run across them, along the last axis
@@ -455,7 +458,7 @@ void schedule_member(ScheduleWriter& w, Stage* s, const RowPlan& plan) {
   const std::vector<NodeRef> outer(plan.grid.begin(), plan.grid.end() - (plan.block ? 1 : 0));
   flatten_axes(w, s, plan.grid, w.lanes() / 2);
   w.vectorize(s, outer, ScheduleWriter::axes_without(*s, outer),
-              plan.narrow ? plan.block : NodeRef());
+              plan.narrow || plan.one_lane ? plan.block : NodeRef());
 }
 
 }  // namespace
@@ -482,12 +485,18 @@ bool schedule_rows(ScheduleWriter& w, StageGroup& g) {
     }
   }
   RowPlan plan = plan_rows(w, g);
-  const std::vector<AcrossRows> across =
-      plan.narrow ? std::vector<AcrossRows>() : loads_across(w, g, plan.grid);
-  if (!across.empty()) plan.block = {};
+  std::vector<AcrossLoad> turned;
+  if (!plan.narrow) turned = loads_across_rows(w, g, plan.grid);
+  const bool inside = !turned.empty();
+  if (inside) plan.block = {};
+  if (plan.block && !plan.narrow) {
+    turned = loads_along_rows(w, g, plan.grid, kBlockVectors * w.lanes());
+    plan.one_lane = !turned.empty();
+    if (plan.one_lane) lay_along(w, g, plan.block);
+  }
   // Rows of nothing: every member has grid axes only. Vectors then run along the last grid axis.
   std::string at;
-  const int64_t rows = across.empty() ? rows_together(w, g, plan) : 1;
+  const int64_t rows = turned.empty() ? rows_together(w, g, plan) : 1;
   const bool together = rows > 1;
   if (together) {
     plan.block = plan.grid.back();
@@ -514,7 +523,9 @@ bool schedule_rows(ScheduleWriter& w, StageGroup& g) {
     }
     const std::string copies = w.loops(*root, chosen);
     // Elements of narrow rows are collected one by one: a long text for each vector.
-    const int64_t vectors = plan.narrow ? 2 : copies.empty() ? 4 : long_block(w, g, plan);
+    const int64_t vectors = plan.narrow      ? 2
+                            : copies.empty() ? kBlockVectors
+                                             : long_block(w, g, plan);
     const int64_t block = vectors * w.lanes();
     w.step("split {0} {1} {1}.b {1} {2}", root->name, n, block);
     w.step("split {0} {1} {1}.u {1}.v {2}", root->name, n, w.lanes());
@@ -542,7 +553,15 @@ bool schedule_rows(ScheduleWriter& w, StageGroup& g) {
       }
     }
   }
-  if (!across.empty()) copy_across(w, g, plan.grid, across);
+  if (inside) {
+    const int64_t copied = rows_of_copies(w, plan.grid, turned);
+    w.step("split {0} {1} {1}.b {1} {2}", root->name, at, copied);
+    at += ".b";
+  }
+  if (!turned.empty()) {
+    copy_turned(w, g, turned, at);
+    w.reason(fmt::format("{}: operands are turned for some rows at a time", root->name));
+  }
   place_image(w, g);
   w.parallel(root);
   if (!in_output) stream_outputs(w, root);

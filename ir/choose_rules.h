@@ -104,21 +104,32 @@ void place_squares(ScheduleWriter& w, const Squares& q, const Stage& s, const st
 /// walked a vector's lanes at a time. False, with nothing done, if there are none.
 bool schedule_turned_sum(ScheduleWriter& w, Stage* s, const NodeRef& v);
 
-/// A load that lies across the rows of a row program, though it is walked in order along the last
-/// axis of the grid, and the members that read it.
-struct AcrossRows {
+/// A load that lanes along `lane` would take one by one, since it lies along another axis of the
+/// members that read it.
+struct AcrossLoad {
   NodeRef load;
+  NodeRef lane, along;
   std::vector<Stage*> readers;
-  int64_t row_bytes = 0;  // of one row of all loads of the list
 };
-/// What members read across their rows, along which all that they store lies; empty if they read
-/// something in no order, or if a square of rows is more than L2.
-std::vector<AcrossRows> loads_across(const ScheduleWriter& w, const StageGroup& g,
-                                     const std::vector<NodeRef>& grid);
-/// Copies them for a block of rows, whose loop comes around that of the root over the last axis of
-/// the grid, so that members read them along their rows.
-void copy_across(ScheduleWriter& w, const StageGroup& g, const std::vector<NodeRef>& grid,
-                 const std::vector<AcrossRows>& list);
+/// What a row program of lanes inside the rows, along which all that it stores lies, reads across
+/// them: along the last axis of the grid. Empty if it reads something in no order, or if a square
+/// of rows is more than L2.
+std::vector<AcrossLoad> loads_across_rows(const ScheduleWriter& w, const StageGroup& g,
+                                          const std::vector<NodeRef>& grid);
+/// What a row program of lanes along the last axis of the grid, where all that it stores lies,
+/// reads along its rows. Empty if it reads something in no order, or if so many rows are more than
+/// half of L2.
+std::vector<AcrossLoad> loads_along_rows(const ScheduleWriter& w, const StageGroup& g,
+                                         const std::vector<NodeRef>& grid, int64_t rows);
+/// Values that only members read lie along `lane`.
+void lay_along(ScheduleWriter& w, const StageGroup& g, const NodeRef& lane);
+/// How many rows are copied at a time: those of a part of L2, and fewer if there are few.
+int64_t rows_of_copies(const ScheduleWriter& w, const std::vector<NodeRef>& grid,
+                       const std::vector<AcrossLoad>& list);
+/// Copies loads, turned, for the rows of one iteration of a loop of the root, inside which they are
+/// read.
+void copy_turned(ScheduleWriter& w, const StageGroup& g, const std::vector<AcrossLoad>& list,
+                 const std::string& loop);
 
 /// A stage of whose elements its one reader takes, for each of its own vectors, those at the same
 /// place and all along some other axes, by number: the sums that a transform of a few points is

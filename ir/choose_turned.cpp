@@ -135,12 +135,49 @@ bool schedule_turned_sum(ScheduleWriter& w, Stage* s, const NodeRef& v) {
   return true;
 }
 
-std::vector<AcrossRows> loads_across(const ScheduleWriter& w, const StageGroup& g,
-                                     const std::vector<NodeRef>& grid) {
-  const NodeRef across = grid.back();
-  if (w.lanes() < 4 || extent(across) < w.lanes() || !w.kernel().sizes.empty()) return {};
-  std::vector<AcrossRows> list;
+namespace {
+
+// Adds a load that lanes along `lane` would take one by one; false if `along` does not walk it in
+// order.
+bool note_across(const ScheduleWriter& w, std::vector<AcrossLoad>& list, Stage* reader,
+                 const NodeRef& load, const NodeRef& lane, const NodeRef& along) {
+  const bool linear = load->src.size() == 1 && linear_form(load->src[0]).coefficient(lane) != 0;
+  if (!linear || strides_along(w.kernel(), load, along.get()).unit == 0 ||
+      extent(along) < w.lanes())
+    return false;
+  const auto known = std::find_if(list.begin(), list.end(),
+                                  [&](const AcrossLoad& x) { return x.load.get() == load.get(); });
+  if (known != list.end()) {
+    known->readers.push_back(reader);
+  } else {
+    list.push_back({load, lane, along, {reader}});
+  }
+  return true;
+}
+
+// Bytes of a row of all loads.
+int64_t row_bytes(const std::vector<AcrossLoad>& list, const std::vector<NodeRef>& grid) {
   int64_t bytes = 0;
+  for (const AcrossLoad& x : list) {
+    int64_t size = size_of(x.load->dtype);
+    for (const NodeRef& a : ScheduleWriter::axes_without(*x.readers[0], grid)) {
+      if (uses(x.load, a)) size *= extent(a);
+    }
+    bytes += size;
+  }
+  return bytes;
+}
+
+bool may_turn(const ScheduleWriter& w, const NodeRef& rows) {
+  return w.lanes() >= 4 && extent(rows) >= w.lanes() && w.kernel().sizes.empty();
+}
+
+}  // namespace
+
+std::vector<AcrossLoad> loads_across_rows(const ScheduleWriter& w, const StageGroup& g,
+                                          const std::vector<NodeRef>& grid) {
+  if (!may_turn(w, grid.back())) return {};
+  std::vector<AcrossLoad> list;
   for (Stage* m : g.members) {
     const std::vector<NodeRef> row = ScheduleWriter::axes_without(*m, grid);
     if (row.empty()) continue;
@@ -150,43 +187,68 @@ std::vector<AcrossRows> loads_across(const ScheduleWriter& w, const StageGroup& 
       if (contains(value.dims, v) && value.dims.back().get() != v.get()) return {};
     }
     for (const NodeRef& load : loads_of(*m)) {
-      if (strides_along(w.kernel(), load, v.get()).other == 0) continue;
-      const bool linear =
-          load->src.size() == 1 && linear_form(load->src[0]).coefficient(v.get()) != 0;
-      if (!linear || strides_along(w.kernel(), load, across.get()).unit == 0 ||
-          m->axes.back().get() != v.get())
+      if (strides_along(w.kernel(), load, v.get()).other > 0 &&
+          !note_across(w, list, m, load, v, grid.back()))
         return {};
-      const auto known = std::find_if(list.begin(), list.end(), [&](const AcrossRows& x) {
-        return x.load.get() == load.get();
-      });
-      if (known != list.end()) {
-        known->readers.push_back(m);
-        continue;
-      }
-      list.push_back({load, {m}});
-      int64_t size = size_of(load->dtype);
-      for (const NodeRef& a : row) size *= uses(load, a) ? extent(a) : 1;
-      bytes += size;
     }
   }
-  for (AcrossRows& x : list) x.row_bytes = bytes;
-  return bytes * w.lanes() <= w.target().l2 ? list : std::vector<AcrossRows>();
+  if (row_bytes(list, grid) * w.lanes() > w.target().l2) return {};
+  return list;
 }
 
-void copy_across(ScheduleWriter& w, const StageGroup& g, const std::vector<NodeRef>& grid,
-                 const std::vector<AcrossRows>& list) {
+std::vector<AcrossLoad> loads_along_rows(const ScheduleWriter& w, const StageGroup& g,
+                                         const std::vector<NodeRef>& grid, int64_t rows) {
+  const NodeRef lane = grid.back();
+  if (!may_turn(w, lane)) return {};
+  std::vector<AcrossLoad> list;
+  for (Stage* m : g.members) {
+    if (!is_axis_of(*m, lane.get())) return {};
+    for (const Value& value : m->values) {
+      if (value.slot >= 0 && value.dims.back().get() != lane.get()) return {};
+    }
+    const std::vector<NodeRef> row = ScheduleWriter::axes_without(*m, grid);
+    for (const NodeRef& load : loads_of(*m)) {
+      if (strides_along(w.kernel(), load, lane.get()).other > 0 &&
+          std::none_of(row.begin(), row.end(),
+                       [&](const NodeRef& a) { return note_across(w, list, m, load, lane, a); }))
+        return {};
+    }
+  }
+  if (row_bytes(list, grid) * rows > w.target().l2 / 2) return {};
+  return list;
+}
+
+void lay_along(ScheduleWriter& w, const StageGroup& g, const NodeRef& lane) {
+  std::vector<std::string> steps;
+  for (const Stage* m : g.members) {
+    for (const Value& v : m->values) {
+      if (v.slot >= 0 || !contains(v.dims, lane) || v.dims.back().get() == lane.get()) continue;
+      std::string order, last;
+      for (size_t d = 0; d < v.dims.size(); d++) {
+        (v.dims[d].get() == lane.get() ? last : order) += fmt::format(" {}", d);
+      }
+      steps.push_back(fmt::format("dims {}{}{}", v.name, order, last));
+    }
+  }
+  for (const std::string& step : steps) w.step("{}", step);
+}
+
+int64_t rows_of_copies(const ScheduleWriter& w, const std::vector<NodeRef>& grid,
+                       const std::vector<AcrossLoad>& list) {
   constexpr int64_t kBlocks = 16;
-  Stage* const root = g.root();
   int64_t rows = 16 * w.lanes(), outside = 1;
   for (const NodeRef& a : grid) outside *= extent(a);
-  const auto fits = [&] {
-    return rows * list[0].row_bytes <= w.target().l2 / 4 && outside / rows >= kBlocks;
-  };
+  const int64_t bytes = row_bytes(list, grid);
+  const auto fits = [&] { return rows * bytes <= w.target().l2 / 4 && outside / rows >= kBlocks; };
   while (rows > w.lanes() && !fits()) rows /= 2;
-  const std::string n = w.loop(*root, grid.back());
-  w.step("split {0} {1} {1}.b {1} {2}", root->name, n, rows);
+  return rows;
+}
+
+void copy_turned(ScheduleWriter& w, const StageGroup& g, const std::vector<AcrossLoad>& list,
+                 const std::string& loop) {
+  Stage* const root = g.root();
   int count = 0;
-  for (const AcrossRows& x : list) {
+  for (const AcrossLoad& x : list) {
     const std::vector<NodeRef> loads = loads_of(*x.readers[0]);
     const auto place = std::find_if(loads.begin(), loads.end(),
                                     [&](const NodeRef& l) { return l.get() == x.load.get(); });
@@ -194,15 +256,17 @@ void copy_across(ScheduleWriter& w, const StageGroup& g, const std::vector<NodeR
     std::string others;
     for (size_t i = 1; i < x.readers.size(); i++) others += " " + x.readers[i]->name;
     // Axes of the copy are those of its first reader that the load uses, in the same order.
-    size_t across = 0, used = 0;
+    size_t along = 0, across = 0, used = 0;
     for (const NodeRef& a : x.readers[0]->axes) {
       if (!uses(x.load, a)) continue;
-      if (a.get() == grid.back().get()) across = used;
+      if (a.get() == x.along.get()) along = used;
+      if (a.get() == x.lane.get()) across = used;
       used++;
     }
     w.step("lift {} {} {}{}", x.readers[0]->name, place - loads.begin(), name, others);
     Stage* const t = w.kernel().find_stage(name);
-    const NodeRef lane = t->axes.back(), row = t->axes[across];
+    const NodeRef lane = t->axes[across], row = t->axes[along];
+    lay_along(w, StageGroup{.members = {t}, .grid = {}}, lane);
     const Squares q = lift_squares(w, t, lane, {row});
     const std::string i = w.loop(*t, row), j = w.loop(*t, lane),
                       rest = w.loops(*t, ScheduleWriter::axes_without(*t, {row, lane}));
@@ -210,9 +274,8 @@ void copy_across(ScheduleWriter& w, const StageGroup& g, const std::vector<NodeR
     w.step("order {0}{1} {2}.o {3}.o {2}.i {3}.v; unroll {0} {2}.i; vector {0} {3}.v", name, rest,
            i, j);
     place_squares(w, q, *t, j + ".o");
-    w.step("at {} {} {}.b", name, root->name, n);
+    w.step("at {} {} {}", name, root->name, loop);
   }
-  w.reason(fmt::format("{}: operands are turned for {} rows at a time", root->name, rows));
 }
 
 }  // namespace lazuli

@@ -1,6 +1,7 @@
 // Operands that lie across the vectors of who reads them: sums and row programs that turn them.
 #include <doctest/doctest.h>
 
+#include "core/gradient.h"
 #include "core/ops.h"
 #include "ir/choose.h"
 #include "runtime/reference/reference.h"
@@ -59,14 +60,34 @@ TEST_SUITE("ir") {
       const std::string last =
           schedule(layer_norm(permute(array({2, 48, 9, 7}), {0, 2, 3, 1}), {48}));
       CHECK_MESSAGE(test::holds(last, "lift sum 0 permute.rows1 sum_2 permute\n"), last);
-      // What is stored across the rows as well keeps its vectors across them.
+      // What is stored across the rows as well keeps its vectors across them, of all members.
       CHECK(!test::holds(schedule(softmax(y.mT(), 1).mT()), "lift "));
+      const Tensor image = array({2, 48, 9, 7}), slope = array({2, 9, 7, 48});
+      const Tensor back = grad(sum(layer_norm(permute(image, {0, 2, 3, 1}), {48}) * slope), image);
+      const std::string across = schedule(back);
+      CHECK_MESSAGE(test::holds(across, "dims permute.rows1 0 2 1\n"), across);
+      CHECK_MESSAGE(test::holds(across, "at permute.rows1 permute lf.b\n"), across);
+      CHECK_MESSAGE(test::holds(across, "order add i lf.o m lf.u lf.v\n"), across);
     }
     // A square of rows that is more than L2 is not copied.
     Target small = named_target("x86-64-v3");
     small.l2 = 4096;
     const Tensor x = array({32, 200}), y = array({200, 32});
     CHECK(!test::holds(test::checked_schedule(softmax(x + y.mT(), 1), small), "lift "));
+  }
+
+  TEST_CASE("sums that are stored rarely have their lanes where they are read") {
+    const Tensor x = array({24, 80, 40});
+    const Target target = named_target("x86-64-v4");
+    const std::string rare = test::checked_schedule(sum(permute(x, {2, 0, 1}), 2), target);
+    CHECK_MESSAGE(test::holds(rare, "vector sum i.v\n"), rare);
+    // Partial sums in memory are walked in order, so those stay in registers.
+    const std::string wide =
+        test::checked_schedule(sum(permute(array({8, 80, 512}), {2, 0, 1}), 2), target);
+    CHECK_MESSAGE(test::holds(wide, "order sum j i.o k i.u i.v\n"), wide);
+    const std::string often =
+        test::checked_schedule(sum(permute(array({40, 20, 48}), {2, 0, 1}), 2), target);
+    CHECK_MESSAGE(test::holds(often, "vector sum j.v\n"), often);
   }
 }
 
