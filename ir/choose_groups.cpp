@@ -267,8 +267,7 @@ Strides strides_along(const Kernel& kernel, const NodeRef& expr, const Node* a) 
 }
 
 NodeRef vector_axis(const Kernel& kernel, const Stage& s, const std::vector<NodeRef>& among,
-                    int lanes) {
-  constexpr int64_t kRarely = 64;  // a store for so many terms of a sum
+                    int lanes, double store) {
   NodeRef best;
   double best_score = -1e300;
   for (const NodeRef& a : among) {
@@ -276,9 +275,6 @@ NodeRef vector_axis(const Kernel& kernel, const Stage& s, const std::vector<Node
     for (const Value& v : s.values) {
       const Strides st = strides_along(kernel, v.expr, a);
       score += 4 * st.unit + st.splat - 6 * (st.other - st.pairs) - st.pairs;
-      int64_t terms = 1;
-      for (const NodeRef& x : s.axes) terms *= v.reduces() && !contains(v.dims, x) ? extent(x) : 1;
-      const double store = terms < kRarely ? 1 : 1.0 / 6;
       if (!v.dims.empty() && v.dims.back().get() == a.get()) {
         score += 5 * store;
       } else if (contains(v.dims, a)) {
@@ -294,6 +290,14 @@ NodeRef vector_axis(const Kernel& kernel, const Stage& s, const std::vector<Node
     }
   }
   return best;
+}
+
+NodeRef vector_axis_of_sums(const Kernel& kernel, const Stage& s, int lanes) {
+  constexpr int64_t kMany = 64;
+  constexpr double kRarely = 1.0 / 6;  // that one element of many is stored is no more than a load
+  int64_t terms = 1;
+  for (const NodeRef& a : s.axes) terms *= keeps_in_all(s, a) ? 1 : extent(a);
+  return vector_axis(kernel, s, s.axes, lanes, terms < kMany ? 1 : kRarely);
 }
 
 std::vector<NodeRef> selecting_axes(const Stage& s) {

@@ -50,10 +50,12 @@ struct Strides {
 };
 Strides strides_along(const Kernel& kernel, const NodeRef& expr, const Node* axis);
 
-/// The axis of `s` that vectors should run along: where most accesses are contiguous. Null: a
-/// scalar stage.
+/// The axis of `s` that vectors should run along: where most accesses are contiguous; a store
+/// weighs `store` times as much as it does beside a load. Null: a scalar stage.
 NodeRef vector_axis(const Kernel& kernel, const Stage& s, const std::vector<NodeRef>& among,
-                    int lanes);
+                    int lanes, double store = 1);
+/// The same of a stage of sums that is alone, which stores once for all terms of a sum.
+NodeRef vector_axis_of_sums(const Kernel& kernel, const Stage& s, int lanes);
 
 /// Axes of a few indices, kept by all values, whose index alone chooses between expressions of the
 /// stage: with their loops unrolled only what is chosen is computed, and its parts once for all.

@@ -219,7 +219,9 @@ bool schedule_columns(ScheduleWriter& w, StageGroup& g) {
   Stage* const root = g.root();
   Stage* const s = g.members.size() == 1 ? root : sums_with_epilogue(w, g);
   if (!s || !reduces(*s) || w.lanes() == 1) return false;
-  const NodeRef v = vector_axis(w.kernel(), *s, s->axes, static_cast<int>(w.lanes()));
+  const auto lanes = static_cast<int>(w.lanes());
+  const NodeRef v = s == root ? vector_axis_of_sums(w.kernel(), *s, lanes)
+                              : vector_axis(w.kernel(), *s, s->axes, lanes);
   if (!v || !keeps_in_all(*s, v) || extent(v) < w.lanes()) return false;
   std::vector<NodeRef> kept, reduced;
   for (const NodeRef& a : s->axes) {
@@ -233,25 +235,30 @@ bool schedule_columns(ScheduleWriter& w, StageGroup& g) {
   }
   int64_t length = 1;
   for (const NodeRef& r : reduced) length *= extent(r);
-  const bool apart = std::any_of(s->values.begin(), s->values.end(), [&](const Value& value) {
-    return strides_along(w.kernel(), value.expr, v.get()).other > 0;
-  });
-  const bool in_order = std::all_of(s->values.begin(), s->values.end(), [&](const Value& value) {
-    return value.dims.back().get() == v.get();
-  });
   const bool memory = length >= kLongSum && length <= kTallest && extent(v) >= kWideRow &&
-                      extent(reduced.back()) >= kRows && in_order;
+                      extent(reduced.back()) >= kRows && lies_along(*s, v);
   const int64_t bytes = length * extent(v) * size_of(s->values[0].expr->dtype);
   if (s != root) {
     // Registers hold the sums of what does not come from afar; memory would round some.
     const DType dtype = s->values[0].expr->dtype;
     if (!memory || bytes <= w.target().l2 || accumulator(dtype) != dtype) return false;
   }
-  if (apart && s == root && !g.image && schedule_turned_sum(w, s, v)) return true;
-  // What comes lane by lane is read in no order: registers hold the sums, unless it comes from
-  // afar.
-  if (!memory || (apart && bytes <= w.target().l2)) {
-    w.vectorize(s, {}, s->axes);
+  if (s == root && !g.image && schedule_turned_sum(w, s, v)) return true;
+  // Terms that come lane by lane are read in no order: registers hold the sums, unless all that is
+  // summed comes from afar.
+  const bool scattered = std::any_of(s->values.begin(), s->values.end(), [&](const Value& value) {
+    bool found = false;
+    visit(value.expr, [&](const NodeRef& n) {
+      const bool summed =
+          std::any_of(reduced.begin(), reduced.end(), [&](const NodeRef& a) { return uses(n, a); });
+      found |= n->op == Op::Load && summed && strides_along(w.kernel(), n, v.get()).other > 0;
+    });
+    return found;
+  });
+  int64_t others = 1;
+  for (const NodeRef& k : kept) others *= extent(k);
+  if (!memory || (scattered && others * bytes <= w.target().l2)) {
+    w.vectorize(s, {}, s->axes, contains(selecting_axes(*s), v) ? NodeRef() : v);
     place_image(w, g);
     w.parallel(s);
     return true;
@@ -264,8 +271,6 @@ bool schedule_columns(ScheduleWriter& w, StageGroup& g) {
                         : bytes > w.target().l3 / 4 ? 2
                                                     : 1;
   const int64_t unit = 4 * w.lanes(), wanted = extent(v) / (kBlocks / fewer);
-  int64_t others = 1;
-  for (const NodeRef& k : kept) others *= extent(k);
   // Of whole rows, as much as leaves room in L1 for the rows beside the sums. Or all of it, one row
   // after the other as they lie, where that is what the machine reads ahead best: a few together
   // only if the sums come from L2. Sums that are loaded and stored for each row must be no more
@@ -322,7 +327,7 @@ struct RowPlan {
   std::vector<NodeRef> grid;  // loops around
   NodeRef block;        // the last of them, if it is walked in blocks because vectors run along it
   bool narrow = false;  // they do since rows are so short
-  bool one_lane = false;  // vectors of all members do
+  bool all_along = false;  // those of every member run along `block`, to which operands are turned
 };
 
 // Rows of few elements would leave most lanes empty: vectors run across them, along the last axis
@@ -458,7 +463,7 @@ void schedule_member(ScheduleWriter& w, Stage* s, const RowPlan& plan) {
   const std::vector<NodeRef> outer(plan.grid.begin(), plan.grid.end() - (plan.block ? 1 : 0));
   flatten_axes(w, s, plan.grid, w.lanes() / 2);
   w.vectorize(s, outer, ScheduleWriter::axes_without(*s, outer),
-              plan.narrow || plan.one_lane ? plan.block : NodeRef());
+              plan.narrow || plan.all_along ? plan.block : NodeRef());
 }
 
 }  // namespace
@@ -469,7 +474,7 @@ bool schedule_rows(ScheduleWriter& w, StageGroup& g) {
   Stage* root = g.root();
   if (g.members.size() == 1) {
     if (!g.image && reduces(*root) && w.lanes() > 1) {
-      const NodeRef v = vector_axis(w.kernel(), *root, root->axes, static_cast<int>(w.lanes()));
+      const NodeRef v = vector_axis_of_sums(w.kernel(), *root, static_cast<int>(w.lanes()));
       if (v && schedule_turned_sum(w, root, v)) return true;
     }
     w.vectorize(root, {}, root->axes);
@@ -485,14 +490,16 @@ bool schedule_rows(ScheduleWriter& w, StageGroup& g) {
     }
   }
   RowPlan plan = plan_rows(w, g);
+  // Where vectors along the grid would store across what they read, those inside the rows turn it.
   std::vector<AcrossLoad> turned;
-  if (!plan.narrow) turned = loads_across_rows(w, g, plan.grid);
+  const bool stores_rows = plan.block && !lies_along(g, plan.block);
+  if (!plan.narrow && (!plan.block || stores_rows)) turned = loads_across_rows(w, g, plan.grid);
   const bool inside = !turned.empty();
   if (inside) plan.block = {};
   if (plan.block && !plan.narrow) {
     turned = loads_along_rows(w, g, plan.grid, kBlockVectors * w.lanes());
-    plan.one_lane = !turned.empty();
-    if (plan.one_lane) lay_along(w, g, plan.block);
+    plan.all_along = !turned.empty();
+    if (plan.all_along) lay_along(w, g, plan.block);
   }
   // Rows of nothing: every member has grid axes only. Vectors then run along the last grid axis.
   std::string at;

@@ -100,6 +100,11 @@ Squares lift_squares(ScheduleWriter& w, Stage* s, const NodeRef& lane,
 /// Loads the squares in `loop` of the stage that reads them, which steps by one along q.along.
 void place_squares(ScheduleWriter& w, const Squares& q, const Stage& s, const std::string& loop);
 
+/// Whether every value of `s` is stored in order along `axis`.
+bool lies_along(const Stage& s, const NodeRef& axis);
+/// The same of every array that a group writes, of those that have the axis.
+bool lies_along(const StageGroup& g, const NodeRef& axis);
+
 /// Schedules sums with lanes along `v` of operands some of which lie along another axis, which is
 /// walked a vector's lanes at a time. False, with nothing done, if there are none.
 bool schedule_turned_sum(ScheduleWriter& w, Stage* s, const NodeRef& v);
@@ -113,7 +118,7 @@ struct AcrossLoad {
 };
 /// What a row program of lanes inside the rows, along which all that it stores lies, reads across
 /// them: along the last axis of the grid. Empty if it reads something in no order, or if a square
-/// of rows is more than L2.
+/// of rows is more than half of L2.
 std::vector<AcrossLoad> loads_across_rows(const ScheduleWriter& w, const StageGroup& g,
                                           const std::vector<NodeRef>& grid);
 /// What a row program of lanes along the last axis of the grid, where all that it stores lies,

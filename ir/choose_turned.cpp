@@ -74,6 +74,22 @@ void place_squares(ScheduleWriter& w, const Squares& q, const Stage& s, const st
   w.step("at {} {} {}; scope {} reg", q.stage->name, s.name, loop, q.stage->values[0].name);
 }
 
+bool lies_along(const Stage& s, const NodeRef& axis) {
+  return std::all_of(s.values.begin(), s.values.end(), [&](const Value& v) {
+    return !v.dims.empty() && v.dims.back().get() == axis.get();
+  });
+}
+
+bool lies_along(const StageGroup& g, const NodeRef& axis) {
+  bool all = true;
+  for (const Stage* m : g.members) {
+    for (const Value& v : m->values) {
+      all &= v.slot < 0 || !contains(v.dims, axis) || v.dims.back().get() == axis.get();
+    }
+  }
+  return all;
+}
+
 bool schedule_turned_sum(ScheduleWriter& w, Stage* s, const NodeRef& v) {
   constexpr int64_t kMostColumns = 128, kBlocks = 16;
   std::vector<NodeRef> kept, reduced;
@@ -101,10 +117,7 @@ bool schedule_turned_sum(ScheduleWriter& w, Stage* s, const NodeRef& v) {
   int64_t length = 1;
   for (const NodeRef& a : reduced) length *= extent(a);
   // Memory adds its terms one after the other, and is walked in order.
-  const bool in_order = std::all_of(s->values.begin(), s->values.end(), [&](const Value& value) {
-    return !value.dims.empty() && value.dims.back().get() == v.get();
-  });
-  const bool in_registers = v_kept && (length > kTallest || !in_order);
+  const bool in_registers = v_kept && (length > kTallest || !lies_along(*s, v));
   const auto is_along = [&](const NodeRef& a) { return a.get() == along.get(); };
   const bool along_kept = std::erase_if(kept, is_along) > 0;
   std::erase_if(reduced, is_along);
@@ -147,11 +160,12 @@ bool note_across(const ScheduleWriter& w, std::vector<AcrossLoad>& list, Stage* 
     return false;
   const auto known = std::find_if(list.begin(), list.end(),
                                   [&](const AcrossLoad& x) { return x.load.get() == load.get(); });
-  if (known != list.end()) {
-    known->readers.push_back(reader);
-  } else {
+  if (known == list.end()) {
     list.push_back({load, lane, along, {reader}});
+    return true;
   }
+  if (known->lane.get() != lane.get() || known->along.get() != along.get()) return false;
+  known->readers.push_back(reader);
   return true;
 }
 
@@ -192,20 +206,17 @@ std::vector<AcrossLoad> loads_across_rows(const ScheduleWriter& w, const StageGr
         return {};
     }
   }
-  if (row_bytes(list, grid) * w.lanes() > w.target().l2) return {};
+  if (row_bytes(list, grid) * w.lanes() > w.target().l2 / 2) return {};
   return list;
 }
 
 std::vector<AcrossLoad> loads_along_rows(const ScheduleWriter& w, const StageGroup& g,
                                          const std::vector<NodeRef>& grid, int64_t rows) {
   const NodeRef lane = grid.back();
-  if (!may_turn(w, lane)) return {};
+  if (!may_turn(w, lane) || !lies_along(g, lane)) return {};
   std::vector<AcrossLoad> list;
   for (Stage* m : g.members) {
     if (!is_axis_of(*m, lane.get())) return {};
-    for (const Value& value : m->values) {
-      if (value.slot >= 0 && value.dims.back().get() != lane.get()) return {};
-    }
     const std::vector<NodeRef> row = ScheduleWriter::axes_without(*m, grid);
     for (const NodeRef& load : loads_of(*m)) {
       if (strides_along(w.kernel(), load, lane.get()).other > 0 &&

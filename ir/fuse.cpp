@@ -168,23 +168,27 @@ std::string Partitioner::grid_text(int k) {
 
 // ---- when all is placed
 
-// Small pointwise kernels without readers (an optimizer's updates) become one kernel: they would
-// wait for their launches. Larger ones stay apart, where equal ones are compiled once.
+// Pointwise kernels without readers (an optimizer's updates) become one kernel: a launch each
+// saves nothing. Long texts of many elements stay apart: equal ones are compiled once.
 void Partitioner::gather_updates() {
+  constexpr size_t kLongText = 64;  // operations
   int into = -1;
   const auto count = static_cast<int>(kerns_.size());
   for (int k = 0; k < count; k++) {
     const Kern& kn = kern(k);
     if (kn.into >= 0 || kn.closed || kn.first || !kn.finish.empty() || kn.main.empty()) continue;
-    if (kn.work > kSmallWork) continue;
     if (std::any_of(kn.main.begin(), kn.main.end(), [&](int n) { return is_reduce(node(n).op); })) {
+      continue;
+    }
+    const int n = kn.main[0];
+    if (kn.work > kSmallWork && kn.main.size() + static_cast<size_t>(kn.inlined) > kLongText) {
+      kern(k).reasons.emplace_back(n, "a long text for many elements: compiled once for equals");
       continue;
     }
     if (into < 0 || crowded_together(into, k)) {
       into = k;
       continue;
     }
-    const int n = kn.main[0];
     kern(into).grid.clear();
     absorb(into, k, ++last_);
     kern(into).reasons.emplace_back(n, "pointwise without readers: shares the launch");

@@ -44,6 +44,10 @@ TEST_SUITE("ir") {
     const std::string lanes =
         test::checked_schedule(sum(short_rows, {1, 2}), named_target("x86-64-v4"));
     CHECK_MESSAGE(test::holds(lanes, "order sum i.o j k i.u i.v\n"), lanes);
+    // But not because of what the sum does not run over.
+    const Tensor wide = array({100, 20, 256}) + array({1, 256, 20}).mT();
+    const std::string memory = test::checked_schedule(sum(wide, {0}), named_target("x86-64-v4"));
+    CHECK_MESSAGE(test::holds(memory, "order sum j k.b i.o k.o i.i k.u k.v\n"), memory);
   }
 
   TEST_CASE("row programs copy what lies across their rows, turned, for some rows at a time") {
@@ -69,6 +73,22 @@ TEST_SUITE("ir") {
       CHECK_MESSAGE(test::holds(across, "at permute.rows1 permute lf.b\n"), across);
       CHECK_MESSAGE(test::holds(across, "order add i lf.o m lf.u lf.v\n"), across);
     }
+    // What lies along the grid as a whole is not turned, whatever reduces it.
+    const Target target = named_target("x86-64-v4");
+    const Tensor rows = array({100, 96}), half = array({100, 96}, DType::F16);
+    for (const Tensor& t :
+         {var(rows, {0}), argmax(rows, 0), sum(half, {0}), logsumexp(rows, {0})}) {
+      const std::string plain = test::checked_schedule(t, target);
+      CHECK_MESSAGE(!test::holds(plain, "lift "), plain);
+    }
+    // Nor rows that another axis of the grid walks in order.
+    const std::string other =
+        test::checked_schedule(layer_norm(permute(array({40, 16, 24}), {2, 1, 0}), {40}), target);
+    CHECK_MESSAGE(test::holds(other, "vector sum j.v\n"), other);
+    // Numbers of 16 bits are turned as well.
+    const std::string narrow =
+        test::checked_schedule(softmax(half + array({96, 100}, DType::F16).mT(), 1), target);
+    CHECK_MESSAGE(test::holds(narrow, "lift max 1 "), narrow);
     // A square of rows that is more than L2 is not copied.
     Target small = named_target("x86-64-v3");
     small.l2 = 4096;

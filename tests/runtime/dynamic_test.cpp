@@ -132,6 +132,27 @@ TEST_SUITE("runtime") {
     check_sizes(f, {dynamic(0, 0, dim("n", 1, 40))}, make, kSizes);
   }
 
+  TEST_CASE("dynamic: sums and rows of what lies across them") {
+    const auto f = [](const Tensors& in) {
+      const Tensor &x = in[0], y = in[1].mT();
+      return Tensors{sum(x * y, {0}), sum(x * y, {1}), sum(x * y), softmax(x + y, 1),
+                     softmax(x + y, 0)};
+    };
+    const Dim n = dim("n", 1, 40);
+    check_sizes(
+        f, {dynamic(0, 0, n), dynamic(1, 1, n)},
+        [](int64_t m) {
+          return Tensors{randn({m, 37}), randn({37, m})};
+        },
+        kSizes);
+    check_sizes(
+        f, {dynamic(0, 1, n), dynamic(1, 0, n)},
+        [](int64_t m) {
+          return Tensors{randn({37, m}), randn({m, 37})};
+        },
+        kSizes);
+  }
+
   TEST_CASE("dynamic: matmul in each place") {
     const Dim n = dim("n", 1, 40);
     const Tensor w = randn({24, 9}).realize();
