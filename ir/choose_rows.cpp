@@ -492,10 +492,18 @@ bool schedule_rows(ScheduleWriter& w, StageGroup& g) {
   RowPlan plan = plan_rows(w, g);
   // Where vectors along the grid would store across what they read, those inside the rows turn it.
   std::vector<AcrossLoad> turned;
-  const bool stores_rows = plan.block && !lies_along(g, plan.block);
-  if (!plan.narrow && (!plan.block || stores_rows)) turned = loads_across_rows(w, g, plan.grid);
+  std::vector<NodeRef> lanes;
+  const bool stores = std::all_of(g.members.begin(), g.members.end(), [&](const Stage* m) {
+    return !plan.block || stores_along(*m, plan.block);
+  });
+  if (!plan.narrow && (!plan.block || !stores)) {
+    turned = loads_across_rows(w, g, plan.grid, lanes);
+  }
   const bool inside = !turned.empty();
-  if (inside) plan.block = {};
+  if (inside) {
+    plan.block = {};
+    for (const NodeRef& a : lanes) lay_along(w, g, a);
+  }
   if (plan.block && !plan.narrow) {
     turned = loads_along_rows(w, g, plan.grid, kBlockVectors * w.lanes());
     plan.all_along = !turned.empty();
@@ -560,14 +568,16 @@ bool schedule_rows(ScheduleWriter& w, StageGroup& g) {
       }
     }
   }
+  int64_t copied = kBlockVectors * w.lanes();
   if (inside) {
-    const int64_t copied = rows_of_copies(w, plan.grid, turned);
+    copied = rows_of_copies(w, plan.grid, turned);
     w.step("split {0} {1} {1}.b {1} {2}", root->name, at, copied);
     at += ".b";
   }
   if (!turned.empty()) {
     copy_turned(w, g, turned, at);
-    w.reason(fmt::format("{}: operands are turned for some rows at a time", root->name));
+    w.reason(fmt::format("{}: operands are turned in squares of registers, {} rows at a time",
+                         root->name, copied));
   }
   place_image(w, g);
   w.parallel(root);

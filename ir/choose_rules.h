@@ -102,8 +102,8 @@ void place_squares(ScheduleWriter& w, const Squares& q, const Stage& s, const st
 
 /// Whether every value of `s` is stored in order along `axis`.
 bool lies_along(const Stage& s, const NodeRef& axis);
-/// The same of every array that a group writes, of those that have the axis.
-bool lies_along(const StageGroup& g, const NodeRef& axis);
+/// The same of those that are arrays and have the axis.
+bool stores_along(const Stage& s, const NodeRef& axis);
 
 /// Schedules sums with lanes along `v` of operands some of which lie along another axis, which is
 /// walked a vector's lanes at a time. False, with nothing done, if there are none.
@@ -118,9 +118,10 @@ struct AcrossLoad {
 };
 /// What a row program of lanes inside the rows, along which all that it stores lies, reads across
 /// them: along the last axis of the grid. Empty if it reads something in no order, or if a square
-/// of rows is more than half of L2.
+/// of rows is more than half of L2. `lanes`: the axes along which the members have them.
 std::vector<AcrossLoad> loads_across_rows(const ScheduleWriter& w, const StageGroup& g,
-                                          const std::vector<NodeRef>& grid);
+                                          const std::vector<NodeRef>& grid,
+                                          std::vector<NodeRef>& lanes);
 /// What a row program of lanes along the last axis of the grid, where all that it stores lies,
 /// reads along its rows. Empty if it reads something in no order, or if so many rows are more than
 /// half of L2.

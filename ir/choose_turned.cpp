@@ -80,14 +80,10 @@ bool lies_along(const Stage& s, const NodeRef& axis) {
   });
 }
 
-bool lies_along(const StageGroup& g, const NodeRef& axis) {
-  bool all = true;
-  for (const Stage* m : g.members) {
-    for (const Value& v : m->values) {
-      all &= v.slot < 0 || !contains(v.dims, axis) || v.dims.back().get() == axis.get();
-    }
-  }
-  return all;
+bool stores_along(const Stage& s, const NodeRef& axis) {
+  return std::all_of(s.values.begin(), s.values.end(), [&](const Value& v) {
+    return v.slot < 0 || !contains(v.dims, axis) || v.dims.back().get() == axis.get();
+  });
 }
 
 bool schedule_turned_sum(ScheduleWriter& w, Stage* s, const NodeRef& v) {
@@ -189,7 +185,9 @@ bool may_turn(const ScheduleWriter& w, const NodeRef& rows) {
 }  // namespace
 
 std::vector<AcrossLoad> loads_across_rows(const ScheduleWriter& w, const StageGroup& g,
-                                          const std::vector<NodeRef>& grid) {
+                                          const std::vector<NodeRef>& grid,
+                                          std::vector<NodeRef>& lanes) {
+  lanes.clear();
   if (!may_turn(w, grid.back())) return {};
   std::vector<AcrossLoad> list;
   for (Stage* m : g.members) {
@@ -197,9 +195,8 @@ std::vector<AcrossLoad> loads_across_rows(const ScheduleWriter& w, const StageGr
     if (row.empty()) continue;
     const NodeRef v = vector_axis(w.kernel(), *m, row, static_cast<int>(w.lanes()));
     if (!v || extent(v) < w.lanes()) return {};
-    for (const Value& value : m->values) {
-      if (contains(value.dims, v) && value.dims.back().get() != v.get()) return {};
-    }
+    if (!stores_along(*m, v)) return {};
+    lanes.push_back(v);
     for (const NodeRef& load : loads_of(*m)) {
       if (strides_along(w.kernel(), load, v.get()).other > 0 &&
           !note_across(w, list, m, load, v, grid.back()))
@@ -213,10 +210,10 @@ std::vector<AcrossLoad> loads_across_rows(const ScheduleWriter& w, const StageGr
 std::vector<AcrossLoad> loads_along_rows(const ScheduleWriter& w, const StageGroup& g,
                                          const std::vector<NodeRef>& grid, int64_t rows) {
   const NodeRef lane = grid.back();
-  if (!may_turn(w, lane) || !lies_along(g, lane)) return {};
+  if (!may_turn(w, lane)) return {};
   std::vector<AcrossLoad> list;
   for (Stage* m : g.members) {
-    if (!is_axis_of(*m, lane.get())) return {};
+    if (!is_axis_of(*m, lane.get()) || !stores_along(*m, lane)) return {};
     const std::vector<NodeRef> row = ScheduleWriter::axes_without(*m, grid);
     for (const NodeRef& load : loads_of(*m)) {
       if (strides_along(w.kernel(), load, lane.get()).other > 0 &&

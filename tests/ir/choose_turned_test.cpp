@@ -64,6 +64,11 @@ TEST_SUITE("ir") {
       const std::string last =
           schedule(layer_norm(permute(array({2, 48, 9, 7}), {0, 2, 3, 1}), {48}));
       CHECK_MESSAGE(test::holds(last, "lift sum 0 permute.rows1 sum_2 permute\n"), last);
+      // What is stored along the rows is turned on the way, and what is kept between lies along
+      // them.
+      const std::string way = schedule(softmax(y.mT(), 1));
+      CHECK_MESSAGE(test::holds(way, "dims exp 1 0\n"), way);
+      CHECK_MESSAGE(test::holds(way, "lift max 0 permute.rows1 exp\n"), way);
       // What is stored across the rows as well keeps its vectors across them, of all members.
       CHECK(!test::holds(schedule(softmax(y.mT(), 1).mT()), "lift "));
       const Tensor image = array({2, 48, 9, 7}), slope = array({2, 9, 7, 48});
