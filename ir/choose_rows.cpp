@@ -320,7 +320,7 @@ bool schedule_columns(ScheduleWriter& w, StageGroup& g) {
 
 namespace {
 
-constexpr int64_t kBlockVectors = 4;
+constexpr int64_t kBlockVectors = 4;  // of rows that lie along the vectors
 
 // The loop of the root inside which all other members are computed, and the axes outside it.
 struct RowPlan {
@@ -502,12 +502,12 @@ bool schedule_rows(ScheduleWriter& w, StageGroup& g) {
   const bool inside = !turned.empty();
   if (inside) {
     plan.block = {};
-    for (const NodeRef& a : lanes) lay_along(w, g, a);
+    for (const NodeRef& a : lanes) lay_along(w, g.members, a);
   }
   if (plan.block && !plan.narrow) {
     turned = loads_along_rows(w, g, plan.grid, kBlockVectors * w.lanes());
     plan.all_along = !turned.empty();
-    if (plan.all_along) lay_along(w, g, plan.block);
+    if (plan.all_along) lay_along(w, g.members, plan.block);
   }
   // Rows of nothing: every member has grid axes only. Vectors then run along the last grid axis.
   std::string at;

@@ -127,8 +127,8 @@ std::vector<AcrossLoad> loads_across_rows(const ScheduleWriter& w, const StageGr
 /// half of L2.
 std::vector<AcrossLoad> loads_along_rows(const ScheduleWriter& w, const StageGroup& g,
                                          const std::vector<NodeRef>& grid, int64_t rows);
-/// Values that only members read lie along `lane`.
-void lay_along(ScheduleWriter& w, const StageGroup& g, const NodeRef& lane);
+/// Values that are no arrays lie along `lane`.
+void lay_along(ScheduleWriter& w, const std::vector<Stage*>& stages, const NodeRef& lane);
 /// How many rows are copied at a time: those of a part of L2, and fewer if there are few.
 int64_t rows_of_copies(const ScheduleWriter& w, const std::vector<NodeRef>& grid,
                        const std::vector<AcrossLoad>& list);

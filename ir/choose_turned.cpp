@@ -28,6 +28,16 @@ int find_transposed(const ScheduleWriter& w, const Stage& s, const NodeRef& lane
   return -1;
 }
 
+// The axes of `s` that a load uses: those of a stage that it is lifted into are copies of them, in
+// the same order.
+std::vector<NodeRef> lifted_axes(const Stage& s, const NodeRef& load) {
+  std::vector<NodeRef> used;
+  for (const NodeRef& a : s.axes) {
+    if (uses(load, a)) used.push_back(a);
+  }
+  return used;
+}
+
 }  // namespace
 
 Squares lift_squares(ScheduleWriter& w, Stage* s, const NodeRef& lane,
@@ -41,23 +51,14 @@ Squares lift_squares(ScheduleWriter& w, Stage* s, const NodeRef& lane,
                     [&](const auto& other) { return other->name.rfind(s->name + ".t", 0) == 0; });
   const std::string t =
       fmt::format("{}.t{}", s->name, others > 0 ? std::to_string(others + 1) : "");
+  const std::vector<NodeRef> axes_used = lifted_axes(*s, loads_of(*s)[static_cast<size_t>(n)]);
   w.step("lift {} {} {}", s->name, n, t);
   q.stage = w.kernel().find_stage(t);
-  // The lifted stage's axes are copies, in the order of s's.
-  size_t next = 0;
-  for (const NodeRef& a : s->axes) {
-    bool used = false;
-    for (const Value& v : s->values) {
-      visit(v.expr, [&](const NodeRef& r) {
-        if (r->op != Op::Read || r->integer() != q.stage->values[0].id) return;
-        for (const NodeRef& c : r->src) used |= c.get() == a.get();
-      });
-    }
-    if (!used) continue;
-    const std::string own = w.loop(*q.stage, q.stage->axes[next++]);
-    if (a.get() == q.along.get()) {
+  for (size_t i = 0; i < axes_used.size(); i++) {
+    const std::string own = w.loop(*q.stage, q.stage->axes[i]);
+    if (axes_used[i].get() == q.along.get()) {
       q.own_along = own;
-    } else if (a.get() == lane.get()) {
+    } else if (axes_used[i].get() == lane.get()) {
       q.own_lane = own;
     } else {
       q.around += " " + own;
@@ -226,9 +227,9 @@ std::vector<AcrossLoad> loads_along_rows(const ScheduleWriter& w, const StageGro
   return list;
 }
 
-void lay_along(ScheduleWriter& w, const StageGroup& g, const NodeRef& lane) {
+void lay_along(ScheduleWriter& w, const std::vector<Stage*>& stages, const NodeRef& lane) {
   std::vector<std::string> steps;
-  for (const Stage* m : g.members) {
+  for (const Stage* m : stages) {
     for (const Value& v : m->values) {
       if (v.slot >= 0 || !contains(v.dims, lane) || v.dims.back().get() == lane.get()) continue;
       std::string order, last;
@@ -263,18 +264,16 @@ void copy_turned(ScheduleWriter& w, const StageGroup& g, const std::vector<Acros
     const std::string name = fmt::format("{}.rows{}", root->name, ++count);
     std::string others;
     for (size_t i = 1; i < x.readers.size(); i++) others += " " + x.readers[i]->name;
-    // Axes of the copy are those of its first reader that the load uses, in the same order.
-    size_t along = 0, across = 0, used = 0;
-    for (const NodeRef& a : x.readers[0]->axes) {
-      if (!uses(x.load, a)) continue;
-      if (a.get() == x.along.get()) along = used;
-      if (a.get() == x.lane.get()) across = used;
-      used++;
-    }
+    const std::vector<NodeRef> axes = lifted_axes(*x.readers[0], x.load);
     w.step("lift {} {} {}{}", x.readers[0]->name, place - loads.begin(), name, others);
     Stage* const t = w.kernel().find_stage(name);
-    const NodeRef lane = t->axes[across], row = t->axes[along];
-    lay_along(w, StageGroup{.members = {t}, .grid = {}}, lane);
+    const auto copy_of = [&](const NodeRef& axis) {
+      const auto at = std::find_if(axes.begin(), axes.end(),
+                                   [&](const NodeRef& a) { return a.get() == axis.get(); });
+      return t->axes[static_cast<size_t>(at - axes.begin())];
+    };
+    const NodeRef lane = copy_of(x.lane), row = copy_of(x.along);
+    lay_along(w, {t}, lane);
     const Squares q = lift_squares(w, t, lane, {row});
     const std::string i = w.loop(*t, row), j = w.loop(*t, lane),
                       rest = w.loops(*t, ScheduleWriter::axes_without(*t, {row, lane}));

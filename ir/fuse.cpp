@@ -182,7 +182,8 @@ void Partitioner::gather_updates() {
     }
     const int n = kn.main[0];
     if (kn.work > kSmallWork && kn.main.size() + static_cast<size_t>(kn.inlined) > kLongText) {
-      kern(k).reasons.emplace_back(n, "a long text for many elements: compiled once for equals");
+      kern(k).reasons.emplace_back(
+          n, "a long text for many elements: stays apart, so that equal ones are compiled once");
       continue;
     }
     if (into < 0 || crowded_together(into, k)) {

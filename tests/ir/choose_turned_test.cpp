@@ -45,9 +45,15 @@ TEST_SUITE("ir") {
         test::checked_schedule(sum(short_rows, {1, 2}), named_target("x86-64-v4"));
     CHECK_MESSAGE(test::holds(lanes, "order sum i.o j k i.u i.v\n"), lanes);
     // But not because of what the sum does not run over.
-    const Tensor wide = array({100, 20, 256}) + array({1, 256, 20}).mT();
+    const Tensor wide = array({100, 2, 256}) + array({1, 256, 2}).mT();
     const std::string memory = test::checked_schedule(sum(wide, {0}), named_target("x86-64-v4"));
     CHECK_MESSAGE(test::holds(memory, "order sum j k.b i.o k.o i.i k.u k.v\n"), memory);
+    // And all that is summed counts, not one sum of several.
+    Target small = named_target("x86-64-v4");
+    small.l2 = 300 << 10;
+    const Tensor several = array({4, 256, 20, 12}) * permute(array({4, 20, 12, 256}), {0, 3, 1, 2});
+    const std::string afar = test::checked_schedule(sum(several, {2, 3}), small);
+    CHECK_MESSAGE(test::holds(afar, "order sum i j.b k l.o j.o l.i j.u j.v\n"), afar);
   }
 
   TEST_CASE("row programs copy what lies across their rows, turned, for some rows at a time") {
@@ -88,7 +94,7 @@ TEST_SUITE("ir") {
     }
     // Nor rows that another axis of the grid walks in order.
     const std::string other =
-        test::checked_schedule(layer_norm(permute(array({40, 16, 24}), {2, 1, 0}), {40}), target);
+        test::checked_schedule(layer_norm(permute(array({96, 16, 24}), {2, 1, 0}), {96}), target);
     CHECK_MESSAGE(test::holds(other, "vector sum j.v\n"), other);
     // Numbers of 16 bits are turned as well.
     const std::string narrow =
