@@ -76,7 +76,7 @@ void LlvmEmitter::store_leading(const Instruction& i, const std::string& type,
 
 void LlvmEmitter::prefetch(const Instruction& i) {
   declare("void @llvm.prefetch.p0(ptr, i32, i32, i32)");
-  line("call void @llvm.prefetch.p0({}, i32 0, i32 3, i32 1)", element_pointer(i));
+  line("call void @llvm.prefetch.p0({}, i32 0, i32 {}, i32 1)", element_pointer(i), i.flag ? 2 : 3);
 }
 
 void LlvmEmitter::configure(const TileConfig& c) {

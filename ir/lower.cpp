@@ -58,11 +58,12 @@ Program lower(const Kernel& kernel, const Target& target) {
   prefetch_indexed_rows(program, target);
   prefetch_epilogues(program, target);
   prefetch_walked_rows(program, target);
-  prefetch_far_terms(program, target);
   pack_ahead(program, target);
   prefetch_next_panels(program, target);
   pack_in_first_tile(program);
   prefetch_next_tiles(program, target);
+  prefetch_far_terms(program, target);
+  prefetch_streams(program, target);
   const bool tiles = std::any_of(kernel.stages.begin(), kernel.stages.end(),
                                  [](const auto& s) { return contraction_of(*s, {}).is; });
   // Without FMAs, products are added as other terms are.

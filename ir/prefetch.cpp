@@ -170,6 +170,7 @@ class NextRow {
         Instruction ask{.code = Code::Prefetch, .imm = line * kCacheLine / size_of(m.dtype)};
         ask.memory = i.memory;
         ask.args = {address.dst};
+        ask.flag = true;
         code.push_back(std::move(ask));
       }
     }

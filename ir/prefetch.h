@@ -14,13 +14,15 @@ namespace lazuli {
 void prefetch_epilogues(Program& program, const Target& target);
 
 /// Rows that are found by an index, in an argument larger than the last cache: while one is read,
-/// the lines of the next iteration's are asked for.
+/// the lines of the next iteration's are asked for, for the second level of cache: more misses fit
+/// there at a time.
 void prefetch_indexed_rows(Program& program, const Target& target);
 
 /// Where a loop walks each row of a large argument more than once, the first pass would wait for
 /// memory, and memory for the others: lines of the next row are asked for in the passes over this
 /// one, each in that which has most time to spare. So are those of the next rows where a loop
-/// computes on several short ones at once.
+/// computes on several short ones at once. They come to the first level of cache if it holds them
+/// beside all that the loop works on.
 void prefetch_walked_rows(Program& program, const Target& target);
 
 /// Where a loop packs a panel of a large argument and then walks it for many rows, memory would
@@ -28,9 +30,14 @@ void prefetch_walked_rows(Program& program, const Target& target);
 /// each tile: at its beginning, or over all of it where the last cache is far.
 void prefetch_next_panels(Program& program, const Target& target);
 
-/// Where the last cache is far, and a sum of products reads a large argument where it lies, each
-/// term from other cache lines: those of later terms are asked for.
+/// Where each term of a sum lies in other cache lines of a large argument: those of later terms are
+/// asked for. Where the last cache is far, of products alone, from there too.
 void prefetch_far_terms(Program& program, const Target& target);
+
+/// What loops read in order from arguments larger than the last cache, and nothing above has asked
+/// for: some lines ahead, for the second level of cache. The processor's own streams end at each
+/// page, and begin anew.
+void prefetch_streams(Program& program, const Target& target);
 
 /// Where the last cache is far, and tiles of products walk more memory than the cache before it
 /// holds: rows of tiles, of which single elements are read, are asked for ahead, since each panel

@@ -12,8 +12,9 @@ namespace lazuli {
 namespace {
 
 constexpr int64_t kLeastTerms = 64;  // of a sum that is worth it
-constexpr int64_t kProductsAhead =
-    800;  // multiply-adds of vectors, two a cycle: what the last cache takes
+// Multiply-adds of vectors that a miss takes: of the last cache where that is far, else of memory.
+constexpr int64_t kProductsOfFarCache = 800, kProductsOfMemory = 400;
+constexpr int64_t kMostAhead = 32;  // iterations, where that is not the far cache
 
 int64_t products_of(const Instruction& loop) {
   return std::count_if(loop.body.begin(), loop.body.end(), [](const Instruction& i) {
@@ -29,31 +30,41 @@ std::optional<Line> line_of(const Program& program, const Instruction& load) {
   return Line{load.args[0].id, load.imm * size_of(t) / kCacheLine};
 }
 
+int64_t iterations_ahead(const Target& target, int64_t products) {
+  products = std::max<int64_t>(products, 1);
+  if (target.far_l3) return (kProductsOfFarCache + products - 1) / products;
+  return std::min(kMostAhead, (kProductsOfMemory + products - 1) / products);
+}
+
 // Each line of a large argument that an iteration of the loop reads, and the next does not. Lines
 // that follow each other from one iteration to the next are foreseen by the machine.
 void prefetch_in(const Program& program, const Target& target, Instruction& loop) {
   const std::optional<int64_t> count = count_of(loop);
   const int64_t products = products_of(loop);
-  if (!count || *count < kLeastTerms || products == 0) return;
-  const int64_t ahead = (kProductsAhead + products - 1) / products;
+  if (!count || *count < kLeastTerms || (target.far_l3 && products == 0)) return;
+  const int64_t ahead = iterations_ahead(target, products);
+  const int64_t near = target.far_l3 ? target.l2 / 4 : target.l2;
   const LoopSteps along(loop);
   std::set<Line> all, asked;
+  std::set<int> known;              // memories of which other rules know better what to ask for
   std::map<int, int64_t> together;  // lines by pointer
   for (const Instruction& i : loop.body) {
+    if (i.code == Code::Prefetch) known.insert(i.memory);
     const std::optional<Line> line = line_of(program, i);
     if (line && all.insert(*line).second) together[line->first]++;
   }
   for (size_t at = 0; at < loop.body.size(); at++) {
     const Instruction& i = loop.body[at];
     const std::optional<Line> line = line_of(program, i);
-    if (!line) continue;
+    if (!line || known.count(i.memory) > 0) continue;
     const MemoryArgument& m = program.arguments[static_cast<size_t>(i.memory)];
     const int64_t unit = size_of(m.dtype), step = along.of(i.args[0]).value_or(0);
-    const bool far = !m.output && m.size * unit > target.l2 / 4 && step * unit >= 2 * kCacheLine &&
+    const bool far = !m.output && m.size * unit > near && step * unit >= 2 * kCacheLine &&
                      together[line->first] * kCacheLine < step * unit;
     if (!far || !asked.insert(*line).second) continue;
     Instruction ask{.code = Code::Prefetch, .imm = i.imm + ahead * step, .memory = i.memory};
     ask.args = {i.args[0]};
+    ask.flag = !target.far_l3;
     loop.body.insert(loop.body.begin() + static_cast<std::ptrdiff_t>(at++), std::move(ask));
   }
 }
@@ -68,7 +79,6 @@ void visit_block(const Program& program, const Target& target, std::vector<Instr
 }  // namespace
 
 void prefetch_far_terms(Program& program, const Target& target) {
-  if (!target.far_l3) return;
   for (Phase& phase : program.phases) {
     visit_block(program, target, phase.body);
     visit_block(program, target, phase.tail);

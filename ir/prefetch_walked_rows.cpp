@@ -24,6 +24,20 @@ struct Pass {
   bool several;    // short rows at once
 };
 
+// Bytes of each memory that an innermost loop of so many iterations walks in vectors, those apart
+// that are written past the caches.
+std::map<int, int64_t> bytes_walked(const Instruction& loop, const LoopSteps& along,
+                                    int64_t count) {
+  std::map<int, int64_t> bytes;
+  for (const Instruction& i : loop.body) {
+    const bool cached = i.code == Code::Load || (i.code == Code::Store && !i.flag);
+    if (!cached || along.of(i.args[0]).value_or(0) == 0) continue;
+    const Operand& vector = i.code == Code::Load ? i.dst : i.args[1];
+    if (vector.lanes > 1) bytes[i.memory] += count * vector.lanes * size_of(vector.dtype);
+  }
+  return bytes;
+}
+
 double waiting_cycles(const Instruction& loop) {
   double cycles = 0;
   for (const Instruction& i : loop.body) {
@@ -80,6 +94,9 @@ class Rows {
     if (!counted || !inmost) return;
     const auto count = static_cast<int64_t>(loop.end.bits - loop.begin.bits);
     const LoopSteps along(loop);
+    for (const auto& [memory, bytes] : bytes_walked(loop, along, count)) {
+      bytes_[memory] = std::max(bytes_[memory], bytes);
+    }
     std::set<int> seen;
     for (const Instruction& i : loop.body) {
       if (i.code != Code::Load || i.memory < 0 || i.dst.lanes == 1) continue;
@@ -99,6 +116,8 @@ class Rows {
   // Each line is asked for by the pass that leaves memory idle longest.
   void share_out(int memory, std::vector<Pass>& passes) {
     const int64_t unit = size_of(program_.arguments[static_cast<size_t>(memory)].dtype);
+    int64_t held = bytes_[memory];  // the next row's
+    for (const auto& [_, bytes] : bytes_) held += bytes;
     std::map<int64_t, const Pass*> pass_of;  // by line of an iteration
     for (const Instruction& i : passes[0].loop->body) {
       if (i.code != Code::Load || i.memory != memory) continue;
@@ -119,6 +138,7 @@ class Rows {
         it->second = nullptr;
         Instruction ask{.code = Code::Prefetch, .imm = body[i].imm + p.row, .memory = memory};
         ask.args = {body[i].args[0]};
+        ask.flag = held > target_.l1;
         body.insert(body.begin() + static_cast<std::ptrdiff_t>(++i), std::move(ask));
       }
     }
@@ -128,6 +148,7 @@ class Rows {
   const Target& target_;
   const LoopSteps outer_;
   std::map<int, std::vector<Pass>> passes_;  // by memory
+  std::map<int, int64_t> bytes_;             // by memory, that the longest of the loops walks
 };
 
 void visit_block(const Program& program, const Target& target, std::vector<Instruction>& block) {

@@ -123,7 +123,7 @@ class Printer {
         return;
       case Code::Barrier: line("barrier"); return;
       case Code::Prefetch:
-        line(fmt::format("prefetch {}[{}]", text(i.args[0]), i.imm));
+        line(fmt::format("prefetch {}[{}]{}", text(i.args[0]), i.imm, i.flag ? " l2" : ""));
         return;
       case Code::TileDot:
         line(fmt::format("tile {}[{}, stride {}] {} {} {} by {} of {}[stride {}, step {}], {}[stride {}, step {}], {} steps",

@@ -35,7 +35,7 @@ enum class Code : uint8_t {
   Pointer,      // address of element args[0] of memory `memory`; `flag`: for Prefetch alone, so it may lie outside
   Load,         // element(s) at pointer args[0] + imm; masked by `mask` leading lanes, or by the Bool args[1]
   Store,        // args[1] to args[0] + imm; masked likewise (Bool args[2]); `flag`: non-temporal
-  Prefetch,     // asks for the cache line at args[0] + imm
+  Prefetch,     // asks for the cache line at args[0] + imm; `flag`: for the cache of the second level alone
   TileDot,      // adds to the sums at args[0] the dots `op` of words at args[1] and args[2], as `tile` says
   LaneReduce,   // lanes of args[0] combined by `op` in a fixed tree
   Any,          // Bool scalar: is any lane of the Bool vector args[0] true

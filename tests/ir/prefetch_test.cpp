@@ -1,8 +1,10 @@
 #include "ir/prefetch.h"
 
 #include <doctest/doctest.h>
+#include <fmt/format.h>
 
 #include <regex>
+#include <utility>
 #include <vector>
 
 #include "ir/choose.h"
@@ -55,9 +57,14 @@ void count(const std::vector<Instruction>& code, std::vector<int>& lines) {
   }
 }
 
-std::vector<int> prefetched(const Kernel& kernel, const Target& target = {}) {
+// In `all`, if there is any, whether all of them are for the second level of cache alone.
+std::vector<int> prefetched(const Kernel& kernel, const Target& target = {}, bool* all = nullptr) {
   const Program program = lower(kernel, target);
   verify_program(program);
+  if (all) {
+    static const std::regex near_one(R"(prefetch %[0-9]+\[[0-9]+\]\n)");
+    *all = !std::regex_search(print_program(program), near_one);
+  }
   std::vector<int> lines(program.arguments.size());
   count(program.phases[0].body, lines);
   return lines;
@@ -86,8 +93,9 @@ TEST_SUITE("ir") {
     };
     Target small;
     small.l3 = 16 << 10;
-    const std::vector<int> lines = prefetched(rows(1000, 64), small);
-    CHECK(lines == std::vector<int>{0, 1, 0});
+    bool second_level = false;
+    CHECK(prefetched(rows(1000, 64), small, &second_level) == std::vector<int>{0, 1, 0});
+    CHECK(second_level);
     CHECK(test::difference(rows(1000, 64), small) == "");
     // An index that comes out of a branch, as that of sin, is not known before.
     Kernel k = rows(30, 64);
@@ -199,23 +207,42 @@ TEST_SUITE("ir") {
     }
   }
 
-  TEST_CASE("terms that lie far apart are asked for where the last cache is far") {
-    const auto asked = [](int64_t terms, int64_t l2, bool far, int64_t columns = 128) {
+  TEST_CASE("terms that lie far apart are asked for") {
+    bool second_level = false;
+    const auto asked = [&](int64_t terms, int64_t l2, bool far, int64_t columns = 128) {
       Target target = named_target("x86-64-v4");
       target.l2 = l2;
       target.far_l3 = far;
       Kernel k = test::matmul(48, columns, terms, true, false, false);
       choose_schedule(k, target, {{"packed a of C", "no"}, {"packed b of C", "no"}});
       CHECK(test::difference(k, target) == "");
-      return prefetched(k, target);
+      return prefetched(k, target, &second_level);
     };
     // Two terms an iteration, of a row of six or eight elements and of four or three vectors.
     const std::vector<int> lines = asked(200, 64 << 10, true);
     CHECK(lines[0] >= 2);
     CHECK(lines[1] >= 6);
-    CHECK(asked(200, 64 << 10, true, 64)[1] == 0);  // whole rows follow each other
-    CHECK(asked(200, 64 << 10, false) == std::vector<int>{0, 0, 0});
-    CHECK(asked(200, 1 << 20, true) == std::vector<int>{0, 0, 0});  // both stay in cache
+    CHECK(!second_level);
+    CHECK(asked(200, 32 << 10, false) == lines);
+    CHECK(second_level);
+    for (const bool far : {false, true}) {
+      CHECK(asked(200, 64 << 10, far, 64)[1] == 0);                  // whole rows follow each other
+      CHECK(asked(200, 1 << 20, far) == std::vector<int>{0, 0, 0});  // both stay in cache
+    }
+    CHECK(asked(200, 256 << 10, true)[1] == lines[1]);
+    CHECK(asked(200, 256 << 10, false) == std::vector<int>{0, 0, 0});
+    // Sums of columns: no products, 32 rows ahead.
+    for (const bool far : {false, true}) {
+      Target target = named_target("x86-64-v4");
+      target.far_l3 = far;
+      Kernel k = test::column_sum(200, 4096);
+      apply_schedule(k,
+                     "split out j jo ju 64; split out ju ju jv 16; order out jo i ju jv; "
+                     "unroll out ju; vector out jv; parallel out jo");
+      CHECK(test::difference(k, target) == "");
+      const std::string text = print_program(lower(k, target));
+      CHECK((text.find(fmt::format("[{}] l2", 32 * 4096)) != std::string::npos) == !far);
+    }
     CHECK(asked(80, 16 << 10, true) == std::vector<int>{0, 0, 0});  // over before they come
   }
 
@@ -242,14 +269,20 @@ TEST_SUITE("ir") {
   }
 
   TEST_CASE("passes over a row that stays in cache ask for the next row") {
-    const auto chosen = [](Kernel k) {
+    bool second_level = false;
+    const auto chosen = [&](Kernel k) {
       choose_schedule(k, Target());
-      return prefetched(k);
+      return prefetched(k, {}, &second_level);
     };
     // A pass over four vectors of a row reads two lines: each is asked for once, in the two passes
     // before the one that is busy storing past the caches, or in the one with the exponentials.
     CHECK(chosen(test::softmax(256, 4096)) == std::vector<int>{2, 0});
+    CHECK(second_level);
     CHECK(chosen(test::layer_norm(4096, 4096))[0] == 2);
+    CHECK(second_level);
+    // Rows that fit the first level of cache together with the next one.
+    CHECK(chosen(test::softmax(2048, 1024)) == std::vector<int>{2, 0});
+    CHECK(!second_level);
     // Arrays that stay in cache, short rows.
     CHECK(chosen(test::softmax(16, 4096)) == std::vector<int>{0, 0});
     CHECK(chosen(test::softmax(4096, 256)) == std::vector<int>{0, 0});
@@ -257,9 +290,32 @@ TEST_SUITE("ir") {
     CHECK(chosen(test::matmul(4, 64, 4096, false, false, false)) == std::vector<int>{0, 8, 0});
     // One pass.
     CHECK(chosen(test::total_sum(1 << 20)) == std::vector<int>{0, 0});
+    // Two arrays a pass: what is read beside the row takes room too.
+    CHECK(chosen(test::softmax(1024, 2048)) == std::vector<int>{2, 0});
+    CHECK(!second_level);
+    CHECK(chosen(test::layer_norm(1024, 2816))[0] == 2);
+    CHECK(second_level);
     Kernel ragged = test::softmax(70, 2050);
     choose_schedule(ragged, Target());
     CHECK(test::difference(ragged, Target()) == "");
+  }
+
+  TEST_CASE("what is read in order from past the last cache is asked for some lines ahead") {
+    Target target = named_target("x86-64-v4");
+    target.l3 = 256 << 10;
+    bool second_level = false;
+    const auto asked = [&](Kernel k) {
+      choose_schedule(k, target);
+      CHECK(test::difference(k, target) == "");
+      return prefetched(k, target, &second_level)[0];
+    };
+    CHECK(asked(test::total_sum(1 << 17)) == 4);  // a line of each of four vectors
+    CHECK(second_level);
+    CHECK(asked(test::total_sum(1 << 15)) == 0);  // stays in cache
+    // Walks that end before what they ask for is theirs.
+    CHECK(asked(test::softmax(1024, 256)) == 0);
+    // Other rules know better.
+    CHECK(asked(test::softmax(64, 4096)) == 4);
   }
 }
 

@@ -1,0 +1,77 @@
+// What a loop reads in order from memory, asked for some lines ahead.
+#include <optional>
+#include <set>
+#include <unordered_set>
+#include <utility>
+
+#include "ir/loop_steps.h"
+#include "ir/prefetch.h"
+
+namespace lazuli {
+namespace {
+
+constexpr int64_t kBytesAhead = 1024;  // 512 to 2048 are as good
+constexpr int64_t kMostStep = 1024;    // bytes of an iteration: more is no walk in order
+
+class Streams {
+ public:
+  Streams(const Program& program, const Target& target) : program_(program), target_(target) {}
+
+  void prefetch(std::vector<Instruction>& block) {
+    find_asked(block);
+    visit(block);
+  }
+
+ private:
+  // Arguments of which other rules know better what to ask for.
+  void find_asked(const std::vector<Instruction>& block) {
+    for (const Instruction& i : block) {
+      if (i.code == Code::Prefetch) asked_.insert(i.memory);
+      find_asked(i.body);
+    }
+  }
+
+  void visit(std::vector<Instruction>& block) {
+    for (Instruction& i : block) {
+      visit(i.body);
+      if (i.code == Code::Loop) prefetch_in(i);
+    }
+  }
+
+  void prefetch_in(Instruction& loop) {
+    const std::optional<int64_t> count = count_of(loop);
+    const LoopSteps along(loop);
+    std::set<std::pair<int, int64_t>> lines;  // a pointer, and the line from there
+    for (size_t at = 0; at < loop.body.size(); at++) {
+      const Instruction& i = loop.body[at];
+      if (i.code != Code::Load || i.memory < 0 || i.dst.lanes == 1 || asked_.count(i.memory))
+        continue;
+      const MemoryArgument& m = program_.arguments[static_cast<size_t>(i.memory)];
+      const int64_t unit = size_of(m.dtype), step = along.of(i.args[0]).value_or(0) * unit;
+      const bool in_order = step >= kCacheLine && step <= kMostStep;
+      const bool ends_soon = count && *count * step < 2 * kBytesAhead;
+      if (m.output || m.size * unit <= target_.l3 || !in_order || ends_soon) continue;
+      if (!lines.insert({i.args[0].id, i.imm * unit / kCacheLine}).second) continue;
+      Instruction ask{
+          .code = Code::Prefetch, .imm = i.imm + kBytesAhead / unit, .memory = i.memory};
+      ask.args = {i.args[0]};
+      ask.flag = true;
+      loop.body.insert(loop.body.begin() + static_cast<std::ptrdiff_t>(++at), std::move(ask));
+    }
+  }
+
+  const Program& program_;
+  const Target& target_;
+  std::unordered_set<int> asked_;
+};
+
+}  // namespace
+
+void prefetch_streams(Program& program, const Target& target) {
+  for (Phase& phase : program.phases) {
+    Streams(program, target).prefetch(phase.body);
+    Streams(program, target).prefetch(phase.tail);
+  }
+}
+
+}  // namespace lazuli
