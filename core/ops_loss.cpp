@@ -83,7 +83,8 @@ struct Picked {
 
 Picked picked(std::string_view op, const Tensor& target, const Classes& c,
               const std::optional<Tensor>& weight, int64_t ignore_index, DType dtype) {
-  require(is_int(target.dtype()), "{}: class indices are {}, not integers", op,
+  require(is_int(target.dtype()),
+          "{}: class indices are {}, not integers; convert them first, as in y.to(i64)", op,
           name(target.dtype()));
   require(target.shape() == c.rest, "{}: the target has shape {}, but the input asks for {}", op,
           to_string(target.shape()), to_string(c.rest));

@@ -200,7 +200,7 @@ TEST_CASE("losses check their targets and words") {
       {[] {
          cross_entropy(f32({2, 3}), f32({2}));
        },
-       "cross_entropy: class indices are f32, not integers"},
+       "cross_entropy: class indices are f32, not integers; convert them first, as in y.to(i64)"},
       {[] {
          cross_entropy(f32({2, 3}), i64({2}), f32({2}));
        },

@@ -134,7 +134,7 @@ TEST_CASE("run writes and reads array files") {
   CHECK(r.err == "--input: y is given twice\n");
   r = on_reference({"run", "y:f32[2,3]", "--input", "z=" + (folder / "missing.npy").string()});
   CHECK(r.status == 2);
-  CHECK(r.err == "the expression has no input 'z'\n");
+  CHECK(r.err == "the expression has no input 'z'; it takes y\n");
   CHECK(on_reference({"run", "(x:f32[2]~ones, y:i64[]~ones)", "--output", npz}).status == 0);
   CHECK(fs::file_size(npz) > 200);
   r = on_reference({"run", "(x:f32[2], x)", "--output", npy});
@@ -206,6 +206,12 @@ TEST_CASE("a user's mistake ends with status 2 and says what was not accepted") 
        "the file '/nowhere' cannot be read; expected @FILE with an expression in it\n"},
       {{"dump"}, "an expression is missing, as in: lazuli dump 'softmax(x:f32[4], -1)'\n"},
       {{"check"}, "an expression is missing, as in: lazuli check 'softmax(x:f32[4], -1)'\n"},
+      {{"check", "x:f32[2]", "--device", "reference"},
+       "check: the reference is what devices are compared with; give another device, or none to "
+       "check them all\n"},
+      {{"dump", "gemm"},
+       "gemm is a group of workloads, which `lazuli bench --group gemm` measures; expected an "
+       "expression or one of its workloads, as matmul_64\n"},
       {{"dump", "mlp_sgd"},
        "mlp_sgd is a step of several evaluations, which `lazuli bench` alone measures; expected "
        "an expression or a workload of one\n"},
@@ -700,6 +706,10 @@ TEST_CASE("dump prints every stage for a fixed target") {
     INFO(std::string(stage) << ": " << r.err);
     CHECK(r.status == 0);
     CHECK(r.out.size() > 20);
+  }
+  for (const char* stage : {"kernel", "asm"}) {
+    CHECK(lazuli_command({"dump", "x:f32[3]", "--stage", stage}).out ==
+          "nothing is computed: the result is there already\n");
   }
   const auto products = [](const std::string& dtype, const char* cpu) {
     const std::string text = fmt::format("a:{0}[64,64].to({1}) @ b:{0}[64,64].to({1})", dtype,

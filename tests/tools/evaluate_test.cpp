@@ -447,7 +447,7 @@ TEST_CASE("inputs can be bound, and must have the declared dtype and shape") {
   CHECK(message({{"x", Tensor::from({1.0, 2.0}, {2})}}) ==
         "the input x is declared as f32 of shape (2,) and is given as f64 of shape (2,)\n  line 1: "
         "x:f32[2] * 2\n          ^");
-  CHECK(message({{"y", x}}) == "the expression has no input 'y'");
+  CHECK(message({{"y", x}}) == "the expression has no input 'y'; it takes x");
 }
 
 TEST_CASE("an input of any size costs nothing until it is read") {

@@ -529,6 +529,9 @@ int check(const CheckOptions& options, const Common& common) {
   Session session(common);
   session.runtime().memory.fill_with_nan();  // so that what is not written is seen
   const Expression e = load_expression(options.expression, common);
+  require(common.device != "reference",
+          "check: the reference is what devices are compared with; give another device, or none to "
+          "check them all");
   session.runtime().set_device("reference");
   std::vector<Plain> expected;
   double bound = 0;

@@ -90,7 +90,7 @@ std::string stage_text(const PlanText& text, const StageRow& stage) {
       out += fmt::format("{}--- {}\n", out.empty() ? "" : "\n", kernel.name);
     out += stage.name == "schedule" ? schedule_text(kernel) : with_newline(kernel.*stage.of_kernel);
   }
-  return out;
+  return text.kernels.empty() ? std::string(kNothing) : out;
 }
 
 Json to_json(const KernelText& k, bool with_assembly) {

@@ -35,6 +35,12 @@ std::string expression_text(const std::string& text) {
           "{} is a step of several evaluations, which `lazuli bench` alone measures; expected an "
           "expression or a workload of one",
           text);
+  for (const Workload& w : workloads()) {
+    require(w.group != text,
+            "{} is a group of workloads, which `lazuli bench --group {}` measures; expected an "
+            "expression or one of its workloads, as {}",
+            text, text, w.name);
+  }
   if (!text.starts_with('@')) return text;
   const std::string path = text.substr(1);
   std::ifstream file(path, std::ios::binary);

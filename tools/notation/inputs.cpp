@@ -1,4 +1,6 @@
 // What fills the inputs of a program.
+#include <fmt/ranges.h>
+
 #include <cmath>
 #include <cstring>
 #include <mutex>
@@ -154,7 +156,8 @@ const InputDecl& find_input(const Program& program, std::string_view name) {
     if (input.name == name) return input;
     names.push_back(input.name);
   }
-  user_error("the expression has no input '{}'{}", name, suggestion(name, names));
+  user_error("the expression has no input '{}'; {}", name,
+             names.empty() ? "it takes none" : fmt::format("it takes {}", fmt::join(names, ", ")));
 }
 
 Bindings bind_inputs(const Program& program, const Bindings& given, const EvalOptions& options) {
