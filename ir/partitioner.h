@@ -100,6 +100,7 @@ class Partitioner {
   bool makes_much(int n, const Walk& walk);
   SmallVector<size_t, 8> stored_order(int n);
   Text shares_columns(int n, const Labels& labels, const AtomSet& alive);
+  Text stores_across(int n, int k, const Labels& labels, const AtomSet& alive);
   Text long_walk_without(int k, const AtomSet& drop);
   AtomSet chunks_among(int k, const AtomSet& drop);
   Walk walk(int n, const Labels& labels, const AtomSet& alive);

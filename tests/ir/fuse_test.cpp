@@ -124,6 +124,30 @@ TEST_CASE("updates share a launch, but for long texts of many elements") {
   CHECK(kernels(2000, 12) == 3);
 }
 
+TEST_CASE("a result that would be stored across the rows of a kernel is transposed by another") {
+  const Target target = named_target("x86-64-v3");
+  const auto kernels = [&](const Tensor& result) {
+    const NodeRef roots[] = {result.node()};
+    return make_plan(roots, target).steps.size();
+  };
+  const Tensor x(numbers({256, 200})), y(numbers({256, 200})), z(numbers({200, 256}));
+  CHECK(kernels(softmax(x, -1)) == 1);
+  CHECK(kernels(softmax(x, -1).mT()) == 2);
+  CHECK(kernels(softmax(x + y, -1).mT()) == 2);
+  CHECK(kernels((softmax(x, -1) * y).mT()) == 2);
+  CHECK(has_reason(reasons({softmax(x, -1).mT().node()}, target),
+                   "it would be stored across the rows that an iteration of %"));
+  // Rows that lie along the grid, or of which something else does.
+  CHECK(kernels(softmax(z.mT(), -1).mT()) == 1);
+  CHECK(kernels(softmax(x + z.mT(), -1).mT()) == 1);
+  CHECK(kernels(softmax(x, -1).mT() + z) == 1);
+  // Scalars of rows, small results, short rows, sums.
+  CHECK(kernels(sum(softmax(x, -1) * y, -1)) == 1);
+  CHECK(kernels(softmax(Tensor(numbers({64, 64})), -1).mT()) == 1);
+  CHECK(kernels(softmax(Tensor(numbers({8192, 4})), -1).mT()) == 1);
+  CHECK(kernels(sum(softmax(x, -1), 0)) == 1);
+}
+
 TEST_CASE("decisions give their reasons with numbers") {
   const Target target = named_target("x86-64-v3");
   const NodeRef x = numbers({64, 96}), w = numbers({96, 80});
