@@ -6,6 +6,8 @@
 #include <unordered_map>
 #include <utility>
 
+#include "ir/loop_steps.h"
+
 namespace lazuli {
 namespace {
 
@@ -157,6 +159,8 @@ class NextRow {
         if (x.code == Code::Load && x.args[0].id == i.dst.id)
           lines.insert(x.imm * size_of(m.dtype) / kCacheLine);
       }
+      const std::optional<int64_t> count = count_of(inner);
+      const int64_t bytes = count.value_or(1) * static_cast<int64_t>(lines.size()) * kCacheLine;
       const std::optional<Operand> next = next_of(sum->second->args[0]);
       if (!next || lines.empty()) continue;
       Instruction add = *sum->second, address = i;
@@ -170,7 +174,7 @@ class NextRow {
         Instruction ask{.code = Code::Prefetch, .imm = line * kCacheLine / size_of(m.dtype)};
         ask.memory = i.memory;
         ask.args = {address.dst};
-        ask.flag = true;
+        ask.flag = bytes <= target_.l1;
         code.push_back(std::move(ask));
       }
     }

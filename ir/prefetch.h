@@ -14,8 +14,8 @@ namespace lazuli {
 void prefetch_epilogues(Program& program, const Target& target);
 
 /// Rows that are found by an index, in an argument larger than the last cache: while one is read,
-/// the lines of the next iteration's are asked for, for the second level of cache: more misses fit
-/// there at a time.
+/// the lines of the next iteration's are asked for, for the second level of cache, where more misses
+/// are underway at a time, but rows longer than the first level holds for that.
 void prefetch_indexed_rows(Program& program, const Target& target);
 
 /// Where a loop walks each row of a large argument more than once, the first pass would wait for

@@ -4,6 +4,7 @@
 #include <optional>
 #include <set>
 #include <utility>
+#include <vector>
 
 #include "ir/loop_steps.h"
 #include "ir/prefetch.h"
@@ -14,7 +15,7 @@ namespace {
 constexpr int64_t kLeastTerms = 64;  // of a sum that is worth it
 // Multiply-adds of vectors that a miss takes: of the last cache where that is far, else of memory.
 constexpr int64_t kProductsOfFarCache = 800, kProductsOfMemory = 400;
-constexpr int64_t kMostAhead = 32;  // iterations, where that is not the far cache
+constexpr int64_t kLinesAhead = 128;  // where that is not the far cache
 
 int64_t products_of(const Instruction& loop) {
   return std::count_if(loop.body.begin(), loop.body.end(), [](const Instruction& i) {
@@ -30,10 +31,10 @@ std::optional<Line> line_of(const Program& program, const Instruction& load) {
   return Line{load.args[0].id, load.imm * size_of(t) / kCacheLine};
 }
 
-int64_t iterations_ahead(const Target& target, int64_t products) {
-  products = std::max<int64_t>(products, 1);
+int64_t iterations_ahead(const Target& target, int64_t products, int64_t lines, int64_t count) {
   if (target.far_l3) return (kProductsOfFarCache + products - 1) / products;
-  return std::min(kMostAhead, (kProductsOfMemory + products - 1) / products);
+  const int64_t few = std::max<int64_t>(std::min(kLinesAhead / lines, count / 8), 1);
+  return products == 0 ? few : std::min(few, (kProductsOfMemory + products - 1) / products);
 }
 
 // Each line of a large argument that an iteration of the loop reads, and the next does not. Lines
@@ -42,30 +43,38 @@ void prefetch_in(const Program& program, const Target& target, Instruction& loop
   const std::optional<int64_t> count = count_of(loop);
   const int64_t products = products_of(loop);
   if (!count || *count < kLeastTerms || (target.far_l3 && products == 0)) return;
-  const int64_t ahead = iterations_ahead(target, products);
-  const int64_t near = target.far_l3 ? target.l2 / 4 : target.l2;
+  // Of what passes by without products, a miss of L2 alone costs little.
+  const int64_t near = target.far_l3 ? target.l2 / 4 : products > 0 ? 4 * target.l2 : target.l3;
   const LoopSteps along(loop);
-  std::set<Line> all, asked;
   std::set<int> known;              // memories of which other rules know better what to ask for
   std::map<int, int64_t> together;  // lines by pointer
+  std::set<Line> all;
   for (const Instruction& i : loop.body) {
     if (i.code == Code::Prefetch) known.insert(i.memory);
     const std::optional<Line> line = line_of(program, i);
     if (line && all.insert(*line).second) together[line->first]++;
   }
+  std::vector<std::pair<size_t, int64_t>> far;  // places in the body, and elements of a step
   for (size_t at = 0; at < loop.body.size(); at++) {
     const Instruction& i = loop.body[at];
     const std::optional<Line> line = line_of(program, i);
     if (!line || known.count(i.memory) > 0) continue;
     const MemoryArgument& m = program.arguments[static_cast<size_t>(i.memory)];
     const int64_t unit = size_of(m.dtype), step = along.of(i.args[0]).value_or(0);
-    const bool far = !m.output && m.size * unit > near && step * unit >= 2 * kCacheLine &&
-                     together[line->first] * kCacheLine < step * unit;
-    if (!far || !asked.insert(*line).second) continue;
+    const bool apart =
+        step * unit >= 2 * kCacheLine && together[line->first] * kCacheLine < step * unit;
+    if (m.output || m.size * unit <= near || !apart || all.erase(*line) == 0) continue;
+    far.emplace_back(at, step);
+  }
+  const auto lines = static_cast<int64_t>(far.size());
+  const int64_t ahead = far.empty() ? 0 : iterations_ahead(target, products, lines, *count);
+  for (auto it = far.rbegin(); it != far.rend(); ++it) {
+    const auto [at, step] = *it;
+    const Instruction& i = loop.body[at];
     Instruction ask{.code = Code::Prefetch, .imm = i.imm + ahead * step, .memory = i.memory};
     ask.args = {i.args[0]};
     ask.flag = !target.far_l3;
-    loop.body.insert(loop.body.begin() + static_cast<std::ptrdiff_t>(at++), std::move(ask));
+    loop.body.insert(loop.body.begin() + static_cast<std::ptrdiff_t>(at), std::move(ask));
   }
 }
 

@@ -96,6 +96,9 @@ TEST_SUITE("ir") {
     bool second_level = false;
     CHECK(prefetched(rows(1000, 64), small, &second_level) == std::vector<int>{0, 1, 0});
     CHECK(second_level);
+    small.l1 = 128;
+    CHECK(prefetched(rows(1000, 64), small, &second_level) == std::vector<int>{0, 1, 0});
+    CHECK(!second_level);
     CHECK(test::difference(rows(1000, 64), small) == "");
     // An index that comes out of a branch, as that of sin, is not known before.
     Kernel k = rows(30, 64);
@@ -223,25 +226,30 @@ TEST_SUITE("ir") {
     CHECK(lines[0] >= 2);
     CHECK(lines[1] >= 6);
     CHECK(!second_level);
-    CHECK(asked(200, 32 << 10, false) == lines);
+    const std::vector<int> of_memory = asked(200, 8 << 10, false);
+    CHECK(of_memory[0] >= 2);
+    CHECK(of_memory[1] >= 6);
     CHECK(second_level);
     for (const bool far : {false, true}) {
       CHECK(asked(200, 64 << 10, far, 64)[1] == 0);                  // whole rows follow each other
       CHECK(asked(200, 1 << 20, far) == std::vector<int>{0, 0, 0});  // both stay in cache
     }
     CHECK(asked(200, 256 << 10, true)[1] == lines[1]);
-    CHECK(asked(200, 256 << 10, false) == std::vector<int>{0, 0, 0});
+    CHECK(asked(200, 64 << 10, false) == std::vector<int>{0, 0, 0});
     // Sums of columns: no products, 32 rows ahead.
     for (const bool far : {false, true}) {
       Target target = named_target("x86-64-v4");
       target.far_l3 = far;
-      Kernel k = test::column_sum(200, 4096);
+      target.l3 = 1 << 20;
+      Kernel k = test::column_sum(256, 4096);
       apply_schedule(k,
                      "split out j jo ju 64; split out ju ju jv 16; order out jo i ju jv; "
                      "unroll out ju; vector out jv; parallel out jo");
       CHECK(test::difference(k, target) == "");
       const std::string text = print_program(lower(k, target));
       CHECK((text.find(fmt::format("[{}] l2", 32 * 4096)) != std::string::npos) == !far);
+      target.l3 = 8 << 20;
+      CHECK(print_program(lower(k, target)).find("prefetch") == std::string::npos);
     }
     CHECK(asked(80, 16 << 10, true) == std::vector<int>{0, 0, 0});  // over before they come
   }
