@@ -14,8 +14,8 @@ namespace lazuli {
 void prefetch_epilogues(Program& program, const Target& target);
 
 /// Rows that are found by an index, in an argument larger than the last cache: while one is read,
-/// the lines of the next iteration's are asked for, for the second level of cache, where more misses
-/// are underway at a time, but rows longer than the first level holds for that.
+/// the lines of the next iteration's are asked for. They come to the second level of cache, where
+/// more misses are underway at a time; rows that are longer than the first level come to that.
 void prefetch_indexed_rows(Program& program, const Target& target);
 
 /// Where a loop walks each row of a large argument more than once, the first pass would wait for
@@ -30,8 +30,9 @@ void prefetch_walked_rows(Program& program, const Target& target);
 /// each tile: at its beginning, or over all of it where the last cache is far.
 void prefetch_next_panels(Program& program, const Target& target);
 
-/// Where each term of a sum lies in other cache lines of a large argument: those of later terms are
-/// asked for. Where the last cache is far, of products alone, from there too.
+/// Where each iteration of a long loop, as over the terms of a sum, reads other cache lines of an
+/// argument that lies in memory: those of later ones are asked for. Where the last cache is far, in
+/// sums of products alone, and from that cache too.
 void prefetch_far_terms(Program& program, const Target& target);
 
 /// What loops read in order from arguments larger than the last cache, and nothing above has asked
