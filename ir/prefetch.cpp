@@ -174,7 +174,7 @@ class NextRow {
         Instruction ask{.code = Code::Prefetch, .imm = line * kCacheLine / size_of(m.dtype)};
         ask.memory = i.memory;
         ask.args = {address.dst};
-        ask.flag = bytes <= target_.l1;
+        ask.flag = target_.l2_prefetch && bytes <= target_.l1;
         code.push_back(std::move(ask));
       }
     }

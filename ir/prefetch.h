@@ -14,15 +14,15 @@ namespace lazuli {
 void prefetch_epilogues(Program& program, const Target& target);
 
 /// Rows that are found by an index, in an argument larger than the last cache: while one is read,
-/// the lines of the next iteration's are asked for. They come to the second level of cache, where
-/// more misses are underway at a time; rows that are longer than the first level come to that.
+/// the lines of the next iteration's are asked for. They come to the second level of cache where
+/// more misses are underway there, but for rows that are longer than the first level.
 void prefetch_indexed_rows(Program& program, const Target& target);
 
 /// Where a loop walks each row of a large argument more than once, the first pass would wait for
 /// memory, and memory for the others: lines of the next row are asked for in the passes over this
 /// one, each in that which has most time to spare. So are those of the next rows where a loop
-/// computes on several short ones at once. They come to the first level of cache if it holds them
-/// beside all that the loop works on.
+/// computes on several short ones at once. They come to the second level of cache where more
+/// misses are underway there, and the first does not hold them beside all that the loop works on.
 void prefetch_walked_rows(Program& program, const Target& target);
 
 /// Where a loop packs a panel of a large argument and then walks it for many rows, memory would
@@ -31,13 +31,14 @@ void prefetch_walked_rows(Program& program, const Target& target);
 void prefetch_next_panels(Program& program, const Target& target);
 
 /// Where each iteration of a long loop, as over the terms of a sum, reads other cache lines of an
-/// argument that lies in memory: those of later ones are asked for. Where the last cache is far, in
-/// sums of products alone, and from that cache too.
+/// argument that lies in memory: those of later ones are asked for, where prefetches for the second
+/// level of cache bring them sooner. Where the last cache is far, in sums of products alone, and
+/// from that cache too.
 void prefetch_far_terms(Program& program, const Target& target);
 
 /// What loops read in order from arguments larger than the last cache, and nothing above has asked
-/// for: some lines ahead, for the second level of cache. The processor's own streams end at each
-/// page, and begin anew.
+/// for: some lines ahead, where prefetches for the second level of cache bring more than the
+/// processor's own streams, which end at each page and begin anew.
 void prefetch_streams(Program& program, const Target& target);
 
 /// Where the last cache is far, and tiles of products walk more memory than the cache before it

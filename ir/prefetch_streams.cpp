@@ -68,6 +68,7 @@ class Streams {
 }  // namespace
 
 void prefetch_streams(Program& program, const Target& target) {
+  if (!target.l2_prefetch) return;
   for (Phase& phase : program.phases) {
     Streams(program, target).prefetch(phase.body);
     Streams(program, target).prefetch(phase.tail);

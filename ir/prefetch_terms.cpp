@@ -73,7 +73,7 @@ void prefetch_in(const Program& program, const Target& target, Instruction& loop
     const Instruction& i = loop.body[at];
     Instruction ask{.code = Code::Prefetch, .imm = i.imm + ahead * step, .memory = i.memory};
     ask.args = {i.args[0]};
-    ask.flag = !target.far_l3;
+    ask.flag = target.l2_prefetch;
     loop.body.insert(loop.body.begin() + static_cast<std::ptrdiff_t>(at), std::move(ask));
   }
 }
@@ -88,6 +88,7 @@ void visit_block(const Program& program, const Target& target, std::vector<Instr
 }  // namespace
 
 void prefetch_far_terms(Program& program, const Target& target) {
+  if (!target.far_l3 && !target.l2_prefetch) return;
   for (Phase& phase : program.phases) {
     visit_block(program, target, phase.body);
     visit_block(program, target, phase.tail);

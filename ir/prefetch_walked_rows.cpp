@@ -138,7 +138,7 @@ class Rows {
         it->second = nullptr;
         Instruction ask{.code = Code::Prefetch, .imm = body[i].imm + p.row, .memory = memory};
         ask.args = {body[i].args[0]};
-        ask.flag = held > target_.l1;
+        ask.flag = target_.l2_prefetch && held > target_.l1;
         body.insert(body.begin() + static_cast<std::ptrdiff_t>(++i), std::move(ask));
       }
     }

@@ -74,13 +74,21 @@ bool has_tiles() {
 bool is_wide_intel() {
   return vector_level().lanes == 16 && __builtin_cpu_is("intel");
 }
+// The family of a CPU of AMD's with AVX-512; 0 for others.
+unsigned amd_family() {
+  unsigned eax = 0, ebx = 0, ecx = 0, edx = 0;
+  if (vector_level().lanes != 16 || !__builtin_cpu_is("amd")) return 0;
+  if (!__get_cpuid(1, &eax, &ebx, &ecx, &edx)) return 0;
+  return (eax >> 8 & 15) + (eax >> 20 & 255);  // with its extension
+}
+constexpr unsigned kZen5 = 26;
 // Zen 5 and later, measured on Turin: two FMAs of 512 bits a cycle where Zen 4 has one.
 bool is_wide_amd() {
-  constexpr unsigned kZen5 = 26;
-  unsigned eax = 0, ebx = 0, ecx = 0, edx = 0;
-  if (vector_level().lanes != 16 || !__builtin_cpu_is("amd")) return false;
-  if (!__get_cpuid(1, &eax, &ebx, &ecx, &edx)) return false;
-  return (eax >> 8 & 15) + (eax >> 20 & 255) >= kZen5;  // the family and its extension
+  return amd_family() >= kZen5;
+}
+// Zen 4: sums of 64 MB take 0.65 to 0.8 of the time with prefetches for L2, 1.15 to 1.3 on Zen 3.
+bool is_zen4() {
+  return amd_family() != 0 && !is_wide_amd();
 }
 #else
 bool has_u8_dot() {
@@ -96,6 +104,9 @@ bool is_wide_intel() {
   return false;
 }
 bool is_wide_amd() {
+  return false;
+}
+bool is_zen4() {
   return false;
 }
 #endif
@@ -187,6 +198,7 @@ const Host& host() {
                 .has_tiles = has_tiles(),
                 .split_load = is_wide_intel() ? 0.9 : 0,
                 .far_l3 = is_wide_intel() || is_wide_amd(),
+                .l2_prefetch = is_zen4(),
                 .l1_ways = cache(1).ways,
                 .l1 = cache(1).size,
                 .l2 = cache(2).size,

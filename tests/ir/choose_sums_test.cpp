@@ -157,12 +157,16 @@ TEST_SUITE("ir") {
     };
     CHECK(together(sum(array({30, 256}), 1)));
     CHECK(!together(sum(array({33, 256}), 1)));
+    CHECK(!together(sum(array({21, 1023}), 1)));
+    CHECK(together(sum(array({21, 1024}), 1), "split sum i i.o i 4\n"));
+    target.l2_prefetch = true;
     CHECK(!together(sum(array({21, 1024}), 1)));
     CHECK(!together(sum(array({2, 30, 256}), 2), "unroll sum j\n"));  // 60 rows, not 30
     // What rows share, if it takes half of L1 or more, is loaded once for several.
     const Tensor matrix = array({21, 4096}), vector = array({4096});
     CHECK(together(matmul(matrix, vector)));
     CHECK(!together(matmul(array({21, 4000}), array({4000}))));
+    target.l2_prefetch = false;
     target.far_l3 = true;
     CHECK(together(sum(array({33, 256}), 1), "split sum i i.o i 2\n"));
     CHECK(together(sum(array({33, 256}), 1), "split sum j j.o j.u 8\n"));

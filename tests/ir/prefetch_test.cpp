@@ -95,6 +95,9 @@ TEST_SUITE("ir") {
     small.l3 = 16 << 10;
     bool second_level = false;
     CHECK(prefetched(rows(1000, 64), small, &second_level) == std::vector<int>{0, 1, 0});
+    CHECK(!second_level);
+    small.l2_prefetch = true;
+    CHECK(prefetched(rows(1000, 64), small, &second_level) == std::vector<int>{0, 1, 0});
     CHECK(second_level);
     small.l1 = 128;
     CHECK(prefetched(rows(1000, 64), small, &second_level) == std::vector<int>{0, 1, 0});
@@ -216,6 +219,7 @@ TEST_SUITE("ir") {
       Target target = named_target("x86-64-v4");
       target.l2 = l2;
       target.far_l3 = far;
+      target.l2_prefetch = !far;
       Kernel k = test::matmul(48, columns, terms, true, false, false);
       choose_schedule(k, target, {{"packed a of C", "no"}, {"packed b of C", "no"}});
       CHECK(test::difference(k, target) == "");
@@ -240,6 +244,7 @@ TEST_SUITE("ir") {
     for (const bool far : {false, true}) {
       Target target = named_target("x86-64-v4");
       target.far_l3 = far;
+      target.l2_prefetch = !far;
       target.l3 = 1 << 20;
       Kernel k = test::column_sum(256, 4096);
       apply_schedule(k,
@@ -252,6 +257,12 @@ TEST_SUITE("ir") {
       CHECK(print_program(lower(k, target)).find("prefetch") == std::string::npos);
     }
     CHECK(asked(80, 16 << 10, true) == std::vector<int>{0, 0, 0});  // over before they come
+    // Neither far, nor brought sooner by prefetches for the second level.
+    Target neither = named_target("x86-64-v3");
+    neither.l2 = 8 << 10;
+    Kernel apart = test::matmul(48, 128, 200, true, false, false);
+    choose_schedule(apart, neither, {{"packed a of C", "no"}, {"packed b of C", "no"}});
+    CHECK(prefetched(apart, neither) == std::vector<int>{0, 0, 0});
   }
 
   TEST_CASE("rows of tiles are asked for where the last cache is far and not all fits before it") {
@@ -278,9 +289,11 @@ TEST_SUITE("ir") {
 
   TEST_CASE("passes over a row that stays in cache ask for the next row") {
     bool second_level = false;
+    Target target;
+    target.l2_prefetch = true;
     const auto chosen = [&](Kernel k) {
-      choose_schedule(k, Target());
-      return prefetched(k, {}, &second_level);
+      choose_schedule(k, target);
+      return prefetched(k, target, &second_level);
     };
     // A pass over four vectors of a row reads two lines: each is asked for once, in the two passes
     // before the one that is busy storing past the caches, or in the one with the exponentials.
@@ -304,13 +317,17 @@ TEST_SUITE("ir") {
     CHECK(chosen(test::layer_norm(1024, 2816))[0] == 2);
     CHECK(second_level);
     Kernel ragged = test::softmax(70, 2050);
-    choose_schedule(ragged, Target());
-    CHECK(test::difference(ragged, Target()) == "");
+    choose_schedule(ragged, target);
+    CHECK(test::difference(ragged, target) == "");
+    target.l2_prefetch = false;
+    CHECK(chosen(test::layer_norm(4096, 4096))[0] == 2);
+    CHECK(!second_level);
   }
 
   TEST_CASE("what is read in order from past the last cache is asked for some lines ahead") {
     Target target = named_target("x86-64-v4");
     target.l3 = 256 << 10;
+    target.l2_prefetch = true;
     bool second_level = false;
     const auto asked = [&](Kernel k) {
       choose_schedule(k, target);
@@ -324,6 +341,8 @@ TEST_SUITE("ir") {
     CHECK(asked(test::softmax(1024, 256)) == 0);
     // Other rules know better.
     CHECK(asked(test::softmax(64, 4096)) == 4);
+    target.l2_prefetch = false;  // the machine's own streams bring as much
+    CHECK(asked(test::total_sum(1 << 17)) == 0);
   }
 }
 
