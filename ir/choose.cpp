@@ -125,7 +125,8 @@ ScheduleWriter::RowsTogether ScheduleWriter::rows_together(const Stage& s,
   if (expression_cost(s) > kCheap || extent(row) < kFewest || bytes.step == 0) return {};
   constexpr RowsTogether kSeveral{.rows = 4, .fewer_vectors = 2};
   if (bytes.all <= target_.l2) return kSeveral;
-  if (bytes.step >= kPage && (!target_.l2_prefetch || 2 * bytes.shared >= target_.l1)) return kSeveral;
+  if (bytes.step >= kPage && (!target_.l2_prefetch || 2 * bytes.shared >= target_.l1))
+    return kSeveral;
   if (target_.far_l3 && bytes.step >= kShort) return {.rows = 2, .fewer_vectors = 4};
   return {};
 }

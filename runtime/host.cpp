@@ -186,24 +186,25 @@ int available_cores() {
 const Host& host() {
   static const Host host = [] {
     const VectorLevel& level = vector_level();
-    return Host{.name = cpu_name(),
-                .identity = cpu_identity(),
-                .level = level.cpu,
-                .lanes = level.lanes,
-                .vector_registers = level.registers,
-                .has_fma = level.has_fma,
-                .has_u8_dot = has_u8_dot(),
-                .has_i16_dot = level.has_i16_dot,
-                .has_bf16_dot = has_bf16_dot(),
-                .has_tiles = has_tiles(),
-                .split_load = is_wide_intel() ? 0.9 : 0,
-                .far_l3 = is_wide_intel() || is_wide_amd(),
-                .l2_prefetch = is_zen4(),
-                .l1_ways = cache(1).ways,
-                .l1 = cache(1).size,
-                .l2 = cache(2).size,
-                .l3 = std::min(cache(3).size, kL3OfACore * std::max(sysconf(_SC_NPROCESSORS_CONF), 1L)),
-                .cores = available_cores()};
+    return Host{
+        .name = cpu_name(),
+        .identity = cpu_identity(),
+        .level = level.cpu,
+        .lanes = level.lanes,
+        .vector_registers = level.registers,
+        .has_fma = level.has_fma,
+        .has_u8_dot = has_u8_dot(),
+        .has_i16_dot = level.has_i16_dot,
+        .has_bf16_dot = has_bf16_dot(),
+        .has_tiles = has_tiles(),
+        .split_load = is_wide_intel() ? 0.9 : 0,
+        .far_l3 = is_wide_intel() || is_wide_amd(),
+        .l2_prefetch = is_zen4(),
+        .l1_ways = cache(1).ways,
+        .l1 = cache(1).size,
+        .l2 = cache(2).size,
+        .l3 = std::min(cache(3).size, kL3OfACore * std::max(sysconf(_SC_NPROCESSORS_CONF), 1L)),
+        .cores = available_cores()};
   }();
   return host;
 }
