@@ -218,11 +218,12 @@ bool schedule_few_rows_of_columns(ScheduleWriter& w, Stage* s, Stage* root, cons
 int64_t even_block(const ScheduleWriter& w, const Contraction& c, int64_t around, const Tile& tile,
                    int64_t fitting) {
   constexpr double kElementOfA = 4;  // in columns
+  constexpr int64_t kMany = 16;      // long enough blocks that one more is felt
   const int64_t step = tile.nv * w.lanes(), vectors = (extent(c.v) + w.lanes() - 1) / w.lanes();
   int64_t best = fitting;
   double least = std::numeric_limits<double>::max();
   for (int64_t n = fitting; n >= 2 * step; n -= step) {
-    const double cost = uneven_share(w.target(), around, vectors, n / w.lanes()) *
+    const double cost = uneven_share(w.target(), around, vectors, n / w.lanes(), kMany) *
                         (1 + kElementOfA / static_cast<double>(n));
     if (cost < least) {
       least = cost;

@@ -469,8 +469,8 @@ void each_tile(const TileSpace& space, F visit) {
 
 }  // namespace
 
-double uneven_share(const Target& target, int64_t times, int64_t vectors, int64_t panel) {
-  constexpr int64_t kMany = 8;       // for each thread, so that none waits long
+double uneven_share(const Target& target, int64_t times, int64_t vectors, int64_t panel,
+                    int64_t many) {
   constexpr int64_t kFollowed = 64;  // threads; of more, only how many chunks are the most for one
   const int64_t panels = (vectors + panel - 1) / panel, chunks = times * panels;
   const int64_t all_threads = std::max(target.threads, 1), threads = std::min(all_threads, chunks);
@@ -478,7 +478,7 @@ double uneven_share(const Target& target, int64_t times, int64_t vectors, int64_
     const double even = static_cast<double>(times * vectors) / static_cast<double>(all_threads);
     return std::max(static_cast<double>(most) / even, 1.0);
   };
-  if (chunks >= kMany * all_threads) return 1;
+  if (chunks >= many * all_threads) return 1;
   if (threads > kFollowed) {
     return share(std::min((chunks + threads - 1) / threads * panel, times * vectors));
   }

@@ -52,8 +52,21 @@ TEST_SUITE("ir") {
     CHECK(uneven_share(target, 2, 10, 4) == doctest::Approx(1));  // 4 4 2, 4 4 2
     CHECK(uneven_share(target, 1, 64, 4) == 1);
     CHECK(uneven_share(target, 1, 5, 8) == doctest::Approx(2));
+    CHECK(uneven_share(target, 1, 256, 15) == 1);
+    CHECK(uneven_share(target, 1, 256, 15, 16) == doctest::Approx(135 * 2 / 256.0));
     target.threads = 1;
     CHECK(uneven_share(target, 1, 63, 12) == 1);
+    // 17 blocks of 120 columns and one of 8 are 1,080 for one thread; of 168, 1,040 as the last
+    // whole one of the first thread's is done by the other.
+    const auto deep = [&](int threads) {
+      Target narrow = named_target("x86-64-v3");
+      narrow.threads = threads;
+      Kernel product = test::matmul(2048, 2048, 2048, false, false, false);
+      choose_schedule(product, narrow);
+      return product.schedule;
+    };
+    CHECK(test::holds(deep(1), "split C n n.b n 240\n"));
+    CHECK(test::holds(deep(2), "split C n n.b n 168\n"));
   }
 
   TEST_CASE("rows go outside where memory is much of the work of what follows from a product") {
