@@ -1,6 +1,7 @@
 #include "ir/choose.h"
 
 #include <algorithm>
+#include <map>
 #include <numeric>
 #include <set>
 #include <tuple>
@@ -59,6 +60,7 @@ namespace {
 // read whole for each index.
 struct RowBytes {
   int64_t step = 0, all = 0, shared = 0;
+  std::map<int64_t, int64_t> walked;  // of each argument that has rows
 };
 
 RowBytes row_bytes(const Stage& s, const NodeRef& axis) {
@@ -74,7 +76,10 @@ RowBytes row_bytes(const Stage& s, const NodeRef& axis) {
       }
       if (step == 0) {
         r.shared = std::max(r.shared, all);
-      } else if (r.step == 0 || step < r.step) {
+        return;
+      }
+      r.walked[n->integer()] = all;
+      if (r.step == 0 || step < r.step) {
         r.step = step;
         r.all = all;
       }
@@ -116,8 +121,10 @@ int64_t part_along(const Stage& s, const NodeRef& a, int64_t lanes) {
 // share, if it leaves them no room in L1. From memory the machine reads ahead along each, so that
 // short ones are best read alone (Zen 3, rows of 1 KiB: 21 GB/s alone, 13 for four by two vectors;
 // of 4 KiB, 21 and 26), and all of them where prefetches run ahead (Zen 4: 32 GB/s alone, 21 for
-// four by two vectors). Where a miss takes long, of short ones two by a vector each are best (of
-// rows of 3 KiB, 12.3 GB/s where four by two vectors reach 10.3).
+// four by two vectors). Rows of several arrays are many streams: too many for L3, and for the
+// registers of several sums. Where a miss takes long, long rows come as fast together in any case,
+// and of short ones two by a vector each are best (of rows of 3 KiB, 12.3 GB/s where four by two
+// vectors reach 10.3).
 ScheduleWriter::RowsTogether ScheduleWriter::rows_together(const Stage& s,
                                                            const NodeRef& row) const {
   constexpr int64_t kCheap = 6, kPage = 4096, kShort = 512, kFewest = 8;
@@ -125,8 +132,11 @@ ScheduleWriter::RowsTogether ScheduleWriter::rows_together(const Stage& s,
   if (expression_cost(s) > kCheap || extent(row) < kFewest || bytes.step == 0) return {};
   constexpr RowsTogether kSeveral{.rows = 4, .fewer_vectors = 2};
   if (bytes.all <= target_.l2) return kSeveral;
-  if (bytes.step >= kPage && (!target_.l2_prefetch || 2 * bytes.shared >= target_.l1))
-    return kSeveral;
+  int64_t walked = 0;
+  for (const auto& [_, all] : bytes.walked) walked += all;
+  const bool few = bytes.walked.size() == 1 || (s.values.size() == 1 && walked > target_.l3);
+  const bool streams = target_.far_l3 || (few && !target_.l2_prefetch);
+  if (bytes.step >= kPage && (streams || 2 * bytes.shared >= target_.l1)) return kSeveral;
   if (target_.far_l3 && bytes.step >= kShort) return {.rows = 2, .fewer_vectors = 4};
   return {};
 }

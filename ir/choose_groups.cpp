@@ -472,12 +472,14 @@ void each_tile(const TileSpace& space, F visit) {
 double uneven_share(const Target& target, int64_t times, int64_t vectors, int64_t panel,
                     int64_t many) {
   constexpr int64_t kFollowed = 64;  // threads; of more, only how many chunks are the most for one
+  constexpr int64_t kRoughly = 8;    // of which so many are enough
   const int64_t panels = (vectors + panel - 1) / panel, chunks = times * panels;
   const int64_t all_threads = std::max(target.threads, 1), threads = std::min(all_threads, chunks);
   const auto share = [&](int64_t most) {
     const double even = static_cast<double>(times * vectors) / static_cast<double>(all_threads);
     return std::max(static_cast<double>(most) / even, 1.0);
   };
+  if (all_threads > kFollowed) many = std::min(many, kRoughly);
   if (chunks >= many * all_threads) return 1;
   if (threads > kFollowed) {
     return share(std::min((chunks + threads - 1) / threads * panel, times * vectors));

@@ -104,7 +104,8 @@ inline constexpr int64_t kManyRowTiles = 16;
 inline constexpr double kSharedRows = 1.2;
 /// How much longer the target's threads take than if they could share evenly: `times` times so many
 /// vectors, of which one does a panel at a time. With `many` panels for each, none waits long.
-double uneven_share(const Target& target, int64_t times, int64_t vectors, int64_t panel, int64_t many = 8);
+double uneven_share(const Target& target, int64_t times, int64_t vectors, int64_t panel,
+                    int64_t many = 8);
 /// Number of terms of each sum.
 int64_t depth_of(const Contraction& c);
 

@@ -32,8 +32,8 @@ void prefetch_next_panels(Program& program, const Target& target);
 
 /// Where each iteration of a long loop, as over the terms of a sum, reads other cache lines of an
 /// argument that lies in memory: those of later ones are asked for, where prefetches for the second
-/// level of cache bring them sooner. Where the last cache is far, in sums of products alone, and
-/// from that cache too.
+/// level of cache bring them sooner, and where the last cache is far: there in sums of products
+/// alone, and from that cache too.
 void prefetch_far_terms(Program& program, const Target& target);
 
 /// What loops read in order from arguments larger than the last cache, and nothing above has asked

@@ -159,6 +159,14 @@ TEST_SUITE("ir") {
     CHECK(!together(sum(array({33, 256}), 1)));
     CHECK(!together(sum(array({21, 1023}), 1)));
     CHECK(together(sum(array({21, 1024}), 1), "split sum i i.o i 4\n"));
+    // Of several arrays only past the last cache, and not for several sums.
+    const Tensor p = array({21, 1024}), q = array({21, 1024});
+    CHECK(!together(sum(p * q, 1)));
+    target.l3 = 128 << 10;
+    CHECK(together(sum(p * q, 1)));
+    CHECK(!together(sum(p * q, 1) / sum(p * p, 1)));
+    CHECK(together(amax(p, 1) - amin(p, 1), "split max i i.o i 4\n"));
+    target.l3 = Target().l3;
     target.l2_prefetch = true;
     CHECK(!together(sum(array({21, 1024}), 1)));
     CHECK(!together(sum(array({2, 30, 256}), 2), "unroll sum j\n"));  // 60 rows, not 30

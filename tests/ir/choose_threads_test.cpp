@@ -54,6 +54,8 @@ TEST_SUITE("ir") {
     CHECK(uneven_share(target, 1, 5, 8) == doctest::Approx(2));
     CHECK(uneven_share(target, 1, 256, 15) == 1);
     CHECK(uneven_share(target, 1, 256, 15, 16) == doctest::Approx(135 * 2 / 256.0));
+    target.threads = 128;  // of more than 64, eight for each are enough
+    CHECK(uneven_share(target, 1, 8 * 128 + 1, 1, 16) == 1);
     target.threads = 1;
     CHECK(uneven_share(target, 1, 63, 12) == 1);
     // 17 blocks of 120 columns and one of 8 are 1,080 for one thread; of 168, 1,040 as the last
