@@ -7,12 +7,13 @@
 #include "core/ops.h"
 #include "ir/choose.h"
 #include "ir/plan.h"
-#include "runtime/reference/reference.h"
 #include "tests/ir/algorithms.h"
 #include "tests/ir/chosen.h"
 
 namespace lazuli {
 namespace {
+
+using test::array;
 
 TEST_SUITE("ir") {
   TEST_CASE("few sums of many terms are sums of what chunks give") {
@@ -109,11 +110,6 @@ TEST_SUITE("ir") {
       REQUIRE(std::regex_search(text, found, std::regex(" (\\w+)\\.b \\1 (\\d+)\n")));
       return std::stoi(found[2]);
     };
-    const auto array = [](Shape shape) {
-      const Tensor t = randn(std::move(shape));
-      realize_reference(std::vector{t.node()});
-      return t;
-    };
     // One row after the other; the sums of longer ones come from L2, for several rows at a time.
     const Tensor narrow = array({8, 64, 1500}), wide = array({8, 64, 6000});
     CHECK(block(array({8, 64, 1536})) == 1536);
@@ -126,8 +122,7 @@ TEST_SUITE("ir") {
     CHECK(test::holds(schedule(wide), "split sum j j.o j.i 4\n"));
     CHECK(test::holds(schedule(wide), "split sum k k.o k.u 32\n"));
     // Sums that are more bytes than what they are of are loaded less often.
-    const Tensor integers = cast(narrow, DType::I32);  // whose sums are I64
-    realize_reference(std::vector{integers.node()});
+    const Tensor integers = array(narrow.shape(), DType::I32);  // whose sums are I64
     CHECK(test::holds(schedule(integers), "split sum j j.o j.i 8\n"));
     target.far_l3 = true;
     CHECK(block(narrow) == 1504);
@@ -145,11 +140,6 @@ TEST_SUITE("ir") {
   }
 
   TEST_CASE("rows are summed a few at a time in L2, and past it where that is as fast") {
-    const auto array = [](Shape shape) {
-      const Tensor t = randn(std::move(shape));
-      realize_reference(std::vector{t.node()});
-      return t;
-    };
     Target target = named_target("x86-64-v3");
     target.l2 = 32 << 10;
     const auto together = [&](const Tensor& root, const char* step = "unroll sum i\n") {

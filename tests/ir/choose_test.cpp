@@ -13,13 +13,14 @@
 #include "ir/lower.h"
 #include "ir/plan.h"
 #include "ir/schedule.h"
-#include "runtime/reference/reference.h"
 #include "tests/ir/algorithms.h"
 #include "tests/ir/chosen.h"
 #include "tests/text_of_error.h"
 
 namespace lazuli {
 namespace {
+
+using test::array;
 
 struct Case {
   const char* name;
@@ -409,11 +410,6 @@ TEST_SUITE("ir") {
   }
 
   TEST_CASE("axes that a contraction and all around it walk as one are one") {
-    const auto array = [](Shape shape) {
-      const Tensor t = randn(std::move(shape));
-      realize_reference(std::vector{t.node()});
-      return t;
-    };
     const Target target = named_target("x86-64-v3");
     const auto merged = [&](const Tensor& root, const char* step) {
       return test::holds(test::checked_schedule(root, target), step);
@@ -556,12 +552,7 @@ TEST_SUITE("ir") {
   }
 
   TEST_CASE("attention divides its results, not its weights, which take the place of the scores") {
-    const auto array = [] {
-      const Tensor t = randn({9, 40, 8});
-      realize_reference(std::vector{t.node()});
-      return t;
-    };
-    const Tensor q = array(), k = array(), v = array();
+    const Tensor q = array({9, 40, 8}), k = array({9, 40, 8}), v = array({9, 40, 8});
     const NodeRef roots[] = {matmul(softmax(matmul(q, matrix_transpose(k)), -1), v).node()};
     const Target target = named_target("x86-64-v3");
     const Plan plan = make_plan(roots, target);

@@ -4,17 +4,12 @@
 #include "core/gradient.h"
 #include "core/ops.h"
 #include "ir/choose.h"
-#include "runtime/reference/reference.h"
 #include "tests/ir/chosen.h"
 
 namespace lazuli {
 namespace {
 
-Tensor array(Shape shape, DType dtype = DType::F32) {
-  const Tensor t = cast(randn(std::move(shape)), dtype);
-  realize_reference(std::vector{t.node()});
-  return t;
-}
+using test::array;
 
 constexpr const char* kTargets[] = {"x86-64-v3", "x86-64-v4"};
 

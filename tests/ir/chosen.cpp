@@ -2,11 +2,24 @@
 
 #include <doctest/doctest.h>
 
+#include <cstring>
+#include <utility>
+
+#include "core/lazy_buffer.h"
+#include "core/ops.h"
 #include "ir/choose.h"
 #include "ir/plan.h"
 #include "tests/ir/algorithms.h"
 
 namespace lazuli::test {
+
+Tensor array(const Shape& shape, DType dtype) {
+  const Tensor t = cast(randn(shape), dtype);  // no two alike
+  Ref<Storage> storage = make_storage(bytes_of(shape, dtype));
+  std::memset(storage->data(), 0, storage->bytes());
+  t.node()->set_storage(std::move(storage));
+  return t;
+}
 
 std::string reasons(const Kernel& k) {
   std::string r;

@@ -11,12 +11,13 @@
 #include "ir/lower.h"
 #include "ir/plan.h"
 #include "ir/schedule.h"
-#include "runtime/reference/reference.h"
 #include "tests/ir/algorithms.h"
+#include "tests/ir/chosen.h"
 
 namespace lazuli {
 namespace {
 
+using test::array;
 using test::Product;
 
 Target with_tiles() {
@@ -125,11 +126,6 @@ TEST_SUITE("ir") {
   }
 
   TEST_CASE("sums that share a tile are all in vectors") {
-    const auto array = [](Shape shape, DType t) {
-      const Tensor x = randn(shape).to(t);
-      realize_reference(std::vector{x.node()});
-      return x;
-    };
     const DType bf16 = DType::BF16, f32 = DType::F32;
     const Tensor x = array({40, 64}, bf16), w = array({64, 96}, bf16), h = array({40, 24}, f32),
                  b = array({24, 96}, f32);
