@@ -23,8 +23,8 @@ struct Memory {
 };
 
 struct Slot {
-  std::vector<uint64_t> lanes;  // element bits; a pointer: byte offset
-  int memory = 0;               // pointers: index into Interpreter::memories_
+  std::vector<uint64_t> lanes;     // element bits; a pointer: byte offset
+  const Memory* memory = nullptr;  // pointers: one of Interpreter::memories_
 };
 
 class Interpreter {
@@ -112,7 +112,7 @@ class Interpreter {
 
   char* address(const Operand& pointer, int64_t element, const char* verb) {
     const Slot& p = slot(pointer);
-    const Memory& m = memories_.at(p.memory);
+    const Memory& m = *p.memory;
     const int64_t size = size_of(pointer.dtype);
     const int64_t at = static_cast<int64_t>(p.lanes[0]) + element * size;
     if (at < 0 || at + size > m.bytes) {
@@ -129,13 +129,13 @@ class Interpreter {
   }
 
   void load(const Instruction& i) {
-    std::vector<uint64_t> r(static_cast<size_t>(i.dst.lanes), 0);
+    std::vector<uint64_t>& r = slot(i.dst).lanes;
+    r.assign(static_cast<size_t>(i.dst.lanes), 0);
     for (size_t lane = 0; lane < r.size(); lane++) {
       if (masked_out(i, 1, lane)) continue;
       std::memcpy(&r[lane], address(i.args[0], i.imm + static_cast<int64_t>(lane), "load"),
                   static_cast<size_t>(size_of(i.dst.dtype)));
     }
-    set(i.dst, std::move(r));
   }
 
   void store(const Instruction& i) {
@@ -152,15 +152,24 @@ class Interpreter {
     return evaluate(op, t, args, t);
   }
 
+  // Most of what is interpreted: no copies of what it takes.
   void elementwise(const Instruction& i) {
-    std::vector<std::vector<uint64_t>> args;
-    for (const Operand& a : i.args) args.push_back(value(a));
-    std::vector<uint64_t> r(static_cast<size_t>(i.dst.lanes)), one(args.size());
-    for (size_t lane = 0; lane < r.size(); lane++) {
-      for (size_t k = 0; k < args.size(); k++) one[k] = args[k][lane];
-      r[lane] = evaluate(i.op, i.dst.dtype, one, i.args.back().dtype);
+    args_.resize(i.args.size());
+    lanes_of_.clear();
+    for (const Operand& a : i.args) {
+      const bool is_value = a.kind == Operand::Kind::Value;
+      if (!is_value && a.kind != Operand::Kind::Constant) args_[lanes_of_.size()] = value(a);
+      lanes_of_.push_back(is_value                            ? slot(a).lanes.data()
+                          : a.kind == Operand::Kind::Constant ? nullptr
+                                                              : args_[lanes_of_.size()].data());
     }
-    set(i.dst, std::move(r));
+    std::vector<uint64_t>& r = slot(i.dst).lanes;  // of no operand: a value has one definition
+    r.resize(static_cast<size_t>(i.dst.lanes));
+    one_.resize(i.args.size());
+    for (size_t lane = 0; lane < r.size(); lane++) {
+      for (size_t k = 0; k < one_.size(); k++) one_[k] = lanes_of_[k] ? lanes_of_[k][lane] : i.args[k].bits;
+      r[lane] = evaluate(i.op, i.dst.dtype, one_, i.args.back().dtype);
+    }
   }
 
   void exchange(const Instruction& i) {
@@ -217,7 +226,7 @@ class Interpreter {
   }
 
   Slot whole(const Operand& v) {
-    return v.kind == Operand::Kind::Value ? slot(v) : Slot{value(v), 0};
+    return v.kind == Operand::Kind::Value ? slot(v) : Slot{value(v), nullptr};
   }
 
   void branch(const Instruction& i) {
@@ -273,7 +282,7 @@ class Interpreter {
       case Code::Zip: return zip(i);
       case Code::Pointer: {
         Slot& s = slot(i.dst);
-        s.memory = i.memory;
+        s.memory = &memories_.at(i.memory);
         s.lanes = {static_cast<uint64_t>(static_cast<int64_t>(value(i.args[0])[0]) * size_of(i.dst.dtype))};
         return;
       }
@@ -300,6 +309,11 @@ class Interpreter {
   std::map<int, Memory> memories_;
   std::map<int, std::vector<char>> owned_;
   int64_t begin_ = 0, end_ = 0;
+  // Of elementwise, kept so that nothing is allocated: operands that are neither constants nor slots, where the lanes
+  // of each lie (null: a constant), and one lane of all.
+  std::vector<std::vector<uint64_t>> args_;
+  std::vector<const uint64_t*> lanes_of_;
+  std::vector<uint64_t> one_;
 };
 
 }  // namespace
