@@ -1,6 +1,7 @@
 #include "ir/choose.h"
 
 #include <algorithm>
+#include <bit>
 #include <map>
 #include <numeric>
 #include <set>
@@ -93,8 +94,7 @@ RowBytes row_bytes(const Stage& s, const NodeRef& axis) {
 // changing length ends in a loop, so it has none.
 int64_t part_along(const Stage& s, const NodeRef& a, int64_t lanes) {
   constexpr int64_t kMostParts = 8;
-  const int axis = axis_index(s, a.get());
-  if (reduces(s) || s.bound.count(axis) > 0 || s.limit.count(axis) > 0) return 0;
+  if (reduces(s) || is_bounded(s, a.get())) return 0;
   int64_t part = 0;
   const auto bound = [&](const NodeRef& x, const NodeRef& number, int64_t more) {
     if (number->op != Op::Const || x->dtype != DType::I64) return;
@@ -118,16 +118,19 @@ int64_t part_along(const Stage& s, const NodeRef& a, int64_t lanes) {
 }  // namespace
 
 // Several rows together hide the latency of L2 and of memory, and load once for all what rows
-// share, if it leaves them no room in L1. From memory the machine reads ahead along each, so that
-// short ones are best read alone (Zen 3, rows of 1 KiB: 21 GB/s alone, 13 for four by two vectors;
-// of 4 KiB, 21 and 26), and all of them where prefetches run ahead (Zen 4: 32 GB/s alone, 21 for
-// four by two vectors). Rows of several arrays are many streams: too many for L3, and for the
-// registers of several sums. Where a miss takes long, long rows come as fast together in any case,
-// and of short ones two by a vector each are best (of rows of 3 KiB, 12.3 GB/s where four by two
-// vectors reach 10.3).
+// share, if it leaves them no room in L1. From L3 and from memory the machine reads ahead along
+// each, and four streams bring more than one, if they lie some pages apart (Zen 3, rows of 1 KiB:
+// 21 GB/s alone, 13 for four neighbours, 26 for four that lie 32 KiB apart). Where prefetches run
+// ahead rows are best alone (Zen 4: 32 GB/s alone, 21 for four by two vectors). Rows of several
+// arrays are many streams: too many for L3, and for the registers of several sums. Where a miss
+// takes long, long rows come as fast together in any case, and of short ones two by a vector each
+// are best (of rows of 3 KiB, 12.3 GB/s where four by two vectors reach 10.3).
 ScheduleWriter::RowsTogether ScheduleWriter::rows_together(const Stage& s,
                                                            const NodeRef& row) const {
   constexpr int64_t kCheap = 6, kPage = 4096, kShort = 512, kFewest = 8;
+  constexpr int64_t kApart = 32 << 10, kManyRows = 32;
+  constexpr int64_t kBlocks = 2;  // for each thread
+  constexpr int64_t kTerms = 4;   // registers of what is summed
   const RowBytes bytes = row_bytes(s, row);
   if (expression_cost(s) > kCheap || extent(row) < kFewest || bytes.step == 0) return {};
   constexpr RowsTogether kSeveral{.rows = 4, .fewer_vectors = 2};
@@ -136,9 +139,36 @@ ScheduleWriter::RowsTogether ScheduleWriter::rows_together(const Stage& s,
   for (const auto& [_, all] : bytes.walked) walked += all;
   const bool few = bytes.walked.size() == 1 || (s.values.size() == 1 && walked > target_.l3);
   const bool streams = target_.far_l3 || (few && !target_.l2_prefetch);
+  if (bytes.walked.size() == 1 && streams && !target_.far_l3 && !is_bounded(s, row.get())) {
+    auto apart = static_cast<int64_t>(
+        std::bit_ceil(static_cast<uint64_t>(std::max<int64_t>(kApart / bytes.step, 1))));
+    const auto sums = static_cast<int64_t>(s.values.size());
+    if (extent(row) >= kManyRows * apart &&
+        kSeveral.rows * sums <= target_.vector_registers - kTerms) {
+      while (apart > 1 && extent(row) < kBlocks * kSeveral.rows * apart * target_.threads)
+        apart /= 2;
+      return {kSeveral.rows, kSeveral.fewer_vectors * sums, apart};
+    }
+  }
   if (bytes.step >= kPage && (streams || 2 * bytes.shared >= target_.l1)) return kSeveral;
   if (target_.far_l3 && bytes.step >= kShort) return {.rows = 2, .fewer_vectors = 4};
   return {};
+}
+
+bool ScheduleWriter::walks_rows_whole(const Stage& s, const NodeRef& rows, const NodeRef& along,
+                                      int64_t block) const {
+  constexpr int64_t kCheap = 6;
+  if (!reduces(s) || expression_cost(s) > kCheap || extent(along) <= block ||
+      extent(rows) < kLongSum || extent(rows) > kTallest) {
+    return false;
+  }
+  int64_t sums = 0;
+  for (const Value& v : s.values) {
+    if (v.scope == Scope::Register || accumulator(v.expr->dtype) != v.expr->dtype) return false;
+    sums += extent(along) * size_of(v.expr->dtype);
+  }
+  const RowBytes bytes = row_bytes(s, rows);
+  return 4 * sums <= target_.l1 && bytes.step * extent(rows) > target_.l2;
 }
 
 void ScheduleWriter::vectorize(Stage* s, const std::vector<NodeRef>& outer,
@@ -221,8 +251,21 @@ void ScheduleWriter::vectorize(Stage* s, const std::vector<NodeRef>& outer,
   if (together.rows > 1) {
     unroll = std::max<int64_t>(unroll / together.fewer_vectors, 1);
     few_rows = " " + loop(*s, kept.back());
-    step("split {0}{1}{1}.o{1} {2}", s->name, few_rows, together.rows);
+    step("split {0}{1}{1}.o{1} {2}", s->name, few_rows, together.rows * together.apart);
     around += ".o";
+    if (together.apart > 1) {
+      step("split {0}{1}{1}.p{1} {2}", s->name, few_rows, together.apart);
+      around += few_rows;
+      few_rows += ".p";
+    }
+  }
+  constexpr int64_t kRows = 4;  // for each time that their sums are loaded and stored
+  std::string whole_rows;
+  if (kept_vector && !windows && !outer.empty() && chosen.empty() && reduced.size() == 1 &&
+      walks_rows_whole(*s, reduced[0], v, unroll * lanes_)) {
+    whole_rows = " " + loop(*s, reduced[0]);
+    step("split {0}{1}{1}.o{1} {2}", s->name, whole_rows, kRows);
+    around += whole_rows + ".o";
   }
   const std::string written_out = loops(*s, {window, reduced.end()});
   const std::string inside = loops(*s, reduced);
@@ -244,7 +287,8 @@ void ScheduleWriter::vectorize(Stage* s, const std::vector<NodeRef>& outer,
                   : fmt::format("{}{} {}{}{}", copies, inside, sp.blocks, few_rows, sp.inner());
   step("order {}{}{}", s->name, around, order);
   if (kept_vector) {
-    step("unroll {}{}{} {}", s->name, written_out, few_rows, sp.unrolled);
+    step("unroll {}{}{} {}", s->name, whole_rows.empty() ? written_out : whole_rows, few_rows,
+         sp.unrolled);
   } else {
     if (!few_rows.empty()) step("unroll {}{}", s->name, few_rows);
     step("ilp {} {}", s->name, sp.unrolled);
@@ -262,6 +306,10 @@ void ScheduleWriter::parallel(Stage* s) {
     const bool kept = std::all_of(s->values.begin(), s->values.end(),
                                   [&](const Value& v) { return s->keeps(v, l.axis); });
     if (!kept || l.kind != LoopKind::Serial || s->limit.count(l.axis)) break;
+    const bool in_step = std::any_of(s->loops.begin(), s->loops.end(), [&](const Loop& o) {
+      return &o > &l && o.axis == l.axis && o.stride > l.stride;
+    });
+    if (in_step) break;
     int64_t covered = l.stride * l.extent;  // of what the loop outside leaves
     const bool outermost = std::none_of(s->loops.begin(), s->loops.end(), [&](const Loop& o) {
       return o.axis == l.axis && o.stride > l.stride;

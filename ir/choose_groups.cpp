@@ -174,6 +174,11 @@ int64_t extent(const NodeRef& a) {
   return a->hi + 1;
 }
 
+bool is_bounded(const Stage& s, const Node* axis) {
+  const int a = axis_index(s, axis);
+  return s.bound.count(a) > 0 || s.limit.count(a) > 0;
+}
+
 bool reduces(const Stage& s) {
   return std::any_of(s.values.begin(), s.values.end(), [](const Value& v) { return v.reduces(); });
 }

@@ -33,6 +33,8 @@ std::vector<StageGroup> group_stages(const Kernel& kernel);
 bool is_axis_of(const Stage& s, const Node* axis);
 int axis_index(const Stage& s, const Node* axis);
 int64_t extent(const NodeRef& axis);
+/// Whether the loops over an axis of `s` end at a bound.
+bool is_bounded(const Stage& s, const Node* axis);
 bool reduces(const Stage& s);
 bool keeps_in_all(const Stage& s, const Node* axis);
 /// Stages that read a value of `s`.

@@ -211,7 +211,7 @@ Stage* sums_with_epilogue(ScheduleWriter& w, const StageGroup& g) {
 // walked row by row in the order of memory, some rows a visit, with the partial sums in the output
 // itself, or in scratch where more follows from them, which stays in L1.
 bool schedule_columns(ScheduleWriter& w, StageGroup& g) {
-  constexpr int64_t kLargest = 1024, kRows = 8, kBlocks = 16;
+  constexpr int64_t kLargest = 1024, kRows = 8, kBlocks = 16, kFewestApart = 16;
   struct Visit {
     int64_t rows, vectors;
   };
@@ -290,15 +290,24 @@ bool schedule_columns(ScheduleWriter& w, StageGroup& g) {
                             : std::clamp(wanted / unit * unit, 2 * unit, kLargest);
   const int64_t block = w.choose_number("columns at a time of " + s->name, model,
                                         {std::max(model / 2 / unit, int64_t{1}) * unit, 2 * model});
-  const Visit best = alone ? kAlone : whole ? kFewTogether : kTogether;
-  const int64_t visit =
-      w.choose_number("rows a visit of " + s->name, best.rows, {kRows / 2, kRows, 2 * kRows});
+  // Of those that lie far apart, several come faster than one, without prefetches.
+  const NodeRef& last = reduced.back();
+  const bool apart = whole && !w.target().l2_prefetch && !is_bounded(*s, last.get()) &&
+                     extent(last) >= kFewestApart;
+  const Visit best = alone && !apart ? kAlone : whole ? kFewTogether : kTogether;
+  const int64_t visit = apart ? best.rows
+                              : w.choose_number("rows a visit of " + s->name, best.rows,
+                                                {kRows / 2, kRows, 2 * kRows});
   std::vector<NodeRef> outer_reduced(reduced.begin(), reduced.end() - 1);
   const std::string around = w.loops(*s, kept), rows = w.loops(*s, outer_reduced);
   w.step(
       "split {0} {1} {1}.b {1} {2}; split {0} {1} {1}.o {1}.u {3}; split {0} {1}.u {1}.u {1}.v {4}",
       s->name, n, block, best.vectors * w.lanes(), w.lanes());
-  w.step("split {0} {1} {1}.o {1}.i {2}", s->name, r, visit);
+  if (apart) {
+    w.step("split {0} {1} {1}.i {1}.o {2}", s->name, r, extent(last) / visit);
+  } else {
+    w.step("split {0} {1} {1}.o {1}.i {2}", s->name, r, visit);
+  }
   w.step(
       "order {0}{1} {2}.b{3} {4}.o {2}.o {4}.i {2}.u {2}.v; unroll {0} {4}.i {2}.u; vector {0} "
       "{2}.v",
@@ -436,10 +445,12 @@ bool keep_in_output(ScheduleWriter& w, Stage* root, Stage* s, const Value& v) {
 }
 
 // Where one member sums rows, and the others are scalars of a row, several rows are walked at a
-// time: how many. Otherwise 1.
-int64_t rows_together(const ScheduleWriter& w, const StageGroup& g, const RowPlan& plan) {
-  if (plan.block || w.lanes() == 1) return 1;
-  int64_t rows = 1, walks = 0;
+// time: how many, and how far apart.
+ScheduleWriter::RowsTogether rows_together(const ScheduleWriter& w, const StageGroup& g,
+                                           const RowPlan& plan) {
+  if (plan.block || w.lanes() == 1) return {};
+  ScheduleWriter::RowsTogether together;
+  int64_t walks = 0;
   for (const Stage* s : g.members) {
     const std::vector<NodeRef> local = ScheduleWriter::axes_without(*s, plan.grid);
     if (local.empty()) continue;
@@ -451,12 +462,12 @@ int64_t rows_together(const ScheduleWriter& w, const StageGroup& g, const RowPla
     const NodeRef v = vector_axis(w.kernel(), *s, walked, static_cast<int>(w.lanes()));
     if (!sums || contains(selecting_axes(*s), plan.grid.back()) || !v ||
         v.get() == plan.grid.back().get())
-      return 1;
-    rows = w.rows_together(*s, plan.grid.back()).rows;
-    if (rows == 1) return 1;
+      return {};
+    together = w.rows_together(*s, plan.grid.back());
+    if (together.rows == 1) return {};
     walks++;
   }
-  return walks == 1 ? rows : 1;
+  return walks == 1 ? together : ScheduleWriter::RowsTogether();
 }
 
 void schedule_member(ScheduleWriter& w, Stage* s, const RowPlan& plan) {
@@ -511,8 +522,9 @@ bool schedule_rows(ScheduleWriter& w, StageGroup& g) {
   }
   // Rows of nothing: every member has grid axes only. Vectors then run along the last grid axis.
   std::string at;
-  const int64_t rows = turned.empty() ? rows_together(w, g, plan) : 1;
-  const bool together = rows > 1;
+  ScheduleWriter::RowsTogether some;
+  if (turned.empty()) some = rows_together(w, g, plan);
+  const bool together = some.rows > 1, apart = some.apart > 1;
   if (together) {
     plan.block = plan.grid.back();
     at = w.loop(*root, plan.block) + ".o";
@@ -523,9 +535,14 @@ bool schedule_rows(ScheduleWriter& w, StageGroup& g) {
         continue;
       }
       const std::string n = w.loop(*s, plan.block);
-      w.step("split {0} {1} {1}.o {1} {2}", s->name, n, rows);
-      w.step("order {0}{1} {2}.o {2}; unroll {0} {2}", s->name,
-             w.loops(*s, {plan.grid.begin(), plan.grid.end() - 1}), n);
+      const std::string around = w.loops(*s, {plan.grid.begin(), plan.grid.end() - 1});
+      w.step("split {0} {1} {1}.o {1} {2}", s->name, n, some.rows * some.apart);
+      if (apart) {
+        w.step("split {0} {1} {1} {1}.v {2}; order {0}{3} {1}.o {1} {1}.v; vector {0} {1}.v",
+               s->name, n, w.lanes(), around);
+      } else {
+        w.step("order {0}{1} {2}.o {2}; unroll {0} {2}", s->name, around, n);
+      }
     }
   } else if (plan.block) {
     const std::string n = w.loop(*root, plan.block);
@@ -562,7 +579,7 @@ bool schedule_rows(ScheduleWriter& w, StageGroup& g) {
       const Value& v = s->values[i];
       if (v.slot >= 0 || v.scope == Scope::Shared || v.scope == Scope::Register) continue;
       if ((!plan.block || together) && is_row_scalar(v, plan.grid)) {
-        w.step("scope {} reg", v.name);
+        if (!apart) w.step("scope {} reg", v.name);
       } else if (!plan.block && row * size_of(v.expr->dtype) > w.target().l1 / 2) {
         in_output |= keep_in_output(w, root, s, v);
       }

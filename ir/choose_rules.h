@@ -48,12 +48,18 @@ class ScheduleWriter {
   /// loops around. Everything that is not ordered comes between.
   void vectorize(Stage* s, const std::vector<NodeRef>& outer, const std::vector<NodeRef>& local,
                  const NodeRef& along = {});
-  /// How many neighbours along `row`, a kept axis, vectorize() sums in one loop, where vectors run
-  /// along a summed axis (1: each by itself), and by how much fewer the vectors of each then are.
+  /// How many indices of `row`, a kept axis, vectorize() sums in one loop, where vectors run along
+  /// a summed axis (1: each by itself), how far they lie apart, and by how much fewer the vectors
+  /// of each then are.
   struct RowsTogether {
-    int64_t rows = 1, fewer_vectors = 1;
+    int64_t rows = 1, fewer_vectors = 1, apart = 1;
   };
   RowsTogether rows_together(const Stage& s, const NodeRef& row) const;
+  /// Whether sums over `rows` walk each whole, a few at a time, and are kept in memory between
+  /// them, rather than in registers for `block` elements of `along` over all rows: where L2 does
+  /// not hold the rows until the next block.
+  bool walks_rows_whole(const Stage& s, const NodeRef& rows, const NodeRef& along,
+                        int64_t block) const;
   /// Marks leading loops parallel until there is work for many cores: the first that every value
   /// keeps, and further ones if nothing is attached between and no iteration is ragged.
   void parallel(Stage* s);

@@ -278,6 +278,13 @@ void Nest::unrolled_loop(const Stage* s, size_t position, Environment& e) {
     if (l.kind == LoopKind::Ilp) inner.ilp.emplace_back(l.axis, q);
     body(s, position, inner, index_const(q), remaining);
   };
+  const bool in_step =
+      std::any_of(s->loops.begin(), s->loops.begin() + static_cast<ptrdiff_t>(position),
+                  [&](const Loop& o) { return o.axis == l.axis && o.stride < l.stride; });
+  if (in_step) {
+    for (int64_t q = 0; q < e.parts.at(l.axis); q++) iteration(q, n);
+    return;
+  }
   std::vector<size_t> starts;
   for (int64_t q = 0; q < n / l.stride; q++) {
     starts.push_back(emitter_.position());
@@ -452,10 +459,8 @@ void Nest::serial_loop(const Stage* s, size_t position, Environment& e) {
   const int64_t n = e.remaining[static_cast<size_t>(l.axis)];
   const int64_t full = n / l.stride, tail = n % l.stride;
   for (size_t q = position + 1; q < s->loops.size(); q++) {
-    require(s->loops[q].axis != l.axis || s->loops[q].stride <= l.stride,
-            "lower {}: in stage {} loop {} stands inside loop {}, a finer part of the same axis; "
-            "order outer parts first",
-            kernel_.name, s->name, s->loops[q].name, l.name);
+    if (s->loops[q].axis == l.axis && s->loops[q].stride > l.stride)
+      return parts_at_once(s, position, s->loops[q], e);
   }
   if (full > 0 && ends_at(s, position, e, true) && last_step(*s, l) < l.stride) {
     return loop_to_vectors(s, position, e);
@@ -487,6 +492,30 @@ void Nest::serial_loop(const Stage* s, size_t position, Environment& e) {
     body(s, position, e, index_const(full), tail);
     emitter_.close_if();
   }
+}
+
+// Takes a step in each of the parts that loop `coarse` inside makes of the axis, which is written
+// out, before the next one; then walks what is no whole part.
+void Nest::parts_at_once(const Stage* s, size_t position, const Loop& coarse, Environment& e) {
+  const Loop& l = s->loops[position];
+  const int64_t n = e.remaining[static_cast<size_t>(l.axis)];
+  const int64_t parts = n / coarse.stride, rest = n % coarse.stride;
+  const auto walk = [&](int64_t from, int64_t length) {
+    const int64_t first = from / l.stride, steps = length / l.stride, tail = length % l.stride;
+    Environment inner = e;
+    inner.parts[l.axis] = from == 0 ? std::max<int64_t>(parts, 1) : 1;
+    if (steps == 1) {
+      body(s, position, inner, index_const(first), l.stride);
+    } else if (steps > 1) {
+      const NodeRef v = axis(l.name, steps);
+      emitter_.open_loop(v, Emitter::index(0), Emitter::index(steps), innermost(s, position));
+      body(s, position, inner, index_add(v, index_const(first)), l.stride);
+      emitter_.close_loop();
+    }
+    if (tail > 0) body(s, position, inner, index_const(first + steps), tail);
+  };
+  if (parts > 0) walk(0, coarse.stride);
+  if (rest > 0) walk(parts * coarse.stride, rest);
 }
 
 // Ends at a bound that is a size: whole steps, and the last one in the vectors that it is made of,

@@ -24,8 +24,11 @@
 // If. Where a step is several vectors side by side, what is left below a size is done by the
 // vector. A stage that stores along the axis must cover its readers: the largest bound of its whole
 // region, rounded up to the step of each stage that reads it along that axis.
+// L11 A loop over coarse parts of an axis that stands inside one over fine parts is written out:
+// as many parts as are whole are walked at once, each one step further, and the rest after them.
 #pragma once
 
+#include <map>
 #include <memory>
 
 #include "ir/emit.h"
@@ -49,6 +52,7 @@ class Nest {
     std::vector<NodeRef> visited;              // iteration of each loop passed, by position
     NodeRef lane;
     const Region* region = nullptr;
+    std::map<int, int64_t> parts;  // of an axis, that are walked at once (L11)
   };
   /// The accumulators of one value while its reduction loops are open.
   struct Accumulators {
@@ -78,6 +82,7 @@ class Nest {
   void unrolled_loop(const Stage* s, size_t position, Environment& e);
   void parallel_loops(const Stage* s, Environment& e);
   void serial_loop(const Stage* s, size_t position, Environment& e);
+  void parts_at_once(const Stage* s, size_t position, const Loop& coarse, Environment& e);
   void loop_to_vectors(const Stage* s, size_t position, Environment& e);
   bool innermost(const Stage* s, size_t position) const;
   size_t accumulation_position(const Stage* s, const Value& v) const;

@@ -38,14 +38,30 @@ class ScheduleVerifier {
  private:
   size_t number(const Stage* s) const { return number_.at(s); }
 
-  // Every axis is covered by its loops, outer parts before inner ones, and nothing hangs inside a
-  // vector.
+  // Whether loop `fine` takes a step in each of the parts that loop `coarse` inside makes of their
+  // axis (rule L11 of ir/nest.h): all parts are whole, and what is inside is written out for them.
+  bool walks_parts(const Stage& s, size_t fine, size_t coarse) const {
+    const Loop& l = s.loops[fine];
+    const bool alone = std::none_of(kernel_.stages.begin(), kernel_.stages.end(),
+                                    [&](const auto& c) { return is_below(c.get(), &s, fine); });
+    return alone && l.kind == LoopKind::Serial && s.loops[coarse].kind == LoopKind::Unroll &&
+           s.loops[coarse].stride > 1 && s.loops[coarse].stride == l.stride * l.extent &&
+           !s.limit.count(l.axis) && !s.bound.count(l.axis);
+  }
+
+  // Every axis is covered by its loops, outer parts before inner ones or one inner part in step
+  // with all outer ones, and nothing hangs inside a vector.
   void loops(const Stage& s) const {
     for (size_t a = 0; a < s.axes.size(); a++) {
+      std::vector<size_t> along;  // outer parts first
+      for (size_t l = 0; l < s.loops.size(); l++) {
+        if (s.loops[l].axis == static_cast<int>(a)) along.push_back(l);
+      }
+      if (along.size() > 1 && walks_parts(s, along[along.size() - 2], along.back()))
+        std::swap(along[along.size() - 2], along.back());
       int64_t stride = 0, covered = 1;  // of the loop inside; each loop steps over what that covers
-      for (size_t l = s.loops.size(); l-- > 0;) {
-        const Loop& loop = s.loops[l];
-        if (loop.axis != static_cast<int>(a)) continue;
+      for (size_t i = along.size(); i-- > 0;) {
+        const Loop& loop = s.loops[along[i]];
         require(loop.stride >= stride && loop.stride <= covered,
                 "schedule: in stage {} loop {} stands inside a finer part of its axis; order outer "
                 "parts first",

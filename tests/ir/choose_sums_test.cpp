@@ -98,6 +98,7 @@ TEST_SUITE("ir") {
 
   TEST_CASE("column sums walk whole rows where other axes are enough to share out") {
     Target target = named_target("x86-64-v3");
+    target.l2_prefetch = true;
     const auto schedule = [&](const Tensor& x) {
       const NodeRef roots[] = {sum(x, 1).node()};
       Kernel k = clone(*make_plan(roots, target).steps.back().kernel);
@@ -124,11 +125,32 @@ TEST_SUITE("ir") {
     // Sums that are more bytes than what they are of are loaded less often.
     const Tensor integers = array(narrow.shape(), DType::I32);  // whose sums are I64
     CHECK(test::holds(schedule(integers), "split sum j j.o j.i 8\n"));
+    // Without prefetches four that lie far apart, for sums that are loaded and stored less often.
+    target.l2_prefetch = false;
+    CHECK(block(narrow) == 1500);
+    CHECK(test::holds(schedule(narrow), "split sum j j.i j.o 16\n"));
+    CHECK(test::holds(schedule(narrow), "split sum k k.o k.u 32\n"));
+    CHECK(test::holds(test::checked_schedule(sum(array({8, 67, 600}), 1), target),
+                      "split sum j j.i j.o 16\n"));
     target.far_l3 = true;
     CHECK(block(narrow) == 1504);
     CHECK(block(array({8, 64, 3000})) == 1504);  // in two parts: their sums share L1 with the rows
     CHECK(test::holds(schedule(narrow), "split sum j j.o j.i 8\n"));
     CHECK(block(array({7, 64, 1500})) < 1024);
+  }
+
+  TEST_CASE("sums between other stages walk whole rows where L2 does not hold them") {
+    Target target = named_target("x86-64-v3");
+    target.l2 = 64 << 10;
+    const auto walked = [&](int64_t keys, int64_t width) {
+      const Tensor q = array({1, 16, 1, width}), k = array({1, 16, keys, width}),
+                   v = array({1, 16, keys, width});
+      return test::checked_schedule(scaled_dot_product_attention(q, k, v), target);
+    };
+
+    CHECK(test::holds(walked(200, 96), "order sum_2 i j.o l.o j l.u l.v\nunroll sum_2 j l.u\n"));
+    CHECK(!test::holds(walked(600, 64), "j.o l.o"));  // one block of vectors
+    CHECK(!test::holds(walked(150, 96), "j.o l.o"));  // 57 KB
   }
 
   TEST_CASE("windows that slide along less than a vector are summed along it, with what follows") {
@@ -171,6 +193,28 @@ TEST_SUITE("ir") {
     CHECK(together(sum(array({21, 1024}), 1), "split sum i i.o i 4\n"));
     CHECK(together(sum(array({2, 9, 1100}), 2), "unroll sum jf\n"));
     CHECK(!together(sum(array({99, 100}), 1)));
+    target.far_l3 = false;
+    // Short rows of one array some pages apart, in blocks enough for the threads.
+    const Tensor rows = array({275, 1024}), other = array({275, 1024});
+    CHECK(together(sum(rows, 1), "split sum i i.o i 32\nsplit sum i i.p i 8\n"));
+    CHECK(together(sum(rows, 1), "order sum i.o i j.o i.p j.u j.v\nunroll sum i.p\n"));
+    CHECK(together(sum(rows, 1), "split sum j j.o j.u 16\n"));
+    CHECK(together(amax(rows, 1) - amin(rows, 1), "split max j j.o j.u 8\n"));
+    CHECK(together(sigmoid(sum(rows, 1)), "at sum sigmoid i.o\n"));
+    CHECK(together(sigmoid(sum(rows, 1)), "split sigmoid i i i.v 8\n"));
+    CHECK(!together(sum(array({255, 1024}), 1), "i.p"));
+    CHECK(!together(sum(rows * other, 1), "i.p"));
+    target.threads = 16;
+    CHECK(together(sum(rows, 1), "split sum i i.o i 8\nsplit sum i i.p i 2\n"));
+    target.threads = 64;
+    CHECK(together(sum(rows, 1), "split sum i i.o i 4\n"));
+    CHECK(!together(sum(rows, 1), "i.p"));
+    target.threads = 1;
+    target.l2_prefetch = true;
+    CHECK(!together(sum(rows, 1), "i.p"));
+    target.l2_prefetch = false;
+    target.far_l3 = true;
+    CHECK(!together(sum(rows, 1), "i.p"));
     // Sums beside each other share the accumulators: four by four rows have one vector each.
     const Tensor y = array({64, 8192});
     const std::vector<Tensor> four{sum(y, 1), sum(y * y, 1), amax(y, 1), amin(y, 1)};

@@ -61,6 +61,12 @@ class RandomSchedule {
         default: {
           const int64_t factor = 1 + static_cast<int64_t>(pick(9));
           apply_schedule(k, fmt::format("split {0} {1} {1}.o {1}.i {2}", s.name, l.name, factor));
+          if (pick(4) == 0) {  // all coarse parts at once
+            outer.push_back(l.name + ".i");
+            inner.push_back(l.name + ".o");
+            kinds += fmt::format("unroll {} {}\n", s.name, l.name + ".o");
+            continue;
+          }
           outer.push_back(l.name + ".o");
           inner.push_back(l.name + ".i");
           if (pick(2))
@@ -123,6 +129,32 @@ TEST_SUITE("ir") {
                    "vector B n.v; store B n.o k n.u n.v; scope B shared");
     CHECK(test::difference(k, Target()) == "");
     CHECK(lower(k, Target()).shared_bytes == (20 * 40 + 8) * 4 + 32);
+  }
+
+  TEST_CASE("parts of an axis are walked at once, and what is no whole part after them") {
+    const char* const steps =
+        "split C m m.o m 12; split C m m.p m 4; split C n n n.v 8; order C m.o m n k m.p n.v; "
+        "unroll C m.p; vector C n.v; ";
+    for (const int64_t rows : {24, 12, 31, 5, 3, 1}) {
+      for (const char* end : {"", "parallel C m.o"}) {
+        CAPTURE(rows);
+        Kernel k = test::matmul(rows, 19, 5, false, false, false);
+        apply_schedule(k, std::string(steps) + end);
+        CHECK(test::difference(k, Target()) == "");
+      }
+    }
+    Kernel k = test::matmul(24, 8, 5, false, false, false);
+    apply_schedule(k, std::string(steps) + "parallel C m.o");
+    const std::string text = print_program(lower(k, Target()));
+    INFO(text);
+    CHECK(text.find(" m in 0..4") != std::string::npos);
+    CHECK(text.find(" k in 0..5") == text.rfind(" k in 0..5"));
+    // Parts of what is summed, too.
+    for (const int64_t terms : {48, 53, 9}) {
+      Kernel sum = test::total_sum(terms);
+      apply_schedule(sum, "split out i i.o i 16; order out i i.o; unroll out i.o");
+      CHECK(test::difference(sum, Target()) == "");
+    }
   }
 
   TEST_CASE("every schedule that is accepted computes the algorithm") {

@@ -82,6 +82,13 @@ TEST_SUITE("ir") {
     CHECK(error_of(clone(k), shared + "split out j a b 8; order out i b a") ==
           "schedule: in stage out loop a stands inside a finer part of its axis; order outer parts "
           "first");
+    CHECK(error_of(clone(k), shared + "split out j a b 7; order out i b a; unroll out a") == "");
+    CHECK(error_of(clone(k), shared + "split out j a b 7; order out i b a; unroll out a b") != "");
+    CHECK(error_of(clone(k), shared + "split out j a b 7; split out b b c 1; order out i b a c; "
+                                      "unroll out a") != "");
+    CHECK(error_of(clone(k), shared +
+                                 "split out i a b 2; order out b a j; unroll out a; at e out b; "
+                                 "scope e scratch") != "");
     CHECK(error_of(clone(k), shared + "at s out i; scope s scratch; at e out i; scope e scratch") ==
           "schedule: s is private to phase out but phase r reads it; give it scope shared");
   }
