@@ -120,11 +120,11 @@ int64_t part_along(const Stage& s, const NodeRef& a, int64_t lanes) {
 // Several rows together hide the latency of L2 and of memory, and load once for all what rows
 // share, if it leaves them no room in L1. From L3 and from memory the machine reads ahead along
 // each, and four streams bring more than one, if they lie some pages apart (Zen 3, rows of 1 KiB:
-// 21 GB/s alone, 13 for four neighbours, 26 for four that lie 32 KiB apart). Where prefetches run
-// ahead rows are best alone (Zen 4: 32 GB/s alone, 21 for four by two vectors). Rows of several
-// arrays are many streams: too many for L3, and for the registers of several sums. Where a miss
-// takes long, long rows come as fast together in any case, and of short ones two by a vector each
-// are best (of rows of 3 KiB, 12.3 GB/s where four by two vectors reach 10.3).
+// 21 GB/s alone, 13 for four neighbours, 26 for four that lie 32 KiB apart; long rows do so). Where
+// prefetches run ahead rows are best alone (Zen 4: 32 GB/s alone, 21 for four by two vectors). Rows
+// of several arrays are many streams: too many for L3, and for the registers of several sums. Where
+// a miss takes long, long rows come as fast together in any case, and of short ones two by a vector
+// each are best (of rows of 3 KiB, 12.3 GB/s where four by two vectors reach 10.3).
 ScheduleWriter::RowsTogether ScheduleWriter::rows_together(const Stage& s,
                                                            const NodeRef& row) const {
   constexpr int64_t kCheap = 6, kPage = 4096, kShort = 512, kFewest = 8;
@@ -139,12 +139,11 @@ ScheduleWriter::RowsTogether ScheduleWriter::rows_together(const Stage& s,
   for (const auto& [_, all] : bytes.walked) walked += all;
   const bool few = bytes.walked.size() == 1 || (s.values.size() == 1 && walked > target_.l3);
   const bool streams = target_.far_l3 || (few && !target_.l2_prefetch);
-  if (bytes.walked.size() == 1 && streams && !target_.far_l3 && !is_bounded(s, row.get())) {
-    auto apart = static_cast<int64_t>(
-        std::bit_ceil(static_cast<uint64_t>(std::max<int64_t>(kApart / bytes.step, 1))));
-    const auto sums = static_cast<int64_t>(s.values.size());
-    if (extent(row) >= kManyRows * apart &&
-        kSeveral.rows * sums <= target_.vector_registers - kTerms) {
+  const auto sums = static_cast<int64_t>(s.values.size());
+  if (bytes.walked.size() == 1 && streams && !target_.far_l3 && bytes.step <= kApart / 4 &&
+      !is_bounded(s, row.get()) && kSeveral.rows * sums <= target_.vector_registers - kTerms) {
+    auto apart = static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(kApart / bytes.step)));
+    if (extent(row) >= kManyRows * apart) {
       while (apart > 1 && extent(row) < kBlocks * kSeveral.rows * apart * target_.threads)
         apart /= 2;
       return {kSeveral.rows, kSeveral.fewer_vectors * sums, apart};
