@@ -144,8 +144,13 @@ ScheduleWriter::RowsTogether ScheduleWriter::rows_together(const Stage& s,
       !is_bounded(s, row.get()) && kSeveral.rows * sums <= target_.vector_registers - kTerms) {
     auto apart = static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(kApart / bytes.step)));
     if (extent(row) >= kManyRows * apart) {
-      while (apart > 1 && extent(row) < kBlocks * kSeveral.rows * apart * target_.threads)
+      // Nearer, not fewer, for many threads: the bits are the same for any number of them.
+      int64_t rows = 1;  // of all that is kept
+      for (const NodeRef& a : s.axes) rows *= keeps_in_all(s, a.get()) ? extent(a) : 1;
+      while (apart * bytes.step > kPage && kSeveral.rows * apart > lanes_ &&
+             rows < kBlocks * kSeveral.rows * apart * target_.threads) {
         apart /= 2;
+      }
       return {kSeveral.rows, kSeveral.fewer_vectors * sums, apart};
     }
   }
@@ -171,7 +176,8 @@ bool ScheduleWriter::walks_rows_whole(const Stage& s, const NodeRef& rows, const
 }
 
 void ScheduleWriter::vectorize(Stage* s, const std::vector<NodeRef>& outer,
-                               const std::vector<NodeRef>& local, const NodeRef& along) {
+                               const std::vector<NodeRef>& local, const NodeRef& along,
+                               const NodeRef& block) {
   const std::vector<NodeRef> selecting = selecting_axes(*s);
   std::vector<NodeRef> among = local;
   std::erase_if(among, [&](const NodeRef& a) { return contains(selecting, a); });
@@ -261,7 +267,7 @@ void ScheduleWriter::vectorize(Stage* s, const std::vector<NodeRef>& outer,
   constexpr int64_t kRows = 4;  // for each time that their sums are loaded and stored
   std::string whole_rows;
   if (kept_vector && !windows && !outer.empty() && chosen.empty() && reduced.size() == 1 &&
-      walks_rows_whole(*s, reduced[0], v, unroll * lanes_)) {
+      v.get() != block.get() && walks_rows_whole(*s, reduced[0], v, unroll * lanes_)) {
     whole_rows = " " + loop(*s, reduced[0]);
     step("split {0}{1}{1}.o{1} {2}", s->name, whole_rows, kRows);
     around += whole_rows + ".o";

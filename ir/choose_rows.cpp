@@ -290,7 +290,9 @@ bool schedule_columns(ScheduleWriter& w, StageGroup& g) {
                             : std::clamp(wanted / unit * unit, 2 * unit, kLargest);
   const int64_t block = w.choose_number("columns at a time of " + s->name, model,
                                         {std::max(model / 2 / unit, int64_t{1}) * unit, 2 * model});
-  // Of those that lie far apart, several come faster than one, without prefetches.
+  // Of those that lie far apart, several come faster than one, without prefetches: a part of the
+  // rows each, as many as are taken at once. Others would be added in another order, so there is
+  // nothing to try.
   const NodeRef& last = reduced.back();
   const bool apart = whole && !w.target().l2_prefetch && !is_bounded(*s, last.get()) &&
                      extent(last) >= kFewestApart;
@@ -474,7 +476,7 @@ void schedule_member(ScheduleWriter& w, Stage* s, const RowPlan& plan) {
   const std::vector<NodeRef> outer(plan.grid.begin(), plan.grid.end() - (plan.block ? 1 : 0));
   flatten_axes(w, s, plan.grid, w.lanes() / 2);
   w.vectorize(s, outer, ScheduleWriter::axes_without(*s, outer),
-              plan.narrow || plan.all_along ? plan.block : NodeRef());
+              plan.narrow || plan.all_along ? plan.block : NodeRef(), plan.block);
 }
 
 }  // namespace

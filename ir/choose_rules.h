@@ -45,9 +45,10 @@ class ScheduleWriter {
   };
   Split split_vectors(const Stage& s, const NodeRef& axis, int64_t unroll);
   /// Vectors along the best axis among `local`, or `along` if that is given, the axes in `outer` as
-  /// loops around. Everything that is not ordered comes between.
+  /// loops around. Everything that is not ordered comes between. Of `block`, if given, the stage
+  /// computes a few vectors at a time, since it is attached to a loop over them.
   void vectorize(Stage* s, const std::vector<NodeRef>& outer, const std::vector<NodeRef>& local,
-                 const NodeRef& along = {});
+                 const NodeRef& along = {}, const NodeRef& block = {});
   /// How many indices of `row`, a kept axis, vectorize() sums in one loop, where vectors run along
   /// a summed axis (1: each by itself), how far they lie apart, and by how much fewer the vectors
   /// of each then are.

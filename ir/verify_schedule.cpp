@@ -39,7 +39,8 @@ class ScheduleVerifier {
   size_t number(const Stage* s) const { return number_.at(s); }
 
   // Whether loop `fine` takes a step in each of the parts that loop `coarse` inside makes of their
-  // axis (rule L11 of ir/nest.h): all parts are whole, and what is inside is written out for them.
+  // axis (rule L11 of ir/nest.h), which are as long as it is: what is inside is written out for
+  // them.
   bool walks_parts(const Stage& s, size_t fine, size_t coarse) const {
     const Loop& l = s.loops[fine];
     const bool alone = std::none_of(kernel_.stages.begin(), kernel_.stages.end(),
@@ -53,7 +54,7 @@ class ScheduleVerifier {
   // with all outer ones, and nothing hangs inside a vector.
   void loops(const Stage& s) const {
     for (size_t a = 0; a < s.axes.size(); a++) {
-      std::vector<size_t> along;  // outer parts first
+      std::vector<size_t> along;  // outer parts first, once such a pair has changed places
       for (size_t l = 0; l < s.loops.size(); l++) {
         if (s.loops[l].axis == static_cast<int>(a)) along.push_back(l);
       }

@@ -206,9 +206,16 @@ TEST_SUITE("ir") {
     CHECK(!together(sum(rows * other, 1), "i.p"));
     target.threads = 16;
     CHECK(together(sum(rows, 1), "split sum i i.o i 8\nsplit sum i i.p i 2\n"));
-    target.threads = 64;
-    CHECK(together(sum(rows, 1), "split sum i i.o i 4\n"));
-    CHECK(!together(sum(rows, 1), "i.p"));
+    target.threads = 64;  // whole vectors of what is computed of them
+    CHECK(together(sum(rows, 1), "split sum i i.o i 8\nsplit sum i i.p i 2\n"));
+    CHECK(together(sum(array({3100, 256}), 1), "split sum i i.o i 16\nsplit sum i i.p i 4\n"));
+    target.threads = 16;  // where other axes are shared out, they need not be nearer
+    const Tensor heads = narrow(array({4, 1100, 256}), 1, 0, 1088);
+    CHECK(together(sum(heads, 2), "split sum j j.o j 128\nsplit sum j j.p j 32\n"));
+    CHECK(together(sum(array({1088, 256}), 1), "split sum i i.p i 8\n"));
+    Target wide = named_target("x86-64-v4");
+    wide.threads = 64;
+    CHECK(test::holds(test::checked_schedule(sigmoid(sum(rows, 1)), wide), "at sum sigmoid i.o\n"));
     target.threads = 1;
     target.l2_prefetch = true;
     CHECK(!together(sum(rows, 1), "i.p"));
