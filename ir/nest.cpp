@@ -685,9 +685,17 @@ NodeRef Nest::bounded_end(const Stage* s, size_t position, const Environment& e,
     }
   }
   const NodeRef& base = e.region->base[a];
-  NodeRef end = at_least(index_add(substitute(limit, largest), base, -1), 0);
-  for (; !units.empty(); units.pop_back())
-    end = index_mul(steps_to(end, units.back()), units.back());
+  const NodeRef last = substitute(limit, largest);
+  const auto rounded = [&](NodeRef end) {
+    for (size_t u = units.size(); u-- > 0;) end = index_mul(steps_to(end, units[u]), units[u]);
+    return end;
+  };
+  // Readers count their steps from where this region begins, or from the beginning of the axis.
+  NodeRef end = rounded(at_least(index_add(last, base, -1), 0));
+  if (!units.empty() && !(base->op == Op::Const && base->lo == 0)) {
+    const NodeRef of_all = at_least(index_add(rounded(last), base, -1), 0);
+    end = scalar_op(Op::Max, DType::I64, {end, of_all});
+  }
   // An inner loop begins where outer ones have come to, which may be past the bound of its tile.
   const bool outermost =
       std::none_of(s->loops.begin(), s->loops.begin() + static_cast<ptrdiff_t>(position),

@@ -487,6 +487,27 @@ TEST_SUITE("runtime") {
       }
     });
   }
+
+  // A block of rows that begins past the size must store what the maximum reads: it begins at row
+  // 0, and is written out for all of them.
+  TEST_CASE("dynamic: what a later phase reads of the last block is there at every size") {
+    on_devices([] {
+      const auto f = [](const Tensor& x) {
+        const Tensor a = exp(x * 0.1), b = amax(a, {0}, true) - a,
+                     c = matmul(softmax(matmul(a, a.mT()), -1), a), d = var(c, {0}, 0.0, true) + c;
+        return Tensors{d, grad(sum(d * d), {x})[0], b};
+      };
+      auto jitted = jit(f, {dynamic(0, 0, dim("n", 1, 75))});
+      for (const int64_t n : {75, 5, 16, 1, 2, 17, 19, 74}) {
+        CAPTURE(n);
+        const Tensor x = randn({n, 6, 3}).realize();
+        const Tensors got = jitted(x), want = f(x);
+        for (size_t i = 0; i < want.size(); i++) {
+          CHECK(amax(abs(got[i] - want[i])).item<float>() < 1e-4f);
+        }
+      }
+    });
+  }
 }
 
 TEST_SUITE("errors") {
