@@ -115,6 +115,8 @@ int64_t part_along(const Stage& s, const NodeRef& a, int64_t lanes) {
   return part % lanes == 0 && extent(a) <= kMostParts * part ? part : 0;
 }
 
+constexpr int64_t kCheap = 6;  // an expression that memory takes longer for than its operations
+
 }  // namespace
 
 // Several rows together hide the latency of L2 and of memory, and load once for all what rows
@@ -127,7 +129,7 @@ int64_t part_along(const Stage& s, const NodeRef& a, int64_t lanes) {
 // each are best (of rows of 3 KiB, 12.3 GB/s where four by two vectors reach 10.3).
 ScheduleWriter::RowsTogether ScheduleWriter::rows_together(const Stage& s,
                                                            const NodeRef& row) const {
-  constexpr int64_t kCheap = 6, kPage = 4096, kShort = 512, kFewest = 8;
+  constexpr int64_t kPage = 4096, kShort = 512, kFewest = 8;
   constexpr int64_t kApart = 32 << 10, kManyRows = 32;
   constexpr int64_t kBlocks = 2;  // for each thread
   constexpr int64_t kTerms = 4;   // registers of what is summed
@@ -161,7 +163,6 @@ ScheduleWriter::RowsTogether ScheduleWriter::rows_together(const Stage& s,
 
 bool ScheduleWriter::walks_rows_whole(const Stage& s, const NodeRef& rows, const NodeRef& along,
                                       int64_t block) const {
-  constexpr int64_t kCheap = 6;
   if (!reduces(s) || expression_cost(s) > kCheap || extent(along) <= block ||
       extent(rows) < kLongSum || extent(rows) > kTallest) {
     return false;
@@ -311,10 +312,7 @@ void ScheduleWriter::parallel(Stage* s) {
     const bool kept = std::all_of(s->values.begin(), s->values.end(),
                                   [&](const Value& v) { return s->keeps(v, l.axis); });
     if (!kept || l.kind != LoopKind::Serial || s->limit.count(l.axis)) break;
-    const bool in_step = std::any_of(s->loops.begin(), s->loops.end(), [&](const Loop& o) {
-      return &o > &l && o.axis == l.axis && o.stride > l.stride;
-    });
-    if (in_step) break;
+    if (coarser_inside(*s, l)) break;
     int64_t covered = l.stride * l.extent;  // of what the loop outside leaves
     const bool outermost = std::none_of(s->loops.begin(), s->loops.end(), [&](const Loop& o) {
       return o.axis == l.axis && o.stride > l.stride;

@@ -93,6 +93,14 @@ int Kernel::add_argument(std::string arg_name, DType dtype, int64_t size, bool o
   return static_cast<int>(arguments.size()) - 1;
 }
 
+const Loop* coarser_inside(const Stage& s, const Loop& loop) {
+  const auto inside = s.loops.begin() + (&loop - s.loops.data()) + 1;
+  const auto it = std::find_if(inside, s.loops.end(), [&](const Loop& l) {
+    return l.axis == loop.axis && l.stride > loop.stride;
+  });
+  return it == s.loops.end() ? nullptr : &*it;
+}
+
 std::vector<Loop> whole_loops(std::span<const NodeRef> axes) {
   std::vector<Loop> loops;
   for (const NodeRef& a : axes) {

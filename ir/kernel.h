@@ -68,6 +68,11 @@ struct Loop {
   }
 };
 
+struct Stage;
+/// The loop over coarser parts of the same axis that stands inside `loop`, one of `s` (rule L11 of
+/// ir/nest.h); null: there is none.
+const Loop* coarser_inside(const Stage& s, const Loop& loop);
+
 /// A serial loop over each axis, in their order.
 std::vector<Loop> whole_loops(std::span<const NodeRef> axes);
 

@@ -278,11 +278,8 @@ void Nest::unrolled_loop(const Stage* s, size_t position, Environment& e) {
     if (l.kind == LoopKind::Ilp) inner.ilp.emplace_back(l.axis, q);
     body(s, position, inner, index_const(q), remaining);
   };
-  const bool in_step =
-      std::any_of(s->loops.begin(), s->loops.begin() + static_cast<ptrdiff_t>(position),
-                  [&](const Loop& o) { return o.axis == l.axis && o.stride < l.stride; });
-  if (in_step) {
-    for (int64_t q = 0; q < e.parts.at(l.axis); q++) iteration(q, n);
+  if (const auto parts = e.parts.find(l.axis); parts != e.parts.end()) {
+    for (int64_t q = 0; q < parts->second; q++) iteration(q, n);
     return;
   }
   std::vector<size_t> starts;
@@ -458,10 +455,7 @@ void Nest::serial_loop(const Stage* s, size_t position, Environment& e) {
   const Loop& l = s->loops[position];
   const int64_t n = e.remaining[static_cast<size_t>(l.axis)];
   const int64_t full = n / l.stride, tail = n % l.stride;
-  for (size_t q = position + 1; q < s->loops.size(); q++) {
-    if (s->loops[q].axis == l.axis && s->loops[q].stride > l.stride)
-      return parts_at_once(s, position, s->loops[q], e);
-  }
+  if (const Loop* coarse = coarser_inside(*s, l)) return parts_at_once(s, position, *coarse, e);
   if (full > 0 && ends_at(s, position, e, true) && last_step(*s, l) < l.stride) {
     return loop_to_vectors(s, position, e);
   }

@@ -147,10 +147,13 @@ TEST_SUITE("ir") {
                    v = array({1, 16, keys, width});
       return test::checked_schedule(scaled_dot_product_attention(q, k, v), target);
     };
-
     CHECK(test::holds(walked(200, 96), "order sum_2 i j.o l.o j l.u l.v\nunroll sum_2 j l.u\n"));
     CHECK(!test::holds(walked(600, 64), "j.o l.o"));  // one block of vectors
     CHECK(!test::holds(walked(150, 96), "j.o l.o"));  // 57 KB
+    // Of one block of columns at a time the sums stay in registers.
+    const std::string blocks = test::checked_schedule(softmax(array({3, 203, 101}), 1), target);
+    CHECK(test::holds(blocks, "at max div k.b\n"));
+    CHECK(!test::holds(blocks, "split max j "));
   }
 
   TEST_CASE("windows that slide along less than a vector are summed along it, with what follows") {
