@@ -4,6 +4,7 @@
 #include <numeric>
 #include <random>
 #include <unordered_map>
+#include <unordered_set>
 
 #include "core/graph.h"
 #include "core/ops_sort.h"
@@ -42,6 +43,10 @@ class Maker {
   }
   void keep(NodeRef n) { pool_.push_back(std::move(n)); }
 
+  static bool is_extreme_of_nothing(const Node& n) {
+    return (n.op == Op::ReduceMax || n.op == Op::ReduceMin) && n.src[0]->numel() == 0;
+  }
+
   // No element is larger. Sums of larger ones round, and what is left where they cancel is noise.
   static constexpr double kModerate = 4096;
   double magnitude(const NodeRef& n) {
@@ -63,6 +68,13 @@ class Maker {
       case Op::ArgSort: m = std::max(1.0, largest) * static_cast<double>(n->src[0]->numel()); break;
       case Op::Scatter: m = of[0] + of[2] * static_cast<double>(n->src[2]->numel()); break;
       default: break;
+    }
+    // Infinity takes part in no rounding, but the integer that it is cast to does.
+    if (is_extreme_of_nothing(*n) || std::any_of(n->src.begin(), n->src.end(), [&](const auto& s) {
+          return infinite_.contains(s.get());
+        })) {
+      infinite_.insert(n.get());
+      if (is_int(n->dtype)) m = 2147483648.0;
     }
     nodes_.push_back(n);
     return magnitudes_[n.get()] = m;
@@ -262,6 +274,7 @@ class Maker {
   bool smooth_;  // continuous functions of small numbers; else exact arithmetic on small integers
   std::vector<NodeRef> pool_, nodes_;  // nodes_ stay alive, so that no other has their address
   std::unordered_map<const Node*, double> magnitudes_;
+  std::unordered_set<const Node*> infinite_;  // perhaps, of what the pool may hold
 };
 
 }  // namespace
