@@ -224,19 +224,21 @@ void LlvmEmitter::saturate(Elementwise e) {
          kind == e.in ? x : constant(limit, kind, n), type, no);
     return r;
   };
-  const std::string& x = e.args[0];
+  std::string x = e.args[0];
+  if (has_sign) {  // a NaN becomes 0 while it has as many bits as its mask
+    const std::string c = temporary(), r = temporary(), type = type_of(e.in, n);
+    line("{} = fcmp ord {} {}, {}", c, type, x, x);
+    line("{} = select {} {}, {} {}, {} {}", r, type_of(DType::Bool, n), c, type, x, type,
+         constant(0, e.in, n));
+    x = r;
+  }
   const std::string low = select("ogt", x, least, e.in, constant(least, e.in, n));  // of a NaN too
   const std::string both = select("olt", low, most, e.in, constant(most, e.in, n));
-  std::string whole = has_sign || bits > digits ? temporary() : e.dst;
+  std::string whole = bits > digits ? temporary() : e.dst;
   convert(whole, has_sign ? "fptosi" : "fptoui", e.in, e.out, n, both);
-  if (bits > digits) whole = select("oge", x, end, e.out, whole);
-  const std::string type = type_of(e.out, n);
-  if (has_sign) {
-    const std::string c = temporary();
-    line("{} = fcmp uno {} {}, {}", c, type_of(e.in, n), x, x);
-    line("{} = select {} {}, {} {}, {} {}", e.dst, type_of(DType::Bool, n), c, type,
-         constant(0, e.out, n), type, whole);
-  } else if (whole != e.dst) {
+  if (bits > digits) {
+    const std::string type = type_of(e.out, n);
+    whole = select("oge", x, end, e.out, whole);
     line("{} = bitcast {} {} to {}", e.dst, type, whole, type);
   }
 }

@@ -131,17 +131,19 @@ Ints with_range(Ints labels, int64_t first, int64_t n) {
   return labels;
 }
 
-// The contraction of x and the weight, whose axes are labelled without the groups: x and the result
-// have them behind the batch, the weight in front.
+// The contraction of x, which is in groups, and the weight, whose axes are labelled without them: x
+// and the result have them behind the batch, the weight in front. Groups are an axis of their own
+// in all that follows, too: gradients go the same way back, and stay contractions.
 Tensor contracted(const Convolution& c, const Tensor& x, Ints lx, Ints lw, Ints out) {
-  const bool grouped = c.groups > 1;
-  if (grouped) {
+  if (c.groups > 1) {
     for (Ints* l : {&lx, &out}) l->insert(l->begin() + 1, kGroup);
     lw.insert(lw.begin(), kGroup);
   }
-  const Tensor y =
-      contract_wide(c.op, in_groups(x, 1, c.groups), lx, in_groups(c.weight, 0, c.groups), lw, out);
-  return grouped ? flatten(y, 1, 2) : y;
+  return contract_wide(c.op, x, lx, in_groups(c.weight, 0, c.groups), lw, out);
+}
+
+Tensor without_groups(const Convolution& c, const Tensor& y) {
+  return c.groups > 1 ? flatten(y, 1, 2) : y;
 }
 
 Tensor conv(std::string_view op, int64_t n, const Tensor& x, const Tensor& weight,
@@ -169,20 +171,19 @@ Tensor conv(std::string_view op, int64_t n, const Tensor& x, const Tensor& weigh
     before[at(i)] = total / 2;
     after[at(i)] = total - total / 2;
   }
-  const NodeRef padded = detail::pad_spatial(c.x.node(), before, after);
+  const NodeRef padded = detail::pad_spatial(in_groups(c.x, 1, groups).node(), before, after);
   for (int64_t i = 0; i < n; i++) {
     const int64_t span = (c.kernel[at(i)] - 1) * c.dilation[at(i)] + 1,
-                  size = padded->shape[at(2 + i)];
+                  size = padded->shape[at(padded->rank() - n + i)];
     require(span <= size,
             "{}: the kernel spans {} elements of a spatial dimension that has {} with its padding",
             op, span, size);
   }
   const Tensor windows(detail::windows(padded, c.kernel, c.stride, c.dilation));
   const Ints lx = with_range(with_range({kBatch, kIn}, kSpatial, n), kKernel, n);
-  return finished(c,
-                  contracted(c, windows, lx, with_range({kOut, kIn}, kKernel, n),
-                             with_range({kBatch, kOut}, kSpatial, n)),
-                  bias);
+  const Tensor y = contracted(c, windows, lx, with_range({kOut, kIn}, kKernel, n),
+                              with_range({kBatch, kOut}, kSpatial, n));
+  return finished(c, without_groups(c, y), bias);
 }
 
 Tensor conv_transpose(std::string_view op, int64_t n, const Tensor& x, const Tensor& weight,
@@ -212,20 +213,25 @@ Tensor conv_transpose(std::string_view op, int64_t n, const Tensor& x, const Ten
   }
   // What x[i] gives to place k of its window goes to i * stride + k * dilation - padding.
   const Ints out = with_range(with_range({kBatch, kOut}, kSpatial, n), kKernel, n);
-  NodeRef y = contracted(c, c.x, with_range({kBatch, kIn}, kSpatial, n),
+  NodeRef y = contracted(c, in_groups(c.x, 1, groups), with_range({kBatch, kIn}, kSpatial, n),
                          with_range({kIn, kOut}, kKernel, n), out)
                   .node();
-  Ints range{0, y->shape[0], 0, y->shape[1]};
+  const int64_t first = y->rank() - 2 * n;  // spatial axis
+  Ints range;
+  for (int64_t i = 0; i < first; i++) {
+    range.push_back(0);
+    range.push_back(y->shape[at(i)]);
+  }
   for (int64_t i = n; i-- > 0;) {
     const size_t a = at(i);
-    y = unwindow(y, 2 + i, cut[a] + sizes[a], c.stride[a], c.dilation[a]);
+    y = unwindow(y, first + i, cut[a] + sizes[a], c.stride[a], c.dilation[a]);
     y = reduce(Op::ReduceAdd, y, {y->rank() - 1});
   }
   for (size_t a = 0; a < at(n); a++) {
     range.push_back(cut[a]);
     range.push_back(cut[a] + sizes[a]);
   }
-  return finished(c, Tensor(shrink(y, range)), bias);
+  return finished(c, without_groups(c, Tensor(shrink(y, range))), bias);
 }
 
 }  // namespace
