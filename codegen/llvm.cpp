@@ -115,6 +115,13 @@ void LlvmEmitter::zip(const Instruction& i) {
        n, mask);
 }
 
+void LlvmEmitter::reverse(const Instruction& i) {
+  std::string mask;
+  for (int q = i.dst.lanes; q-- > 0;) mask += fmt::format("i32 {}{}", q, q ? ", " : "");
+  line("{} = shufflevector {}, {} poison, <{} x i32> <{}>", ref(i.dst), typed(i.args[0]),
+       type_of(i.dst), i.dst.lanes, mask);
+}
+
 void LlvmEmitter::exchange(const Instruction& i) {
   const int n = i.dst.lanes, block = static_cast<int>(i.imm);
   std::string mask;
@@ -203,6 +210,8 @@ void LlvmEmitter::instruction(const Instruction& i) {
       return evens(i);
     case Code::Zip:
       return zip(i);
+    case Code::Reverse:
+      return reverse(i);
     case Code::Pointer:
       return pointer(i);
     case Code::Load:

@@ -306,13 +306,14 @@ class Emitter {
     set(i.dst, v.dtype == DType::Bool ? fmt::format("{}[0] != 0", t) : fmt::format("{}[0]", t));
   }
 
-  // Lanes of two vectors, the second's after the first's.
+  // Lanes of two vectors, the second's after the first's; of one, it is both.
   void shuffle(const Instruction& i, const std::function<int64_t(int)>& from) {
     const int n = i.dst.lanes;
     std::string mask;
     for (int q = 0; q < n; q++) mask += fmt::format("{}{}", q ? ", " : "", from(q));
     const std::string_view m = size_of(i.dst.dtype) == 8 ? "ulong" : size_of(i.dst.dtype) == 4 ? "uint" : size_of(i.dst.dtype) == 2 ? "ushort" : "uchar";
-    set(i.dst, fmt::format("shuffle2({}, {}, ({}{})({}))", ref(i.args[0]), ref(i.args[1]), m, n, mask));
+    set(i.dst, fmt::format("shuffle2({}, {}, ({}{})({}))", ref(i.args[0]), ref(i.args.back()), m, n,
+                           mask));
   }
 
   void evens(const Instruction& i) {
@@ -405,6 +406,8 @@ class Emitter {
       case Code::Shuffle: return exchange(i);
       case Code::Evens: return evens(i);
       case Code::Zip: return zip(i);
+      case Code::Reverse:
+        return shuffle(i, [&](int q) { return i.dst.lanes - 1 - q; });
       case Code::TileDot: internal_error("opencl: tiles are registers of a CPU");
       case Code::Pointer: return pointer(i);
       case Code::Load: return load(i);

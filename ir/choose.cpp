@@ -273,8 +273,21 @@ void ScheduleWriter::vectorize(Stage* s, const std::vector<NodeRef>& outer,
     step("split {0}{1}{1}.o{1} {2}", s->name, whole_rows, kRows);
     around += whole_rows + ".o";
   }
+  // Few vectors beside each other would wait for their additions: some terms side by side.
+  constexpr int64_t kAdditions = 4, kManyTerms = 64;
+  const int64_t terms = kAdditions / (unroll * static_cast<int64_t>(s->values.size()));
+  std::string side_by_side;
   const std::string written_out = loops(*s, {window, reduced.end()});
-  const std::string inside = loops(*s, reduced);
+  std::string inside = loops(*s, reduced);
+  const bool waits =
+      reduces(*s) && std::all_of(s->values.begin(), s->values.end(),
+                                 [](const Value& v) { return is_float(v.expr->dtype); });
+  if (kept_vector && waits && !windows && terms > 1 && vectors == unroll && !reduced.empty() &&
+      chosen.empty() && whole_rows.empty() && extent(reduced.back()) >= kManyTerms) {
+    side_by_side = " " + loop(*s, reduced.back());
+    step("split {0}{1}{1}.o{1} {2}", s->name, side_by_side, terms);
+    inside += ".o";
+  }
   const std::string copies = loops(*s, chosen);
   // What is put together of parts along the vectors is written out part by part, so that each
   // computes its own expression alone.
@@ -289,12 +302,14 @@ void ScheduleWriter::vectorize(Stage* s, const std::vector<NodeRef>& outer,
   // Along a kept axis the accumulators of one block of vectors stay in registers for the whole
   // reduction.
   const std::string order =
-      kept_vector ? fmt::format(" {}{}{}{}{}", sp.blocks, inside, few_rows, copies, sp.inner())
+      kept_vector ? fmt::format(" {}{}{}{}{}{}", sp.blocks, inside, few_rows, side_by_side, copies,
+                                sp.inner())
                   : fmt::format("{}{} {}{}{}", copies, inside, sp.blocks, few_rows, sp.inner());
   step("order {}{}{}", s->name, around, order);
   if (kept_vector) {
     step("unroll {}{}{} {}", s->name, whole_rows.empty() ? written_out : whole_rows, few_rows,
          sp.unrolled);
+    if (!side_by_side.empty()) step("ilp {}{}", s->name, side_by_side);
   } else {
     if (!few_rows.empty()) step("unroll {}{}", s->name, few_rows);
     step("ilp {} {}", s->name, sp.unrolled);

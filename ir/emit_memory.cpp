@@ -122,6 +122,12 @@ Operand Emitter::load(const Access& a) {
   const NodeRef rest = index_add(a.index, lane, -step);
   if (lane_of(rest)) return gather(a, lane);
   if (step == 1) return load_vector(a, lane, linear_form(rest));
+  const bool in_all_lanes = live_lanes(lane) == lanes_ && !(a.valid && lane_of(a.valid));
+  if (step == -1 && lanes_ > 1 && in_all_lanes) {
+    const NodeRef last = index_add(rest, index_const(1 - lanes_));
+    const Operand x = load_vector(a, lane_variable(lanes_), linear_form(last));
+    return push({.code = Code::Reverse, .args = {x}}, x.level, a.dtype, lanes_);
+  }
   // Shuffles are cheaper than the loads of single elements.
   constexpr int kManyLanes = 16;
   const bool near = step == 2 || (step == 4 && lanes_ >= kManyLanes);

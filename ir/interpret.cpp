@@ -280,6 +280,10 @@ class Interpreter {
       case Code::Shuffle: return exchange(i);
       case Code::Evens: return evens(i);
       case Code::Zip: return zip(i);
+      case Code::Reverse: {
+        const auto a = value(i.args[0]);
+        return set(i.dst, {a.rbegin(), a.rend()});
+      }
       case Code::Pointer: {
         Slot& s = slot(i.dst);
         s.memory = &memories_.at(i.memory);

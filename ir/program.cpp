@@ -106,6 +106,8 @@ class Printer {
       case Code::Shuffle: return fmt::format("exchange {} {} of {}", args_text(i), i.flag ? "high" : "low", i.imm);
       case Code::Evens: return "evens " + args_text(i);
       case Code::Zip: return fmt::format("zip {} {}", args_text(i), i.flag ? "high" : "low");
+      case Code::Reverse:
+        return "reverse " + args_text(i);
       case Code::Pointer: return fmt::format("{} + {}", memory_text(program_, i.memory), args_text(i));
       case Code::Load: return fmt::format("load {}[{}]{}", text(i.args[0]), i.imm, mask_text(i, 1));
       case Code::LaneReduce: return fmt::format("across {} {}", name(i.op), args_text(i));
@@ -302,6 +304,7 @@ class Verifier {
               "a load comes from a pointer of its element type");
         break;
       case Code::Splat: check(i.args[0].lanes == 1 && i.args[0].dtype == i.dst.dtype, i, "a splat widens a scalar"); break;
+      case Code::Reverse: check(i.args[0].lanes == i.dst.lanes && i.args[0].dtype == i.dst.dtype, i, "lanes keep their number and dtype"); break;
       default: break;
     }
     define(i.dst, i);

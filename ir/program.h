@@ -32,6 +32,7 @@ enum class Code : uint8_t {
   Shuffle,      // exchanges blocks of `imm` lanes between args[0] and args[1]; `flag` picks the second result
   Evens,        // lane q is element 2*q of a run of which args[0] holds [0, lanes) and args[1] [lanes - 1, 2*lanes - 1)
   Zip,          // lanes of args[0] and args[1] in turn: the first half of them, or with `flag` the second
+  Reverse,      // lanes of args[0], the last first
   Pointer,      // address of element args[0] of memory `memory`; `flag`: for Prefetch alone, so it may lie outside
   Load,         // element(s) at pointer args[0] + imm; masked by `mask` leading lanes, or by the Bool args[1]
   Store,        // args[1] to args[0] + imm; masked likewise (Bool args[2]); `flag`: non-temporal

@@ -83,6 +83,7 @@ class Estimator {
       case Code::Shuffle:
       case Code::Evens:
       case Code::Zip:
+      case Code::Reverse:
         busy.lanes += 1;
         break;
       case Code::LaneReduce:

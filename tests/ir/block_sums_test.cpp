@@ -25,7 +25,7 @@ TEST_CASE("sums of very many terms are added in blocks") {
   CHECK(has_blocks(program(whole)));
   CHECK(test::difference(whole, target) == "");
   // A prime number of rows has no chunks; blocks of blocks.
-  Kernel columns = test::column_sum(70001, 8);
+  Kernel columns = test::column_sum(70001, 24);
   CHECK(program(columns).find(".s.s in ") != std::string::npos);
   CHECK(test::difference(columns, target) == "");
 }

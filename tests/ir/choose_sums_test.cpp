@@ -96,6 +96,24 @@ TEST_SUITE("ir") {
     CHECK(vectors(160) == 4);
   }
 
+  TEST_CASE("sums of few columns add several rows side by side") {
+    const auto rows = [](const Tensor& x, Ints axes) {
+      const std::string s = test::checked_schedule(sum(x, axes), named_target("x86-64-v3"));
+      std::smatch found;
+      const bool any =
+          std::regex_search(s, found, std::regex("split sum (\\w+) \\1.o \\1 (\\d)\n"));
+      return any && test::holds(s, ("ilp sum " + found[1].str() + "\n").c_str())
+                 ? std::stoi(found[2])
+                 : 0;
+    };
+    CHECK(rows(array({1001, 3}), {0}) == 4);
+    CHECK(rows(array({30, 200, 8}), {1}) == 4);
+    CHECK(rows(array({1001, 16}), {0}) == 2);
+    CHECK(rows(array({1001, 32}), {0}) == 0);             // four vectors already
+    CHECK(rows(array({40, 8}), {0}) == 0);                // soon over
+    CHECK(rows(array({1001, 3}, DType::I32), {0}) == 0);  // a cycle each
+  }
+
   TEST_CASE("column sums walk whole rows where other axes are enough to share out") {
     Target target = named_target("x86-64-v3");
     target.l2_prefetch = true;

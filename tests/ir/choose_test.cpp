@@ -434,6 +434,10 @@ TEST_SUITE("ir") {
     CHECK(says(test::reasons({y}, false), "computed where they are read"));
     CHECK(says(test::reasons({grad(loss, x)}, false), "computed where they are read"));
     CHECK(says(test::reasons({grad(loss, w)}, false), "rule dot products"));
+    const Tensor parts = array({64, 16, 3, 3});
+    const Tensor grouped = sum(conv2d(x, parts, std::nullopt, 1, 1, 1, 4) * array({8, 64, 56, 56}));
+    CHECK(says(test::reasons({grad(grouped, x)}, false), "rule contraction"));
+    CHECK(says(test::reasons({grad(grouped, parts)}, false), "rule dot products"));
   }
 
   TEST_CASE("a strided convolution packs its windows, and sums over them in one loop") {

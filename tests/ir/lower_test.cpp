@@ -362,6 +362,34 @@ TEST_SUITE("ir") {
     }
   }
 
+  TEST_CASE("elements in reverse are loaded as vectors") {
+    for (int64_t n : {1, 7, 8, 9, 16, 31}) {
+      for (int valid : {0, 1, 2}) {  // always, in some rows, in some lanes
+        Kernel k;
+        k.name = "reversed";
+        const int x = k.add_argument("x", DType::F32, 4 * n, false),
+                  out = k.add_argument("out", DType::F32, 4 * n, true);
+        const NodeRef row = axis("row", 4), i = axis("i", n);
+        const NodeRef at = index_add(index_add(index_mul(row, n), index_const(n - 1)), i, -1);
+        const NodeRef known = valid == 0   ? NodeRef()
+                              : valid == 1 ? index_less(row, index_const(3))
+                                           : index_less(i, index_const(5));
+        k.add_value(k.add_stage("out", {row, i}), "out", load(x, DType::F32, at, known), {row, i},
+                    Op::Count_, out);
+        for (int lanes : {4, 8, 16}) {
+          Kernel trial = clone(k);
+          apply_schedule(trial, fmt::format("split out i io iv {}; vector out iv", lanes));
+          INFO(n, " ", valid, " ", lanes);
+          CHECK(test::difference(trial, Target()) == "");
+          const std::string text = print_program(lower(trial, Target()));
+          const bool reverses = text.find("reverse") != std::string::npos;
+          if (valid != 2) CHECK(reverses == (n >= lanes));
+          if (valid == 2 && lanes > 4) CHECK(!reverses);
+        }
+      }
+    }
+  }
+
   TEST_CASE("lanes are halved where elements have eight bytes") {
     Target t;
     CHECK(vector_lanes(test::chain(4, 4), t) == 8);
