@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <cstdlib>
 #include <limits>
+#include <numeric>
 #include <set>
 
 #include "ir/choose_tiles.h"
@@ -346,6 +347,63 @@ bool schedule_long_sums(ScheduleWriter& w, Stage* s, const Contraction& c, const
   return true;
 }
 
+// Few sums of very many terms, of two factors whose rows lie along the sums, as a weight's
+// gradient: a tile would read a part of each row, and the other tiles the rest after it has left
+// the cache. Some rows of both stay in L1 while they are multiplied, and the sums in L2, in the
+// output or, if more follows from them, in scratch. Threads share the longer of the sums' axes. A
+// panel of b is packed since parts of rows at some distance fall into few sets of L1.
+bool schedule_tall(ScheduleWriter& w, Stage* s, Stage* root, const Contraction& c, const Tile& tile,
+                   Packer& packer) {
+  constexpr int64_t kLeast = 512, kLeastRows = 24;  // terms; of sums
+  constexpr int64_t kChunks = 2, kVectors = 3;      // for each thread; of most tiles
+  const Value& v = s->values[0];
+  const DType dtype = v.expr->dtype;
+  const auto lies_along = [&](int factor, const NodeRef& axis) {
+    const NodeRef& x = v.expr->src[static_cast<size_t>(factor)];
+    const Strides along = strides_along(w.kernel(), x, axis.get());
+    return x->op == Op::Load && along.unit == 1 && along.other == 0;
+  };
+  const NodeRef& k = c.reduced[0];
+  const int64_t terms = extent(k), unit = factor_size(*s), rows = extent(c.r),
+                columns = extent(c.v), width = tile.nv * w.lanes();
+  const int64_t panel = kVectors * w.lanes() * unit;  // of any tile, for these differ by threads
+  const bool parts = rows * unit > kCacheLine || columns * unit > panel;
+  const bool fits = c.op == Op::Mul && accumulator(dtype) == dtype && parts && rows >= kLeastRows &&
+                    terms >= kLeast && lies_along(c.a, c.r) && lies_along(c.b, c.v) &&
+                    rows * columns * size_of(dtype) <= w.target().l2 / 8 &&
+                    terms * (rows + columns) * unit > w.target().l2 / 2;
+  if (!fits || !w.choose_whether("few rows at a time of " + s->name, true)) return false;
+  // A cache line of a for each row, and a panel of b.
+  const int64_t most = w.target().l1 * 2 / 3 / (kCacheLine + panel);
+  const int64_t blocks = (terms + most - 1) / most, kc = (terms + blocks - 1) / blocks;
+  const bool by_rows = rows >= columns;
+  const NodeRef& shared = by_rows ? c.r : c.v;
+  const int64_t step = by_rows ? std::lcm(tile.mr, kCacheLine / unit) : width;
+  const int64_t chunks = w.target().threads > 1 ? kChunks * w.target().threads : 1;
+  const int64_t part = (extent(shared) + chunks * step - 1) / (chunks * step) * step;
+  const std::string outer = w.loop(*s, shared) + ".b", ks = w.loop(*s, k);
+  const auto split_shared = [&](const Stage* stage) {
+    w.step("split {0} {1} {2} {1} {3}", stage->name, w.loop(*stage, shared), outer, part);
+  };
+  split_shared(s);
+  const TileLoops t = split_tile(w, s, c, tile);
+  w.step("split {0} {1} {1}.b {1} {2}", s->name, ks, kc);
+  w.step("order {0} {1} {2}.b {3} {4} {2}{5}", s->name, outer, ks, t.v, t.r, t.inner);
+  packer.pack_b({s, t.v, ""});
+  if (root != s) {
+    split_shared(root);
+    const ScheduleWriter::Split own = w.split_vectors(*root, c.v, 1);
+    w.step("order {0} {1} {2}{3}; unroll {0} {4}; vector {0} {5}", root->name, outer,
+           w.loop(*root, c.r), own.all(), own.unrolled, own.lane);
+    w.step("at {} {} {}", s->name, root->name, outer);
+  }
+  unroll_sum(w, s, c);
+  w.parallel(root);
+  w.reason(fmt::format("{}: tile of {} rows and {} vectors; {} terms at a time stay in L1", s->name,
+                       tile.mr, tile.nv, kc));
+  return true;
+}
+
 bool schedule_contraction(ScheduleWriter& w, StageGroup& g) {
   if (w.lanes() == 1) return false;
   std::vector<TiledSum> sums = tiled_sums(w, g);
@@ -395,6 +453,9 @@ bool schedule_contraction(ScheduleWriter& w, StageGroup& g) {
   const int64_t fitting = cache / 4 / depth / tile_columns * tile_columns;
   if (root == s && sums.size() == 1 && c.reduced.size() == 1 && !c.y && !g.panel && !in_tiles &&
       !batch.empty() && schedule_long_sums(w, s, c, tile, batch, packers[0], packs_a, packs_b))
+    return true;
+  if (sums.size() == 1 && c.reduced.size() == 1 && !c.y && !g.panel && !in_tiles && batch.empty() &&
+      schedule_tall(w, s, root, c, tile, packers[0]))
     return true;
   constexpr int64_t kDeep = 512;
   const bool is_deep = w.target().l3 / 32 < tile_columns * depth;

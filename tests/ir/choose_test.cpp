@@ -397,6 +397,31 @@ TEST_SUITE("ir") {
     CHECK(!packs(8, 1024, 128));
   }
 
+  TEST_CASE("factors of few long sums are multiplied a few rows at a time") {
+    Target target = named_target("x86-64-v3");
+    target.l1 = 32 << 10;
+    target.l2 = 128 << 10;
+    const auto schedule = [&](int64_t terms, int64_t m, int64_t n, bool more, int threads = 1) {
+      target.threads = threads;
+      const Tensor y = matmul(array({terms, m}).T(), array({terms, n}));
+      return test::checked_schedule(more ? relu(y * 0.5 + array({m, n})) : y, target);
+    };
+    const auto is_tall = [&](int64_t terms, int64_t m, int64_t n) {
+      return test::holds(schedule(terms, m, n, false), "split sum k k.b k ");
+    };
+    CHECK(is_tall(520, 33, 41));
+    CHECK(!is_tall(500, 33, 41));  // near enough
+    CHECK(!is_tall(520, 16, 24));  // whole rows are read
+    CHECK(!is_tall(520, 8, 64));   // two tiles of rows
+    CHECK(!is_tall(520, 65, 65));  // too many sums
+    CHECK(test::holds(schedule(520, 33, 41, true), "at sum where j.b\n"));
+    CHECK(test::holds(schedule(520, 65, 33, true), "at sum where i.b\n"));
+    // Threads share an axis of the sums, which are added up alike.
+    for (int threads : {1, 2, 3, 7}) {
+      CHECK(test::holds(schedule(520, 65, 33, false, threads), "split sum k k.b k 130\n"));
+    }
+  }
+
   TEST_CASE("a panel of b that leaves L1 is not walked by tiles of few rows") {
     const auto tile = [](int64_t terms) {
       Kernel k = test::matmul(128, 512, terms, false, false, false);

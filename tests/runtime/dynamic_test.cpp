@@ -168,6 +168,20 @@ TEST_SUITE("runtime") {
         kSizes, 1e-4);
   }
 
+  TEST_CASE("dynamic: long sums of products, a few terms at a time") {
+    const Dim n = dim("n", 1, 1024);
+    const Tensor w = randn({40, 90}).realize();
+    check_sizes(
+        [&](const Tensors& t) {
+          return Tensors{matmul(t[0].T(), t[1]), w - matmul(t[0].T(), t[1]) * 0.1};
+        },
+        {dynamic(0, 0, n), dynamic(1, 0, n)},
+        [](int64_t s) {
+          return Tensors{randn({s, 40}), randn({s, 90})};
+        },
+        {1024, 1, 129, 1023}, 1e-4);
+  }
+
   TEST_CASE("dynamic: order, scans and places") {
     const Dim n = dim("n", 1, 40);
     const Tensor table = randn({11, 3}).realize();
