@@ -84,6 +84,11 @@ Digits load_digits() {
 }
 
 Digits rows(const Digits& digits, const std::vector<int64_t>& which) {
+  const int64_t count = digits.images.size(0);
+  for (int64_t row : which) {
+    require(row >= 0 && row < count, "rows: {} is no row of {}; they are numbered from 0", row,
+            count);
+  }
   const Tensor index = Tensor::from(which, {static_cast<int64_t>(which.size())});
   return {index_select(digits.images, 0, index), index_select(digits.labels, 0, index)};
 }

@@ -17,7 +17,7 @@ struct Digits {
 /// Reads the shipped file. UserError if it is not found or not the file that was shipped.
 Digits load_digits();
 
-/// Rows of a data set by number.
+/// Rows of a data set by number. UserError if one is none of its rows.
 Digits rows(const Digits& digits, const std::vector<int64_t>& which);
 
 /// 0, 1, ..., n-1 in an order drawn by `seed`: the same on every machine (Fisher and Yates with

@@ -43,6 +43,7 @@ class JitState final : public Counted {
   std::vector<SymbolicAxes> axes_of(const JitCall& call, const std::vector<size_t>& same_as,
                                     const std::vector<int64_t>& bounds) const;
   bool matches(const Entry& e, int64_t classes, const JitCall& call) const;
+  std::string sizes_of_capture(const JitCall& call, const std::vector<int64_t>& sizes) const;
   Traced traced(const JitCall& call, const JitCall::Trace& trace,
                 const std::vector<size_t>& same_as, const std::vector<int64_t>& sizes) const;
   Entries capture(const JitCall& call, const JitCall::Trace& trace);
@@ -137,7 +138,16 @@ JitState::JitState(std::vector<Dynamic> dynamic) : dynamic_(std::move(dynamic)) 
   for (const Dynamic& d : dynamic_) {
     size_t i = 0;
     while (i < dims_.size() && dims_[i].serial != d.dim.serial) i++;
-    if (i == dims_.size()) dims_.push_back(d.dim);
+    if (i == dims_.size()) {
+      for (const Dim& other : dims_) {
+        require(
+            other.name != d.dim.name,
+            "jit: two dimensions are named {}; for sizes that are always equal make it once, and "
+            "give it to every axis that follows it; else name them apart",
+            other.name);
+      }
+      dims_.push_back(d.dim);
+    }
     dim_number_.push_back(static_cast<int>(i));
   }
 }
@@ -285,6 +295,21 @@ bool JitState::matches(const Entry& e, int64_t classes, const JitCall& call) con
   return true;
 }
 
+// What an error of the function says of sizes, where they are others than the call's.
+std::string JitState::sizes_of_capture(const JitCall& call,
+                                       const std::vector<int64_t>& sizes) const {
+  if (sizes == call.sizes_) return "";
+  std::string text;
+  for (size_t d = 0; d < dims_.size(); d++) {
+    text += fmt::format("{}{} = {}, which this call has as {}", text.empty() ? "" : ", ",
+                        dims_[d].name, sizes[d], call.sizes_[d]);
+  }
+  return fmt::format(
+      " (jit captures the function at {}: let each axis that is always as long follow the same "
+      "dimension, and take sizes from the tensors)",
+      text);
+}
+
 // Runs the function with stand-ins.
 Traced JitState::traced(const JitCall& call, const JitCall::Trace& trace,
                         const std::vector<size_t>& same_as,
@@ -307,7 +332,13 @@ Traced JitState::traced(const JitCall& call, const JitCall::Trace& trace,
                               : stand_ins[same]);
     }
     const Span span(Runtime::current().trace, "graph", "build a graph");
-    t.kept = trace(stand_ins, integers, made);
+    try {
+      t.kept = trace(stand_ins, integers, made);
+    } catch (const UserError& e) {
+      const std::string text = e.what();
+      if (text.starts_with("jit: ")) throw;
+      throw UserError(text + sizes_of_capture(call, sizes));
+    }
     t.roots = capture.finish(std::move(made));
     t.slots = capture.slots();
   }

@@ -26,7 +26,8 @@ template <typename T, typename V>
 void visit_tensors(T& value, V&& visit);
 
 /// A size of that name that may differ from call to call of a jitted function, from `least`, which
-/// is 0 or more (1 or more where an axis follows it), to `most`.
+/// is 0 or more (1 or more where an axis follows it), to `most`. Axes that are always equally long
+/// follow one dimension, made once: jit() refuses two of one name.
 Dim dim(std::string name, int64_t least, int64_t most);
 
 /// What follows a dimension: an axis of a tensor that a jitted function is given, or an integer.

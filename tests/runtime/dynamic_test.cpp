@@ -584,6 +584,18 @@ TEST_SUITE("errors") {
     CHECK(
         text_of_error([] { dim("batch", 5, 3); }) ==
         "dim: batch cannot be 5 to 3; let the least be 0 or more, and the most be more than that");
+    CHECK(text_of_error([] {
+            jit([](const Tensor& x, const Tensor& y) { return matmul(x, y); },
+                {dynamic(0, 1, dim("n", 1, 9)), dynamic(1, 0, dim("n", 1, 9))});
+          }) ==
+          "jit: two dimensions are named n; for sizes that are always equal make it once, and give "
+          "it to every axis that follows it; else name them apart");
+    CHECK(text(n, [](const Tensors& t) { return t[0] * t[1]; }, {{7, 2}, {7, 2}}) ==
+          "mul: shapes (512, 2) and (7, 2) do not broadcast (jit captures the function at batch = "
+          "512, which this call has as 7: let each axis that is always as long follow the same "
+          "dimension, and take sizes from the tensors)");
+    CHECK(text(n, [](const Tensors& t) { return t[0] * t[1]; }, {{512, 2}, {3, 2}}) ==
+          "mul: shapes (512, 2) and (3, 2) do not broadcast");
     CHECK(text_of_error([] { dim("", 1, 3); }) ==
           "dim: a name is missing; give what errors shall call it, such as \"batch\"");
     CHECK(text_of_error([&] { dynamic(0, -1, n); }) ==

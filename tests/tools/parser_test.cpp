@@ -169,6 +169,10 @@ constexpr std::array kMistakes{
      "expected a dtype after 'x:' (bool i8 i16 i32 i64 u8 u16 u32 u64 f16 bf16 f32 f64), found 'floot'\n"
      "  line 1: x:floot[3]\n"
      "            ^"},
+    Spelling{"x:bfloat16[3]",
+     "expected a dtype after 'x:' (bool i8 i16 i32 i64 u8 u16 u32 u64 f16 bf16 f32 f64), found 'bfloat16'; did you mean 'bf16'?\n"
+     "  line 1: x:bfloat16[3]\n"
+     "            ^"},
     Spelling{"x:[3]",
      "expected a dtype after 'x:' (bool i8 i16 i32 i64 u8 u16 u32 u64 f16 bf16 f32 f64), found '['\n"
      "  line 1: x:[3]\n"

@@ -82,6 +82,19 @@ std::string habit_hint(std::string_view word) {
   return "";
 }
 
+// What is wanted by another's name of a dtype, such as float32, or what comes near.
+std::string dtype_hint(std::string_view word) {
+  constexpr std::pair<std::string_view, std::string_view> kLong[] = {
+      {"bfloat", "bf"}, {"float", "f"}, {"uint", "u"}, {"int", "i"}};
+  for (const auto& [prefix, instead] : kLong) {
+    if (!word.starts_with(prefix)) continue;
+    const std::string name = fmt::format("{}{}", instead, word.substr(prefix.size()));
+    DType dtype;
+    if (parse_dtype(name, dtype)) return fmt::format("; did you mean '{}'?", name);
+  }
+  return suggestion(word, kDTypeNames);
+}
+
 /// The largest integer of an integer dtype.
 double largest(DType dtype) {
   return std::ldexp(1.0, size_of(dtype) * 8 - (is_signed(dtype) ? 1 : 0)) - 1;
@@ -539,7 +552,7 @@ class Parser {
     const Token dtype = advance();
     if (!parse_dtype(dtype.text, input.dtype)) {
       fail(dtype, fmt::format("expected a dtype after '{}:' ({}), found '{}'{}", name.text,
-                              kDTypeList, dtype.text, suggestion(dtype.text, kDTypeNames)));
+                              kDTypeList, dtype.text, dtype_hint(dtype.text)));
     }
     expect("[",
            fmt::format("'[' and the shape after '{}:{}' ([] for a scalar)", name.text, dtype.text));
