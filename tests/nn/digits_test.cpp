@@ -77,7 +77,7 @@ TEST_SUITE("nn") {
     CHECK(some.labels.to_vector<int>() == std::vector<int>{8, 3});
     CHECK(some.images.shape() == Shape{2, 64});
     CHECK(some.images.index({Index(1)}).to_vector() == digits.images.index({Index(3)}).to_vector());
-    CHECK(test::text_of_error([&] {
+    CHECK(text_of_error([&] {
             nn::rows(digits, {3, 1797});
           }) == "rows: 1797 is no row of 1797; they are numbered from 0");
     CHECK(text_of_error([&] { nn::rows(digits, {-1}); }) ==

@@ -591,11 +591,11 @@ TEST_SUITE("errors") {
           "jit: two dimensions are named n; for sizes that are always equal make it once, and give "
           "it to every axis that follows it; else name them apart");
     CHECK(text(n, [](const Tensors& t) { return t[0] * t[1]; }, {{7, 2}, {7, 2}}) ==
-          "mul: shapes (512, 2) and (7, 2) do not broadcast (jit captures the function at batch = "
-          "512, which this call has as 7: let each axis that is always as long follow the same "
-          "dimension, and take sizes from the tensors)");
+          "mul: shapes (512, 2) and (7, 2) do not broadcast: sizes 512 and 7 at dimension -2 (jit "
+          "captures the function at batch = 512, which this call has as 7: let each axis that is "
+          "always as long follow the same dimension, and take sizes from the tensors)");
     CHECK(text(n, [](const Tensors& t) { return t[0] * t[1]; }, {{512, 2}, {3, 2}}) ==
-          "mul: shapes (512, 2) and (3, 2) do not broadcast");
+          "mul: shapes (512, 2) and (3, 2) do not broadcast: sizes 512 and 3 at dimension -2");
     CHECK(text_of_error([] { dim("", 1, 3); }) ==
           "dim: a name is missing; give what errors shall call it, such as \"batch\"");
     CHECK(text_of_error([&] { dynamic(0, -1, n); }) ==
