@@ -311,7 +311,12 @@ class Emitter {
     const int n = i.dst.lanes;
     std::string mask;
     for (int q = 0; q < n; q++) mask += fmt::format("{}{}", q ? ", " : "", from(q));
-    const std::string_view m = size_of(i.dst.dtype) == 8 ? "ulong" : size_of(i.dst.dtype) == 4 ? "uint" : size_of(i.dst.dtype) == 2 ? "ushort" : "uchar";
+    // Vectors of bool are of int.
+    const int64_t size = i.dst.dtype == DType::Bool ? 4 : size_of(i.dst.dtype);
+    const std::string_view m = size == 8   ? "ulong"
+                               : size == 4 ? "uint"
+                               : size == 2 ? "ushort"
+                                           : "uchar";
     set(i.dst, fmt::format("shuffle2({}, {}, ({}{})({}))", ref(i.args[0]), ref(i.args.back()), m, n,
                            mask));
   }

@@ -109,7 +109,7 @@ void require_bias(std::string_view op, const OptionalTensor& bias, int64_t chann
           to_string(bias->shape()), channels);
 }
 
-// Axis 1 of x in groups: (batch, groups, channels / groups, ...); as it is for one group.
+// Axis `axis` of x in groups, as (groups, channels / groups); as it is for one group.
 Tensor in_groups(const Tensor& x, int64_t axis, int64_t groups) {
   return groups == 1 ? x : unflatten(x, axis, {groups, x.size(axis) / groups});
 }
@@ -132,8 +132,9 @@ Ints with_range(Ints labels, int64_t first, int64_t n) {
 }
 
 // The contraction of x, which is in groups, and the weight, whose axes are labelled without them: x
-// and the result have them behind the batch, the weight in front. Groups are an axis of their own
-// in all that follows, too: gradients go the same way back, and stay contractions.
+// and the result have them behind the batch, the weight in front. Groups of several channels are an
+// axis of their own where these are padded and slide, too: gradients go the same way back, and stay
+// contractions.
 Tensor contracted(const Convolution& c, const Tensor& x, Ints lx, Ints lw, Ints out) {
   if (c.groups > 1) {
     for (Ints* l : {&lx, &out}) l->insert(l->begin() + 1, kGroup);
@@ -171,7 +172,9 @@ Tensor conv(std::string_view op, int64_t n, const Tensor& x, const Tensor& weigh
     before[at(i)] = total / 2;
     after[at(i)] = total - total / 2;
   }
-  const NodeRef padded = detail::pad_spatial(in_groups(c.x, 1, groups).node(), before, after);
+  const bool several = channels > groups;
+  const NodeRef padded =
+      detail::pad_spatial((several ? in_groups(c.x, 1, groups) : c.x).node(), before, after);
   for (int64_t i = 0; i < n; i++) {
     const int64_t span = (c.kernel[at(i)] - 1) * c.dilation[at(i)] + 1,
                   size = padded->shape[at(padded->rank() - n + i)];
@@ -181,7 +184,8 @@ Tensor conv(std::string_view op, int64_t n, const Tensor& x, const Tensor& weigh
   }
   const Tensor windows(detail::windows(padded, c.kernel, c.stride, c.dilation));
   const Ints lx = with_range(with_range({kBatch, kIn}, kSpatial, n), kKernel, n);
-  const Tensor y = contracted(c, windows, lx, with_range({kOut, kIn}, kKernel, n),
+  const Tensor x_in_groups = several ? windows : in_groups(windows, 1, groups);
+  const Tensor y = contracted(c, x_in_groups, lx, with_range({kOut, kIn}, kKernel, n),
                               with_range({kBatch, kOut}, kSpatial, n));
   return finished(c, without_groups(c, y), bias);
 }
@@ -213,9 +217,11 @@ Tensor conv_transpose(std::string_view op, int64_t n, const Tensor& x, const Ten
   }
   // What x[i] gives to place k of its window goes to i * stride + k * dilation - padding.
   const Ints out = with_range(with_range({kBatch, kOut}, kSpatial, n), kKernel, n);
-  NodeRef y = contracted(c, in_groups(c.x, 1, groups), with_range({kBatch, kIn}, kSpatial, n),
-                         with_range({kIn, kOut}, kKernel, n), out)
-                  .node();
+  const Tensor products =
+      contracted(c, in_groups(c.x, 1, groups), with_range({kBatch, kIn}, kSpatial, n),
+                 with_range({kIn, kOut}, kKernel, n), out);
+  const bool several = weight.size(1) > 1;
+  NodeRef y = (several ? products : without_groups(c, products)).node();
   const int64_t first = y->rank() - 2 * n;  // spatial axis
   Ints range;
   for (int64_t i = 0; i < first; i++) {
@@ -231,7 +237,8 @@ Tensor conv_transpose(std::string_view op, int64_t n, const Tensor& x, const Ten
     range.push_back(cut[a]);
     range.push_back(cut[a] + sizes[a]);
   }
-  return finished(c, without_groups(c, Tensor(shrink(y, range))), bias);
+  const Tensor cropped(shrink(y, range));
+  return finished(c, several ? without_groups(c, cropped) : cropped, bias);
 }
 
 }  // namespace

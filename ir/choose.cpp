@@ -223,6 +223,10 @@ void ScheduleWriter::vectorize(Stage* s, const std::vector<NodeRef>& outer,
   // Each sibling has accumulators of its own.
   unroll = std::clamp<int64_t>(kSums / static_cast<int64_t>(s->values.size()), 1, unroll);
   unroll = std::min(unroll, vectors);
+  // Few vectors beside each other would wait for their additions: some terms side by side.
+  constexpr int64_t kAdditions = 4, kManyTerms = 64;
+  const int64_t terms =
+      vectors == unroll ? kAdditions / (unroll * static_cast<int64_t>(s->values.size())) : 1;
   if (kept_vector) {  // else each would have an accumulator, and a sum another order
     std::vector<int64_t> others;
     for (const int64_t n : {1, 2, 4, 8}) {
@@ -273,17 +277,14 @@ void ScheduleWriter::vectorize(Stage* s, const std::vector<NodeRef>& outer,
     step("split {0}{1}{1}.o{1} {2}", s->name, whole_rows, kRows);
     around += whole_rows + ".o";
   }
-  // Few vectors beside each other would wait for their additions: some terms side by side.
-  constexpr int64_t kAdditions = 4, kManyTerms = 64;
-  const int64_t terms = kAdditions / (unroll * static_cast<int64_t>(s->values.size()));
   std::string side_by_side;
   const std::string written_out = loops(*s, {window, reduced.end()});
   std::string inside = loops(*s, reduced);
   const bool waits =
       reduces(*s) && std::all_of(s->values.begin(), s->values.end(),
                                  [](const Value& v) { return is_float(v.expr->dtype); });
-  if (kept_vector && waits && !windows && terms > 1 && vectors == unroll && !reduced.empty() &&
-      chosen.empty() && whole_rows.empty() && extent(reduced.back()) >= kManyTerms) {
+  if (kept_vector && waits && !windows && terms > 1 && !reduced.empty() && chosen.empty() &&
+      whole_rows.empty() && extent(reduced.back()) >= kManyTerms) {
     side_by_side = " " + loop(*s, reduced.back());
     step("split {0}{1}{1}.o{1} {2}", s->name, side_by_side, terms);
     inside += ".o";

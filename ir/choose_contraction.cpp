@@ -2,7 +2,6 @@
 #include <algorithm>
 #include <cstdlib>
 #include <limits>
-#include <numeric>
 #include <set>
 
 #include "ir/choose_tiles.h"
@@ -347,6 +346,19 @@ bool schedule_long_sums(ScheduleWriter& w, Stage* s, const Contraction& c, const
   return true;
 }
 
+// How many of these steps a thread takes at a time, so that none has a quarter more to do than its
+// share; 0 if there is no such number.
+int64_t shared_steps(const Target& target, int64_t steps) {
+  const int64_t threads = std::max(target.threads, 1);
+  if (threads == 1) return steps;
+  for (const int64_t chunks : {2, 3, 4, 1}) {  // for each thread
+    const int64_t part = (steps + chunks * threads - 1) / (chunks * threads);
+    const int64_t parts = (steps + part - 1) / part, rounds = (parts + threads - 1) / threads;
+    if (4 * rounds * part * threads <= 5 * steps) return part;
+  }
+  return 0;
+}
+
 // Few sums of very many terms, of two factors whose rows lie along the sums, as a weight's
 // gradient: a tile would read a part of each row, and the other tiles the rest after it has left
 // the cache. Some rows of both stay in L1 while they are multiplied, and the sums in L2, in the
@@ -354,8 +366,8 @@ bool schedule_long_sums(ScheduleWriter& w, Stage* s, const Contraction& c, const
 // panel of b is packed since parts of rows at some distance fall into few sets of L1.
 bool schedule_tall(ScheduleWriter& w, Stage* s, Stage* root, const Contraction& c, const Tile& tile,
                    Packer& packer) {
-  constexpr int64_t kLeast = 512, kLeastRows = 24;  // terms; of sums
-  constexpr int64_t kChunks = 2, kVectors = 3;      // for each thread; of most tiles
+  constexpr int64_t kLeast = 512, kLeastRows = 48;  // terms; of sums
+  constexpr int64_t kVectors = 3;                   // of most tiles
   const Value& v = s->values[0];
   const DType dtype = v.expr->dtype;
   const auto lies_along = [&](int factor, const NodeRef& axis) {
@@ -367,23 +379,22 @@ bool schedule_tall(ScheduleWriter& w, Stage* s, Stage* root, const Contraction& 
   const int64_t terms = extent(k), unit = factor_size(*s), rows = extent(c.r),
                 columns = extent(c.v), width = tile.nv * w.lanes();
   const int64_t panel = kVectors * w.lanes() * unit;  // of any tile, for these differ by threads
-  const bool parts = rows * unit > kCacheLine || columns * unit > panel;
-  const bool fits = c.op == Op::Mul && accumulator(dtype) == dtype && parts && rows >= kLeastRows &&
+  const bool fits = c.op == Op::Mul && accumulator(dtype) == dtype && rows >= kLeastRows &&
                     terms >= kLeast && lies_along(c.a, c.r) && lies_along(c.b, c.v) &&
-                    rows * columns * size_of(dtype) <= w.target().l2 / 8 &&
+                    rows * columns * size_of(dtype) < w.target().l2 / 8 &&
                     terms * (rows + columns) * unit > w.target().l2 / 2;
-  if (!fits || !w.choose_whether("few rows at a time of " + s->name, true)) return false;
+  const bool by_rows = rows >= columns;
+  const int64_t step = by_rows ? tile.mr : width,
+                steps = ((by_rows ? rows : columns) + step - 1) / step,
+                part = fits ? shared_steps(w.target(), steps) : 0;
+  if (part == 0 || !w.choose_whether("few rows at a time of " + s->name, true)) return false;
   // A cache line of a for each row, and a panel of b.
   const int64_t most = w.target().l1 * 2 / 3 / (kCacheLine + panel);
   const int64_t blocks = (terms + most - 1) / most, kc = (terms + blocks - 1) / blocks;
-  const bool by_rows = rows >= columns;
   const NodeRef& shared = by_rows ? c.r : c.v;
-  const int64_t step = by_rows ? std::lcm(tile.mr, kCacheLine / unit) : width;
-  const int64_t chunks = w.target().threads > 1 ? kChunks * w.target().threads : 1;
-  const int64_t part = (extent(shared) + chunks * step - 1) / (chunks * step) * step;
   const std::string outer = w.loop(*s, shared) + ".b", ks = w.loop(*s, k);
   const auto split_shared = [&](const Stage* stage) {
-    w.step("split {0} {1} {2} {1} {3}", stage->name, w.loop(*stage, shared), outer, part);
+    w.step("split {0} {1} {2} {1} {3}", stage->name, w.loop(*stage, shared), outer, part * step);
   };
   split_shared(s);
   const TileLoops t = split_tile(w, s, c, tile);

@@ -72,6 +72,13 @@ const Case kCases[] = {
     {"a convolution", [] { return conv2d(wave({2, 3, 11, 13}, 0.17), wave({5, 3, 3, 3}, 0.71), std::nullopt, 1, 1); }},
     {"a strided convolution",
      [] { return conv2d(wave({1, 3, 11, 37}, 0.17), wave({5, 3, 3, 3}, 0.71), std::nullopt, 2, 1); }},
+    {"elements in reverse, and every second one",
+     [] {
+       const Tensor x = wave({4, 80}, 0.17), m = (x > 0).to(DType::Bool).realize();
+       const Tensor pairs = m.index({Slice{}, Slice{.step = 2}});
+       return flip(where(m, x, 0.0), {1}) + flip(m, {1}).to(DType::F32) +
+              cat({pairs, pairs}, 1).to(DType::F32);
+     }},
     {"causal attention",
      [] {
        return scaled_dot_product_attention(wave({2, 3, 24, 16}, 0.11), wave({2, 3, 24, 16}, 0.31),

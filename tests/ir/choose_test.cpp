@@ -409,17 +409,17 @@ TEST_SUITE("ir") {
     const auto is_tall = [&](int64_t terms, int64_t m, int64_t n) {
       return test::holds(schedule(terms, m, n, false), "split sum k k.b k ");
     };
-    CHECK(is_tall(520, 33, 41));
-    CHECK(!is_tall(500, 33, 41));  // near enough
-    CHECK(!is_tall(520, 16, 24));  // whole rows are read
-    CHECK(!is_tall(520, 8, 64));   // two tiles of rows
+    CHECK(is_tall(520, 65, 33));
+    CHECK(!is_tall(500, 65, 33));  // near enough
+    CHECK(!is_tall(520, 40, 41));  // a panel would be packed for few tiles of rows
     CHECK(!is_tall(520, 65, 65));  // too many sums
-    CHECK(test::holds(schedule(520, 33, 41, true), "at sum where j.b\n"));
     CHECK(test::holds(schedule(520, 65, 33, true), "at sum where i.b\n"));
-    // Threads share an axis of the sums, which are added up alike.
+    CHECK(test::holds(schedule(520, 49, 66, true), "at sum where j.b\n"));
+    // Threads share an axis of the sums, which are added up alike, if that leaves each its share.
     for (int threads : {1, 2, 3, 7}) {
       CHECK(test::holds(schedule(520, 65, 33, false, threads), "split sum k k.b k 130\n"));
     }
+    CHECK(!test::holds(schedule(520, 65, 33, false, 32), "split sum k k.b k "));
   }
 
   TEST_CASE("a panel of b that leaves L1 is not walked by tiles of few rows") {
