@@ -95,50 +95,20 @@ void LlvmEmitter::splat(const Instruction& i) {
        vector_of("i32", i.dst.lanes));
 }
 
-void LlvmEmitter::evens(const Instruction& i) {
+void LlvmEmitter::shuffle(const Instruction& i) {
   const int n = i.dst.lanes;
   std::string mask;
-  for (int q = 0; q < n; q++) {
-    mask += fmt::format("{}i32 {}", q ? ", " : "", 2 * q < n ? 2 * q : 2 * q + 1);
-  }
-  line("{} = shufflevector {}, {}, <{} x i32> <{}>", ref(i.dst), typed(i.args[0]), typed(i.args[1]),
-       n, mask);
-}
-
-void LlvmEmitter::zip(const Instruction& i) {
-  const int n = i.dst.lanes, first = i.flag ? n / 2 : 0;
-  std::string mask;
-  for (int q = 0; q < n; q++) {
-    mask += fmt::format("{}i32 {}", q ? ", " : "", first + q / 2 + q % 2 * n);
-  }
-  line("{} = shufflevector {}, {}, <{} x i32> <{}>", ref(i.dst), typed(i.args[0]), typed(i.args[1]),
-       n, mask);
-}
-
-void LlvmEmitter::reverse(const Instruction& i) {
-  std::string mask;
-  for (int q = i.dst.lanes; q-- > 0;) mask += fmt::format("i32 {}{}", q, q ? ", " : "");
-  line("{} = shufflevector {}, {} poison, <{} x i32> <{}>", ref(i.dst), typed(i.args[0]),
-       type_of(i.dst), i.dst.lanes, mask);
-}
-
-void LlvmEmitter::exchange(const Instruction& i) {
-  const int n = i.dst.lanes, block = static_cast<int>(i.imm);
-  std::string mask;
-  for (int q = 0; q < n; q++) {
-    const bool high = (q & block) != 0;
-    const int from = i.flag ? (high ? n + q : q + block) : (high ? n + q - block : q);
-    mask += fmt::format("{}i32 {}", q ? ", " : "", from);
-  }
+  for (int q = 0; q < n; q++) mask += fmt::format("{}i32 {}", q ? ", " : "", shuffled_lane(i, q));
   // Rounds follow each other with blocks of half the size. LLVM looks for one shuffle in place of
   // all those above each other, in a time that doubles with every round; it finds none, and does
   // not look through a fence. Where there are up to three rounds this takes little time, and the
   // first one's loads are better off without a fence behind it.
   constexpr int kThreeRounds = 8;
-  const bool middle = block > 1 && 2 * block < n && n > kThreeRounds;
-  const bool fence = middle && is_float(i.dst.dtype) && size_of(i.dst.dtype) >= 4;
+  const bool rounds = i.code == Code::Exchange || i.code == Code::Blend,
+             middle = rounds && i.imm > 1 && 2 * i.imm < n && n > kThreeRounds,
+             fence = middle && is_float(i.dst.dtype) && size_of(i.dst.dtype) >= 4;
   const std::string dst = fence ? temporary() : ref(i.dst);
-  line("{} = shufflevector {}, {}, <{} x i32> <{}>", dst, typed(i.args[0]), typed(i.args[1]), n,
+  line("{} = shufflevector {}, {}, <{} x i32> <{}>", dst, typed(i.args[0]), typed(i.args.back()), n,
        mask);
   if (fence) put_fence(ref(i.dst), i.dst.dtype, n, dst);
 }
@@ -204,14 +174,12 @@ void LlvmEmitter::instruction(const Instruction& i) {
     case Code::Extract:
       line("{} = extractelement {}, i32 {}", ref(i.dst), typed(i.args[0]), i.imm);
       return;
-    case Code::Shuffle:
-      return exchange(i);
+    case Code::Exchange:
     case Code::Evens:
-      return evens(i);
     case Code::Zip:
-      return zip(i);
-    case Code::Reverse:
-      return reverse(i);
+    case Code::Blend:
+    case Code::Permute:
+      return shuffle(i);
     case Code::Pointer:
       return pointer(i);
     case Code::Load:

@@ -109,10 +109,7 @@ class LlvmEmitter {
 
   // ---- lanes of vectors
   void splat(const Instruction& i);
-  void evens(const Instruction& i);
-  void zip(const Instruction& i);
-  void reverse(const Instruction& i);
-  void exchange(const Instruction& i);
+  void shuffle(const Instruction& i);
   void lane_reduce(const Instruction& i);
   void any(const Instruction& i);
 

@@ -306,11 +306,10 @@ class Emitter {
     set(i.dst, v.dtype == DType::Bool ? fmt::format("{}[0] != 0", t) : fmt::format("{}[0]", t));
   }
 
-  // Lanes of two vectors, the second's after the first's; of one, it is both.
-  void shuffle(const Instruction& i, const std::function<int64_t(int)>& from) {
+  void shuffle(const Instruction& i) {
     const int n = i.dst.lanes;
     std::string mask;
-    for (int q = 0; q < n; q++) mask += fmt::format("{}{}", q ? ", " : "", from(q));
+    for (int q = 0; q < n; q++) mask += fmt::format("{}{}", q ? ", " : "", shuffled_lane(i, q));
     // Vectors of bool are of int.
     const int64_t size = i.dst.dtype == DType::Bool ? 4 : size_of(i.dst.dtype);
     const std::string_view m = size == 8   ? "ulong"
@@ -319,24 +318,6 @@ class Emitter {
                                            : "uchar";
     set(i.dst, fmt::format("shuffle2({}, {}, ({}{})({}))", ref(i.args[0]), ref(i.args.back()), m, n,
                            mask));
-  }
-
-  void evens(const Instruction& i) {
-    shuffle(i, [&](int q) { return 2 * q < i.dst.lanes ? 2 * q : 2 * q + 1; });
-  }
-
-  void zip(const Instruction& i) {
-    const int n = i.dst.lanes, first = i.flag ? n / 2 : 0;
-    shuffle(i, [&](int q) { return first + q / 2 + q % 2 * n; });
-  }
-
-  void exchange(const Instruction& i) {
-    const int n = i.dst.lanes;
-    const int64_t block = i.imm;
-    shuffle(i, [&](int q) {
-      const bool high = (q & block) != 0;
-      return i.flag ? (high ? n + q : q + block) : (high ? n + q - block : q);
-    });
   }
 
   void group_reduce(const Instruction& i) {
@@ -408,11 +389,12 @@ class Emitter {
         return line("{}{} = {}{};", ref(i.dst), lane(i.imm), i.dst.dtype == DType::Bool ? "-" : "", ref(i.args[1]));
       case Code::Extract:
         return set(i.dst, fmt::format("{}({}){}", i.dst.dtype == DType::Bool ? "-" : "", ref(i.args[0]), lane(i.imm)));
-      case Code::Shuffle: return exchange(i);
-      case Code::Evens: return evens(i);
-      case Code::Zip: return zip(i);
-      case Code::Reverse:
-        return shuffle(i, [&](int q) { return i.dst.lanes - 1 - q; });
+      case Code::Exchange:
+      case Code::Evens:
+      case Code::Zip:
+      case Code::Blend:
+      case Code::Permute:
+        return shuffle(i);
       case Code::TileDot: internal_error("opencl: tiles are registers of a CPU");
       case Code::Pointer: return pointer(i);
       case Code::Load: return load(i);

@@ -126,7 +126,8 @@ Operand Emitter::load(const Access& a) {
   if (step == -1 && lanes_ > 1 && in_all_lanes) {
     const NodeRef last = index_add(rest, index_const(1 - lanes_));
     const Operand x = load_vector(a, lane_variable(lanes_), linear_form(last));
-    return push({.code = Code::Reverse, .args = {x}}, x.level, a.dtype, lanes_);
+    return push({.code = Code::Permute, .args = {x}, .imm = lanes_ - 1, .step = -1}, x.level,
+                a.dtype, lanes_);
   }
   // Shuffles are cheaper than the loads of single elements.
   constexpr int kManyLanes = 16;
@@ -511,7 +512,7 @@ bool Emitter::exchange_square(int value, const std::vector<NodeRef>& local, size
       for (const bool high : {false, true}) {
         const std::vector<Operand> pair{rows[q], rows[q + half]};
         Instruction i{
-            .code = Code::Shuffle, .args = pair, .imm = static_cast<int64_t>(half), .flag = high};
+            .code = Code::Exchange, .args = pair, .imm = static_cast<int64_t>(half), .flag = high};
         next[q + (high ? half : 0)] = push(std::move(i), level_of(pair), rows[q].dtype, lanes_);
       }
     }

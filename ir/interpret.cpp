@@ -172,31 +172,14 @@ class Interpreter {
     }
   }
 
-  void exchange(const Instruction& i) {
-    const auto a = value(i.args[0]), b = value(i.args[1]);
-    const auto block = static_cast<size_t>(i.imm);
-    std::vector<uint64_t> r(a.size());
-    for (size_t q = 0; q < r.size(); q++) {
-      const bool high = (q & block) != 0;
-      if (i.flag) r[q] = high ? b[q] : a[q + block];
-      else r[q] = high ? b[q - block] : a[q];
-    }
-    set(i.dst, std::move(r));
-  }
-
-  void evens(const Instruction& i) {
-    const auto a = value(i.args[0]), b = value(i.args[1]);
+  void shuffle(const Instruction& i) {
+    const auto a = value(i.args[0]), b = value(i.args.back());
     const size_t n = a.size();
     std::vector<uint64_t> r(n);
-    for (size_t q = 0; q < n; q++) r[q] = 2 * q < n ? a[2 * q] : b[2 * q - n + 1];
-    set(i.dst, std::move(r));
-  }
-
-  void zip(const Instruction& i) {
-    const auto a = value(i.args[0]), b = value(i.args[1]);
-    const size_t n = a.size(), first = i.flag ? n / 2 : 0;
-    std::vector<uint64_t> r(n);
-    for (size_t q = 0; q < n; q++) r[q] = (q % 2 == 0 ? a : b)[first + q / 2];
+    for (size_t q = 0; q < n; q++) {
+      const auto from = static_cast<size_t>(shuffled_lane(i, static_cast<int>(q)));
+      r[q] = from < n ? a[from] : b[from - n];
+    }
     set(i.dst, std::move(r));
   }
 
@@ -277,13 +260,12 @@ class Interpreter {
         return set(i.dst, std::move(v));
       }
       case Code::Extract: return set(i.dst, {value(i.args[0])[static_cast<size_t>(i.imm)]});
-      case Code::Shuffle: return exchange(i);
-      case Code::Evens: return evens(i);
-      case Code::Zip: return zip(i);
-      case Code::Reverse: {
-        const auto a = value(i.args[0]);
-        return set(i.dst, {a.rbegin(), a.rend()});
-      }
+      case Code::Exchange:
+      case Code::Evens:
+      case Code::Zip:
+      case Code::Blend:
+      case Code::Permute:
+        return shuffle(i);
       case Code::Pointer: {
         Slot& s = slot(i.dst);
         s.memory = &memories_.at(i.memory);

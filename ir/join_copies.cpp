@@ -7,26 +7,10 @@
 #include <utility>
 #include <vector>
 
+#include "ir/value_uses.h"
+
 namespace lazuli {
 namespace {
-
-using Uses = std::unordered_map<int, int>;
-
-void count_uses(const std::vector<Instruction>& block, Uses& uses) {
-  const auto note = [&](const Operand& x) {
-    if (x.kind == Operand::Kind::Value) uses[x.id]++;
-  };
-  for (const Instruction& i : block) {
-    for (const Operand& a : i.args) note(a);
-    note(i.begin);
-    note(i.end);
-    for (const Phi& p : i.phis) {
-      note(p.init);
-      note(p.next);
-    }
-    count_uses(i.body, uses);
-  }
-}
 
 bool is_plain(const Instruction& i) {
   const size_t args = i.code == Code::Store ? 2 : 1;

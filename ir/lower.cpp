@@ -13,6 +13,7 @@
 #include "ir/pack_in_first_tile.h"
 #include "ir/prefetch.h"
 #include "ir/schedule.h"
+#include "ir/strided_loads.h"
 #include "ir/tile_dots.h"
 
 namespace lazuli {
@@ -54,6 +55,7 @@ Program lower(const Kernel& kernel, const Target& target) {
   legalize(legal);
   Program program = Nest(legal, target, lanes_of_schedule(legal)).run();
   if (target.has_tiles) use_tiles(program);
+  join_strided_loads(program, target);
   join_copies(program);
   prefetch_indexed_rows(program, target);
   prefetch_epilogues(program, target);

@@ -103,11 +103,14 @@ class Printer {
       case Code::Splat: return "splat " + args_text(i);
       case Code::Insert: return fmt::format("insert {} at {}", args_text(i), i.imm);
       case Code::Extract: return fmt::format("extract {} at {}", args_text(i), i.imm);
-      case Code::Shuffle: return fmt::format("exchange {} {} of {}", args_text(i), i.flag ? "high" : "low", i.imm);
+      case Code::Exchange:
+        return fmt::format("exchange {} {} of {}", args_text(i), i.flag ? "high" : "low", i.imm);
       case Code::Evens: return "evens " + args_text(i);
       case Code::Zip: return fmt::format("zip {} {}", args_text(i), i.flag ? "high" : "low");
-      case Code::Reverse:
-        return "reverse " + args_text(i);
+      case Code::Blend:
+        return fmt::format("blend {} at {}", args_text(i), i.imm);
+      case Code::Permute:
+        return fmt::format("permute {} from {} by {}", args_text(i), i.imm, i.step);
       case Code::Pointer: return fmt::format("{} + {}", memory_text(program_, i.memory), args_text(i));
       case Code::Load: return fmt::format("load {}[{}]{}", text(i.args[0]), i.imm, mask_text(i, 1));
       case Code::LaneReduce: return fmt::format("across {} {}", name(i.op), args_text(i));
@@ -304,7 +307,16 @@ class Verifier {
               "a load comes from a pointer of its element type");
         break;
       case Code::Splat: check(i.args[0].lanes == 1 && i.args[0].dtype == i.dst.dtype, i, "a splat widens a scalar"); break;
-      case Code::Reverse: check(i.args[0].lanes == i.dst.lanes && i.args[0].dtype == i.dst.dtype, i, "lanes keep their number and dtype"); break;
+      case Code::Exchange:
+      case Code::Evens:
+      case Code::Zip:
+      case Code::Blend:
+      case Code::Permute:
+        for (const Operand& a : i.args) {
+          check(a.lanes == i.dst.lanes && a.dtype == i.dst.dtype, i,
+                "lanes keep their number and dtype");
+        }
+        break;
       default: break;
     }
     define(i.dst, i);
@@ -317,6 +329,25 @@ class Verifier {
 };
 
 }  // namespace
+
+int shuffled_lane(const Instruction& i, int q) {
+  const int n = i.dst.lanes, imm = static_cast<int>(i.imm);
+  const bool high = (q & imm) != 0;
+  switch (i.code) {
+    case Code::Exchange:
+      return i.flag ? (high ? n + q : q + imm) : (high ? n + q - imm : q);
+    case Code::Evens:
+      return 2 * q < n ? 2 * q : 2 * q + 1;
+    case Code::Zip:
+      return (i.flag ? n / 2 : 0) + q / 2 + q % 2 * n;
+    case Code::Blend:
+      return high ? n + q : q;
+    case Code::Permute:
+      return ((imm + q * i.step) % n + n) % n;
+    default:
+      internal_error("program: shuffled_lane of what is no shuffle");
+  }
+}
 
 int64_t PhaseBound::steps(int64_t count, bool has_tail, const void* const* arguments) const {
   const int64_t all = count + (has_tail ? 1 : 0);

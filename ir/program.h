@@ -29,10 +29,11 @@ enum class Code : uint8_t {
   Splat,        // args[0] in all lanes
   Insert,       // args[0] with lane `imm` = args[1]
   Extract,      // lane `imm` of args[0]
-  Shuffle,      // exchanges blocks of `imm` lanes between args[0] and args[1]; `flag` picks the second result
+  Exchange,     // exchanges blocks of `imm` lanes between args[0] and args[1]; `flag` picks the second result
   Evens,        // lane q is element 2*q of a run of which args[0] holds [0, lanes) and args[1] [lanes - 1, 2*lanes - 1)
   Zip,          // lanes of args[0] and args[1] in turn: the first half of them, or with `flag` the second
-  Reverse,      // lanes of args[0], the last first
+  Blend,        // lane q of args[1] where q has a bit of `imm`, else of args[0]
+  Permute,      // lane q is lane imm + q * step of args[0], modulo their number
   Pointer,      // address of element args[0] of memory `memory`; `flag`: for Prefetch alone, so it may lie outside
   Load,         // element(s) at pointer args[0] + imm; masked by `mask` leading lanes, or by the Bool args[1]
   Store,        // args[1] to args[0] + imm; masked likewise (Bool args[2]); `flag`: non-temporal
@@ -76,13 +77,17 @@ struct Instruction {
   int memory = -1;     // Pointer, Load, Store: argument slot, or Program::kScratch, kShared, kLocal
   int mask = 0;        // Load, Store: only the first `mask` lanes; 0: all
   bool flag = false;
-  int step = 1;        // Store, before its frame is closed: elements from one lane's to the next's
+  int step = 1;        // Permute; Store, before its frame is closed: elements from one lane's to the next's
   TileShape tile = {}; // TileDot; `flag`: the sums begin with what lies there, else with zeros
   Operand begin = {}, end = {};  // Loop
   std::vector<Phi> phis = {};
   std::vector<Instruction> body = {};
   std::string name = {};  // Loop: of its variable
 };
+
+/// Which lane of args[0], or counted on, of args[1], lane q of an Exchange, Evens, Zip, Blend or
+/// Permute is.
+int shuffled_lane(const Instruction& i, int q);
 
 /// How many iterations of a parallel loop there are at a size that an argument holds:
 /// repeated * ceil((factor * size + add) / step), or all of them if that is more.

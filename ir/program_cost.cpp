@@ -80,10 +80,11 @@ class Estimator {
         break;
       case Code::Insert:
       case Code::Extract:
-      case Code::Shuffle:
+      case Code::Exchange:
       case Code::Evens:
       case Code::Zip:
-      case Code::Reverse:
+      case Code::Blend:
+      case Code::Permute:
         busy.lanes += 1;
         break;
       case Code::LaneReduce:

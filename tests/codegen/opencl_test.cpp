@@ -79,6 +79,14 @@ const Case kCases[] = {
        return flip(where(m, x, 0.0), {1}) + flip(m, {1}).to(DType::F32) +
               cat({pairs, pairs}, 1).to(DType::F32);
      }},
+    {"elements an odd distance apart",
+     [] {
+       const Tensor x = wave({5, 41, 3}, 0.17), y = wave({3, 37, 5}, 0.29);
+       const Tensor bytes = (x * 100 + 100).to(DType::U8).realize();
+       return cat({sum(x, {2}).reshape({205}), amax(y, {2}).reshape({111}),
+                   (bytes.permute({2, 0, 1}).to(DType::F32) / 255).reshape({615})},
+                  0);
+     }},
     {"causal attention",
      [] {
        return scaled_dot_product_attention(wave({2, 3, 24, 16}, 0.11), wave({2, 3, 24, 16}, 0.31),

@@ -382,9 +382,44 @@ TEST_SUITE("ir") {
           INFO(n, " ", valid, " ", lanes);
           CHECK(test::difference(trial, Target()) == "");
           const std::string text = print_program(lower(trial, Target()));
-          const bool reverses = text.find("reverse") != std::string::npos;
+          const bool reverses = text.find("permute") != std::string::npos;
           if (valid != 2) CHECK(reverses == (n >= lanes));
           if (valid == 2 && lanes > 4) CHECK(!reverses);
+        }
+      }
+    }
+  }
+
+  TEST_CASE("elements an odd distance apart are chosen from whole vectors") {
+    for (int64_t step : {3, 5, 7, 9, 25}) {
+      for (int64_t terms : {int64_t{1}, int64_t{2}, step / 2 + 1, step}) {
+        for (DType t : {DType::F32, DType::U8, DType::F64}) {
+          const int64_t n = 19, row_elements = step * (n - 1) + terms;
+          Kernel k;
+          k.name = "apart";
+          const int x = k.add_argument("x", t, 3 * row_elements, false),
+                    out = k.add_argument("out", t, 3 * n, true);
+          const NodeRef row = axis("row", 3), i = axis("i", n);
+          const NodeRef first = index_add(index_mul(row, row_elements), i, step);
+          NodeRef sum;
+          for (int64_t q = 0; q < terms; q++) {
+            // Elements that are not in a row, and not in order.
+            const NodeRef at = index_add(first, index_const(q * 2 % terms));
+            const NodeRef term = load(x, t, at);
+            sum = sum ? scalar_op(q % 2 ? Op::Mul : Op::Add, t, {sum, term}) : term;
+          }
+          k.add_value(k.add_stage("out", {row, i}), "out", sum, {row, i}, Op::Count_, out);
+          for (int lanes : {4, 8, 16}) {
+            Kernel trial = clone(k);
+            apply_schedule(trial, fmt::format("split out i io iv {}; vector out iv", lanes));
+            INFO(step, " ", terms, " ", name(t), " ", lanes);
+            CHECK(test::difference(trial, Target()) == "");
+            const std::string text = print_program(lower(trial, Target()));
+            const bool blends = text.find("blend") != std::string::npos;
+            // With fewer instructions than elements, and no more vectors than registers.
+            if (terms == step) CHECK(blends == (step < 25 && lanes > 4));
+            if (terms == 1) CHECK(blends == (step == 3 && lanes == 16));
+          }
         }
       }
     }

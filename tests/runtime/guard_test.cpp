@@ -148,6 +148,9 @@ constexpr const char* kExpressions[] = {
     ("y = scaled_dot_product_attention(q:f32[1,4,70,20], k:f32[1,2,70,20], v:f32[1,2,70,20], "
      "is_causal=true, enable_gqa=true); grad(sum(y * y), q, k, v)"),
     "contiguous(flip(x:f32[5,37], [1])[::2, 1:30:3])",
+    "(sum(x:f32[5,33,3], 2), amax(x:f32[5,33,3], 2), sum(y:f32[3,41,7], 2))",
+    "x:u8[5,37,3].permute(2, 0, 1).float() / 255 - m:f32[3,1,1]",
+    "(x:f32[131,5] * w:f32[5])[:, 1:4].sum(1)",
     "cumsum(x:f32[5,77], 1)",
     "(cumsum(x:f32[50,3], 1), cumprod(x, 1), grad(sum(cumsum(x, 1) ** 2), x))",
     "sort(x:f32[3,77], 1)",

@@ -1,0 +1,240 @@
+#include "ir/strided_loads.h"
+
+#include <algorithm>
+#include <bit>
+#include <map>
+#include <numeric>
+#include <optional>
+#include <set>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+#include "ir/value_uses.h"
+
+namespace lazuli {
+namespace {
+
+// A vector that a chain of inserts makes of elements `step` apart, from `first` on.
+struct Strided {
+  size_t at = 0;  // its last insert
+  int64_t first = 0, step = 0;
+};
+
+// Which of `from` vectors lane 0 of a blended one is of, and what each round of blends adds to that
+// where a lane has its bit. With e the first element of a result and e + step * q on lane p, which
+// is that modulo the lanes, vector s satisfies s * lanes + p = e modulo `from`.
+class Rounds {
+ public:
+  Rounds(int64_t from, int64_t lanes) : from_(from), inverse_(1) {
+    while (inverse_ * lanes % from != 1 % from) inverse_++;
+  }
+  int64_t of_result(int64_t element) const { return element * inverse_ % from_; }
+  // The vector that round `bit` takes lanes with that bit from, for vector x of the next round.
+  int64_t source(int64_t x, int64_t bit) const {
+    return ((x - inverse_ * bit) % from_ + from_) % from_;
+  }
+
+ private:
+  int64_t from_, inverse_;
+};
+
+class Block {
+ public:
+  Block(Program& program, const Target& target, const Uses& uses, std::vector<Instruction>& block)
+      : program_(program), target_(target), uses_(uses), block_(block) {}
+
+  void join() {
+    for (size_t at = 0; at < block_.size(); at++) {
+      if (block_[at].dst.id >= 0) made_[block_[at].dst.id] = at;
+    }
+    std::map<std::pair<int, int64_t>, std::vector<Strided>> vectors;  // by pointer and step
+    for (size_t at = 0; at < block_.size(); at++) {
+      if (const auto v = strided_at(at)) vectors[{pointer_of(at), v->step}].push_back(*v);
+    }
+    for (auto& [key, list] : vectors) {
+      std::sort(list.begin(), list.end(),
+                [](const Strided& a, const Strided& b) { return a.first < b.first; });
+      for (size_t i = 0; i < list.size();) {
+        std::vector<Strided> family;
+        const int64_t end = list[i].first + key.second;
+        while (i < list.size() && list[i].first < end) family.push_back(list[i++]);
+        if (is_worth_it(family)) write(family);
+      }
+    }
+    if (!written_.empty()) replace();
+  }
+
+ private:
+  const Instruction* maker(const Operand& x) const {
+    const auto it = x.kind == Operand::Kind::Value ? made_.find(x.id) : made_.end();
+    return it == made_.end() ? nullptr : &block_[it->second];
+  }
+
+  // A load of one element of an input that nobody writes; so it may be anywhere.
+  const Instruction* element(const Operand& x) const {
+    const Instruction* const i = maker(x);
+    const bool plain = i && i->code == Code::Load && i->dst.lanes == 1 && i->args.size() == 1 &&
+                       i->mask == 0 && !i->flag && i->memory >= 0 &&
+                       !program_.arguments[static_cast<size_t>(i->memory)].output;
+    return plain ? i : nullptr;
+  }
+
+  int pointer_of(size_t last) const { return element(block_[last].args[1])->args[0].id; }
+
+  std::optional<Strided> strided_at(size_t at) const {
+    const Instruction* i = &block_[at];
+    const int lanes = i->dst.lanes;
+    if (i->code != Code::Insert || i->imm != lanes - 1 || lanes < 4 ||
+        i->dst.dtype == DType::Bool)
+      return {};
+    const Instruction* const last = element(i->args[1]);
+    if (!last) return {};
+    Strided v{at, last->imm, 0};
+    for (int q = lanes - 1; q > 0; q--) {
+      i = maker(i->args[0]);
+      const bool next = i && i->code == Code::Insert && i->imm == q - 1 &&
+                        uses_.at(i->dst.id) == 1;
+      const Instruction* const x = next ? element(i->args[1]) : nullptr;
+      if (!x || x->args[0].id != last->args[0].id) return {};
+      if (q == lanes - 1) v.step = last->imm - x->imm;
+      if (v.first - x->imm != v.step) return {};
+      v.first = x->imm;
+    }
+    const bool odd = v.step > 1 && v.step % 2 == 1;
+    return odd && i->args[0].kind == Operand::Kind::Constant ? std::optional(v) : std::nullopt;
+  }
+
+  // The vectors that each round makes, the last round's first.
+  std::vector<std::set<int64_t>> wanted(const std::vector<Strided>& family) const {
+    const int64_t n = family[0].step, lanes = block_[family[0].at].dst.lanes;
+    const Rounds rounds(n, lanes);
+    std::vector<std::set<int64_t>> made(1);
+    for (const Strided& v : family) made[0].insert(rounds.of_result(v.first - family[0].first));
+    for (int64_t bit = lanes / 2; bit > 0; bit /= 2) {
+      std::set<int64_t> below;
+      for (int64_t x : made.back()) {
+        below.insert(x);
+        below.insert(rounds.source(x, bit));
+      }
+      made.push_back(std::move(below));
+    }
+    return made;
+  }
+
+  // An element takes a load and, as a rule, an insert in the same instruction.
+  bool is_worth_it(const std::vector<Strided>& family) const {
+    constexpr int64_t kSpare = 3;  // registers
+    const int64_t n = family[0].step, lanes = block_[family[0].at].dst.lanes;
+    // The last of the whole vectors has an element that is asked for.
+    const int64_t beyond = family.back().first - family[0].first + n * (lanes - 1);
+    if (n > target_.vector_registers - kSpare || (n - 1) * lanes > beyond) return false;
+    const std::vector<std::set<int64_t>> made = wanted(family);
+    size_t steps = family.size();
+    for (const std::set<int64_t>& round : made) steps += round.size();
+    return static_cast<int64_t>(steps) < lanes * static_cast<int64_t>(family.size());
+  }
+
+  Operand make(Instruction i, const Operand& like, std::vector<Instruction>& out) {
+    i.dst = like;
+    i.dst.kind = Operand::Kind::Value;
+    i.dst.id = program_.values++;
+    out.push_back(std::move(i));
+    return out.back().dst;
+  }
+
+  // In place of the first of the vectors.
+  void write(const std::vector<Strided>& family) {
+    const int64_t n = family[0].step, first = family[0].first;
+    const size_t at = std::min_element(family.begin(), family.end(), [](const auto& a, const auto& b) {
+                        return a.at < b.at;
+                      })->at;
+    const Operand like = block_[at].dst;
+    const int64_t lanes = like.lanes;
+    const Instruction load = *element(block_[at].args[1]);
+    const std::vector<std::set<int64_t>> made = wanted(family);
+    std::vector<Instruction>& out = written_[at];
+    // Nothing behind the last element is touched.
+    const int64_t end = family.back().first + n * (lanes - 1) + 1;
+    std::map<int64_t, Operand> vectors;
+    for (int64_t x : made.back()) {
+      Instruction i = load;
+      i.imm = first + x * lanes;
+      const int64_t there = end - i.imm;
+      i.mask = there < lanes ? static_cast<int>(there) : 0;
+      vectors[x] = make(std::move(i), like, out);
+    }
+    const Rounds rounds(n, lanes);
+    auto round = made.rbegin();
+    for (int64_t bit = 1; bit < lanes; bit *= 2) {
+      std::map<int64_t, Operand> next;
+      for (int64_t x : *++round) {
+        const Operand &rest = vectors.at(x), &set = vectors.at(rounds.source(x, bit));
+        next[x] = make({.code = Code::Blend, .args = {rest, set}, .imm = bit}, like, out);
+      }
+      vectors = std::move(next);
+    }
+    for (const Strided& v : family) {
+      const int64_t element = v.first - first;
+      Instruction p{.code = Code::Permute,
+                    .args = {vectors.at(rounds.of_result(element))},
+                    .imm = element % lanes,
+                    .step = static_cast<int>(n)};
+      p.dst = block_[v.at].dst;
+      out.push_back(std::move(p));
+      drop(v.at);
+    }
+  }
+
+  // The chain that ends at `at`, and the loads that nobody else needs.
+  void drop(size_t at) {
+    for (;;) {
+      dropped_.insert(at);
+      const Instruction& i = block_[at];
+      if (uses_.at(i.args[1].id) == 1) dropped_.insert(made_.at(i.args[1].id));
+      if (i.imm == 0) return;
+      at = made_.at(i.args[0].id);
+    }
+  }
+
+  void replace() {
+    std::vector<Instruction> out;
+    for (size_t at = 0; at < block_.size(); at++) {
+      const auto it = written_.find(at);
+      if (it != written_.end()) {
+        std::move(it->second.begin(), it->second.end(), std::back_inserter(out));
+      } else if (dropped_.count(at) == 0) {
+        out.push_back(std::move(block_[at]));
+      }
+    }
+    block_ = std::move(out);
+  }
+
+  Program& program_;
+  const Target& target_;
+  const Uses& uses_;
+  std::vector<Instruction>& block_;
+  std::unordered_map<int, size_t> made_;  // where values of this block are made
+  std::map<size_t, std::vector<Instruction>> written_;
+  std::set<size_t> dropped_;
+};
+
+void visit_block(Program& program, const Target& target, const Uses& uses,
+                 std::vector<Instruction>& block) {
+  for (Instruction& i : block) visit_block(program, target, uses, i.body);
+  Block(program, target, uses, block).join();
+}
+
+}  // namespace
+
+void join_strided_loads(Program& program, const Target& target) {
+  for (Phase& phase : program.phases) {
+    Uses uses;
+    count_uses(phase.body, uses);
+    count_uses(phase.tail, uses);
+    visit_block(program, target, uses, phase.body);
+    visit_block(program, target, uses, phase.tail);
+  }
+}
+
+}  // namespace lazuli
