@@ -206,6 +206,33 @@ Chunks find_chunks(const ScheduleWriter& w, const StageGroup& g,
   return {};
 }
 
+// What contraction `r` reads as its rows, if that is a value as it is, along the one axis that is
+// summed, in whole vectors; null if not.
+const Value* rows_of(const ScheduleWriter& w, const RowContraction& r) {
+  const NodeRef& a = r.stage->values[0].expr->src[static_cast<size_t>(r.c.a)];
+  const bool plain = a->op == Op::Read && !a->src.empty() && r.c.reduced.size() == 1 &&
+                     r.terms == 0 && a->src.back().get() == r.c.reduced[0].get() &&
+                     extent(r.c.reduced[0]) % w.lanes() == 0;
+  return plain ? w.kernel().find_value(static_cast<int>(a->integer())).second : nullptr;
+}
+
+// Is the value of `s` for sums alone, which can walk it vector by vector?
+bool is_summed_by_vectors(const ScheduleWriter& w, const Stage& s,
+                          const std::vector<RowContraction>& list) {
+  const Value& v = s.values[0];
+  const Reads reads(w.kernel());
+  for (const Stage* reader : readers_of(w.kernel(), s)) {
+    const auto is_reader = [&](const RowContraction& r) { return r.stage == reader; };
+    const auto r = std::find_if(list.begin(), list.end(), is_reader);
+    const auto reads_v = [&](const Reads::Read& x) { return x.value == v.id; };
+    const auto& all = reads.of(reader);
+    if (r == list.end() || rows_of(w, *r) != &v ||
+        std::count_if(all.begin(), all.end(), reads_v) > 1)
+      return false;
+  }
+  return s.values.size() == 1 && v.slot < 0;
+}
+
 // The tile of one contraction, in its host, inside the row block.
 void schedule_tile(ScheduleWriter& w, const StageGroup& g, const RowContraction& r,
                    const NodeRef& block, int64_t rows, const std::vector<NodeRef>& fixed,
@@ -238,7 +265,11 @@ void schedule_tile(ScheduleWriter& w, const StageGroup& g, const RowContraction&
       !w.choose_whether("rows outside of " + r.stage->name, !packs_b && columns <= w.target().l1);
   const std::string two = images + (rows_inside ? t.v + " " + t.r : t.r + " " + t.v);
   const std::string innermost = rows_inside ? t.r : t.v;
-  const std::string ks = w.loops(*r.stage, r.c.reduced);
+  std::string ks = w.loops(*r.stage, r.c.reduced);
+  if (const Value* a = rows_of(w, r); a && !a->layout.empty()) {
+    w.step("split {0}{1}{1}.b{1} {2}", r.stage->name, ks, w.lanes());
+    ks = ks + ".b" + ks;
+  }
   if (r.host == r.stage) {
     std::string blocks;
     if (r.terms > 0) {
@@ -388,19 +419,20 @@ bool schedule_row_blocks(ScheduleWriter& w, StageGroup& g) {
       if (!copies.empty()) w.step("unroll {}{}", root->name, copies);
     }
   }
-  for (const RowContraction& r : list)
-    schedule_tile(w, g, r, block, rows, fixed, block_loop, outer_loop);
-  // Everything else, by rows of the block.
   std::map<const Stage*, bool> placed;
   for (Stage* s : g.members) {
     if (tiled.count(s) || chunks.holds(s) || placed.count(s)) continue;
     const TakenStage t = taken_by_vectors(w, g, s);
     if (!t.reader || t.reader == root || tiled.count(t.reader) || chunks.holds(t.reader) ||
-        placed.count(t.reader) || !schedule_taken(w, t, g.grid))
+        placed.count(t.reader) ||
+        !schedule_taken(w, t, g.grid, is_summed_by_vectors(w, *t.reader, list)))
       continue;
     placed[t.reader] = placed[s] = true;
     w.step("at {} {} {}", t.reader->name, root->name, block_loop);
   }
+  for (const RowContraction& r : list)
+    schedule_tile(w, g, r, block, rows, fixed, block_loop, outer_loop);
+  // Everything else, by rows of the block.
   for (Stage* s : g.members) {
     if (s == root || placed.count(s)) continue;
     const bool inside = chunks.holds(s);

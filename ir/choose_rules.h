@@ -156,8 +156,11 @@ struct TakenStage {
 TakenStage taken_by_vectors(const ScheduleWriter& w, const StageGroup& g, Stage* s);
 /// Vectors of the reader inside the loops of `grid`, and in each the stage's elements in registers.
 /// Axes whose index chooses what either computes are written out. False if there are no vectors
-/// along an axis of both, or too many copies.
-bool schedule_taken(ScheduleWriter& w, const TakenStage& t, const std::vector<NodeRef>& grid);
+/// along an axis of both, or too many copies. With `by_vectors` the reader's value lies vector by
+/// vector, those of all copies beside each other: stored in order, where rows of copies that lie at
+/// the same distance push each other out of L1.
+bool schedule_taken(ScheduleWriter& w, const TakenStage& t, const std::vector<NodeRef>& grid,
+                    bool by_vectors = false);
 
 /// Values that a contraction reads along an axis which is not their last get another storage order.
 void order_dims(ScheduleWriter& w);

@@ -30,7 +30,8 @@ TakenStage taken_by_vectors(const ScheduleWriter& w, const StageGroup& g, Stage*
   return t;
 }
 
-bool schedule_taken(ScheduleWriter& w, const TakenStage& t, const std::vector<NodeRef>& grid) {
+bool schedule_taken(ScheduleWriter& w, const TakenStage& t, const std::vector<NodeRef>& grid,
+                    bool by_vectors) {
   constexpr int64_t kWrittenOut = 64;  // copies of the reader's text
   Stage &s = *t.stage, &r = *t.reader;
   const std::vector<NodeRef> by_stage = selecting_axes(s), by_reader = selecting_axes(r);
@@ -57,6 +58,10 @@ bool schedule_taken(ScheduleWriter& w, const TakenStage& t, const std::vector<No
          in_s.lane);
   w.step("at {} {} {}; scope {} reg", s.name, r.name,
          outer.empty() ? in_r.blocks : w.loop(r, outer.back()), s.values[0].name);
+  if (by_vectors) {
+    w.step("store {0}{1}{2} {3}{4} {5} {6}", r.values[0].name, w.loops(r, grid), w.loops(r, rest),
+           in_r.blocks, copied, in_r.unrolled, in_r.lane);
+  }
   w.reason(fmt::format("{}: in registers, for each vector of {}", s.name, r.name));
   return true;
 }
