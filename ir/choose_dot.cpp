@@ -9,6 +9,12 @@
 namespace lazuli {
 namespace {
 
+// Are neighbours along `axis` neighbours in all that the factor reads?
+bool lies_along(const ScheduleWriter& w, const NodeRef& factor, const NodeRef& axis) {
+  const Strides st = strides_along(w.kernel(), factor, axis);
+  return st.unit > 0 && st.other == 0;
+}
+
 // Axes that are kept and used by one factor only.
 std::vector<NodeRef> axes_of_one(const Value& v, const NodeRef& factor, const NodeRef& other) {
   std::vector<NodeRef> r;
@@ -72,6 +78,13 @@ std::string split_for_l2(ScheduleWriter& w, Stage* s, const NodeRef& rows, int64
 
 }  // namespace
 
+bool is_summed_along_lanes(const ScheduleWriter& w, const Stage& s, const Contraction& c) {
+  if (!c.is || c.op != Op::Mul || c.reduced.size() != 1 || extent(c.v) >= w.lanes()) return false;
+  const NodeRef& lane = c.reduced[0];
+  return extent(lane) >= 2 * w.lanes() && lies_along(w, s.values[0].expr->src[0], lane) &&
+         lies_along(w, s.values[0].expr->src[1], lane);
+}
+
 // A contraction whose kept axes are too short for vectors, or scattered in both factors, while both
 // are contiguous along a summed axis (the weight gradient of a convolution): a tile of dot
 // products, with lanes along that axis. What is made of the sums follows each tile.
@@ -83,9 +96,7 @@ bool schedule_dot(ScheduleWriter& w, StageGroup& g) {
   const Value& v = s->values[0];
   const NodeRef lane = c.reduced.back();
   const NodeRef &f0 = v.expr->src[0], &f1 = v.expr->src[1];
-  const Strides st0 = strides_along(w.kernel(), f0, lane),
-                st1 = strides_along(w.kernel(), f1, lane);
-  const bool contiguous = st0.unit > 0 && st0.other == 0 && st1.unit > 0 && st1.other == 0;
+  const bool contiguous = lies_along(w, f0, lane) && lies_along(w, f1, lane);
   // A part of a vector will do if it is a much larger one than along the kept axis.
   if (!contiguous || extent(lane) < std::min(w.lanes(), 2 * extent(c.v))) return false;
   const NodeRef rows = tile_axis(axes_of_one(v, f0, f1)),
@@ -160,12 +171,9 @@ bool schedule_few_rows(ScheduleWriter& w, StageGroup& g) {
   const Value& v = s->values[0];
   const NodeRef &lane = c.reduced[0], &a = v.expr->src[static_cast<size_t>(c.a)],
                 &b = v.expr->src[static_cast<size_t>(c.b)];
-  const auto contiguous = [&](const NodeRef& factor) {
-    const Strides st = strides_along(w.kernel(), factor, lane);
-    return st.unit > 0 && st.other == 0;
-  };
-  if (!contiguous(a) || !contiguous(b) || strides_along(w.kernel(), b, c.v).other == 0 ||
-      extent(lane) < kFewVectors * w.lanes() || extent(c.v) < 2 * kMost)
+  if (!lies_along(w, a, lane) || !lies_along(w, b, lane) ||
+      strides_along(w.kernel(), b, c.v).other == 0 || extent(lane) < kFewVectors * w.lanes() ||
+      extent(c.v) < 2 * kMost)
     return false;
   std::vector<NodeRef> batch, images;  // kept axes of b, and of a alone
   int64_t rows = extent(c.r);

@@ -62,7 +62,12 @@ int64_t choose_block(ScheduleWriter& w, const StageGroup& g,
   int64_t outside = 1;
   for (const NodeRef& a : g.grid) outside *= a.get() == block.get() ? 1 : extent(a);
   const int64_t n = extent(block);
-  int64_t most = std::clamp<int64_t>(w.target().l2 / 3 / bytes, 8, 128);
+  // Dots keep few rows busy.
+  const bool dots = std::all_of(list.begin(), list.end(), [&](const RowContraction& r) {
+    return is_summed_along_lanes(w, *r.stage, r.c);
+  });
+  const int64_t fewest_kept = dots ? 4 : 8;
+  int64_t most = std::clamp<int64_t>(w.target().l2 / 3 / bytes, fewest_kept, 128);
   const bool tiles_rows = std::any_of(list.begin(), list.end(), [&](const RowContraction& r) {
     return r.c.r.get() == block.get();
   });
@@ -135,7 +140,8 @@ std::vector<RowContraction> find_contractions(const ScheduleWriter& w, const Sta
     if (c.y.get() == g.grid.back().get()) c.y = {};
     RowContraction r{s, c, s};
     const std::vector<Stage*> readers = readers_of(w.kernel(), *s);
-    const bool private_value = s->values[0].slot < 0 && s->values[0].scope != Scope::Shared;
+    const bool private_value = !is_summed_along_lanes(w, *s, c) && s->values[0].slot < 0 &&
+                               s->values[0].scope != Scope::Shared;
     if (private_value && readers.size() == 1 && g.has(readers[0]) &&
         is_epilogue(w.kernel(), *readers[0], *s) && !contraction_of(*readers[0], fixed).is &&
         hosted[readers[0]]++ == 0) {
@@ -200,7 +206,11 @@ Chunks find_chunks(const ScheduleWriter& w, const StageGroup& g,
           }
         }
       }
-      if (small && !c.inside.empty()) return c;
+      // An axis whose index chooses what is computed is written out.
+      const bool chooses = std::any_of(c.inside.begin(), c.inside.end(), [&](Stage* s) {
+        return contains(selecting_axes(*s), axis);
+      });
+      if (small && !chooses && !c.inside.empty()) return c;
     }
   }
   return {};
@@ -233,6 +243,30 @@ bool is_summed_by_vectors(const ScheduleWriter& w, const Stage& s,
   return s.values.size() == 1 && v.slot < 0;
 }
 
+// Dots of a few rows of the block with a few columns, whose sums end in one register each.
+void schedule_dots(ScheduleWriter& w, const RowContraction& r, int64_t rows,
+                   const std::string& around) {
+  constexpr int64_t kMostColumns = 4;
+  const auto evenly = [](int64_t n, int64_t most) {
+    const int64_t parts = (n + most - 1) / most;
+    return (n + parts - 1) / parts;
+  };
+  // The compiler loads ahead where it has many registers, and spills where it has just enough.
+  const int registers = w.target().vector_registers;
+  const int64_t room = registers - (registers > 16 ? 6 : 4),
+                mc = evenly(extent(r.c.v), kMostColumns), mr = evenly(rows, room / mc);
+  const std::string i = w.loop(*r.stage, r.c.r), j = w.loop(*r.stage, r.c.v),
+                    l = w.loop(*r.stage, r.c.reduced[0]);
+  w.step(
+      "split {0} {1} {1}.o {1}.i {2}; split {0} {3} {3}.o {3}.i {4}; split {0} {5} {5}.o {5}.v {6}",
+      r.stage->name, i, mr, j, mc, l, w.lanes());
+  w.step(
+      "order {0}{1} {2}.o {3}.o {4}.o {2}.i {3}.i {4}.v; unroll {0} {2}.i {3}.i; vector {0} {4}.v",
+      r.stage->name, around, i, j, l);
+  w.reason(fmt::format("{}: dot products of {} by {} rows, lanes along the summed axis {}",
+                       r.stage->name, mr, mc, l));
+}
+
 // The tile of one contraction, in its host, inside the row block.
 void schedule_tile(ScheduleWriter& w, const StageGroup& g, const RowContraction& r,
                    const NodeRef& block, int64_t rows, const std::vector<NodeRef>& fixed,
@@ -240,9 +274,6 @@ void schedule_tile(ScheduleWriter& w, const StageGroup& g, const RowContraction&
   Stage* root = g.root();
   const bool by_rows = r.c.r.get() == block.get();
   const int64_t n = by_rows ? std::min(rows, extent(r.c.r)) : extent(r.c.r);
-  const Tile tile = tile_of(w, *r.stage, r.c, n);
-  Packer packer(w, r.stage, r.c, tile);
-  const bool packs_b = packer.packs_b();
   // Loops of the stage that are neither fixed nor of the tile.
   const auto others = [&](const Stage& s) {
     std::string t;
@@ -257,6 +288,10 @@ void schedule_tile(ScheduleWriter& w, const StageGroup& g, const RowContraction&
   const bool in_root = r.host == root;
   const std::string around = w.loops(*r.host, fixed) + (in_root ? " " + block_loop : "");
   const std::string rest = others(*r.host);
+  if (is_summed_along_lanes(w, *r.stage, r.c)) return schedule_dots(w, r, n, around + rest);
+  const Tile tile = tile_of(w, *r.stage, r.c, n);
+  Packer packer(w, r.stage, r.c, tile);
+  const bool packs_b = packer.packs_b();
   const TileLoops t = split_tile(w, r.host, r.c, tile);
   const std::string images = t.y.empty() ? "" : t.y + " ";
   // The loop outside keeps its panel of b in L1 where not all of b stays there.

@@ -11,6 +11,10 @@ namespace lazuli {
 namespace {
 
 constexpr int64_t kBytesAhead = 1024;  // 512 to 2048 are as good
+// Where an iteration is about as long as what a core has in flight, the loads of the next one begin
+// late, and what lies in L3 is waited for as well.
+constexpr size_t kManyInstructions = 128;
+constexpr int64_t kBytesFarAhead = 4096;  // 1536 gains half as much
 constexpr int64_t kMostStep = 1024;    // bytes of an iteration: more is no walk in order
 
 class Streams {
@@ -41,6 +45,9 @@ class Streams {
   void prefetch_in(Instruction& loop) {
     const std::optional<int64_t> count = count_of(loop);
     const LoopSteps along(loop);
+    const bool is_long = loop.body.size() > kManyInstructions;
+    const int64_t ahead = is_long ? kBytesFarAhead : kBytesAhead,
+                  near = is_long ? target_.l2 : target_.l3;
     std::set<std::pair<int, int64_t>> lines;  // a pointer, and the line from there
     for (size_t at = 0; at < loop.body.size(); at++) {
       const Instruction& i = loop.body[at];
@@ -49,11 +56,10 @@ class Streams {
       const MemoryArgument& m = program_.arguments[static_cast<size_t>(i.memory)];
       const int64_t unit = size_of(m.dtype), step = along.of(i.args[0]).value_or(0) * unit;
       const bool in_order = step >= kCacheLine && step <= kMostStep;
-      const bool ends_soon = count && *count * step < 2 * kBytesAhead;
-      if (m.output || m.size * unit <= target_.l3 || !in_order || ends_soon) continue;
+      const bool ends_soon = count && *count * step < 2 * ahead;
+      if (m.output || m.size * unit <= near || !in_order || ends_soon) continue;
       if (!lines.insert({i.args[0].id, i.imm * unit / kCacheLine}).second) continue;
-      Instruction ask{
-          .code = Code::Prefetch, .imm = i.imm + kBytesAhead / unit, .memory = i.memory};
+      Instruction ask{.code = Code::Prefetch, .imm = i.imm + ahead / unit, .memory = i.memory};
       ask.args = {i.args[0]};
       ask.flag = true;
       loop.body.insert(loop.body.begin() + static_cast<std::ptrdiff_t>(++at), std::move(ask));

@@ -39,6 +39,8 @@ struct Layout {
   // stored: if the transformed tiles of a group, which each few kernels read, stay in L2, or are
   // fewer bytes to read again than the transformed kernels are to write and read.
   bool near = false;
+  // Of few tiles in all, products have their vectors along the channels, so these are last.
+  bool channels_last = false;
 };
 
 Layout layout_of(const Convolution& c, const Target& target) {
@@ -54,6 +56,7 @@ Layout layout_of(const Convolution& c, const Target& target) {
   l.tiles = l.together * tiles;
   const int64_t row = l.tiles * static_cast<int64_t>(sizeof(float));
   l.near = 2 * kPoints * c.in * row <= target.l2 || l.tiles <= kFewTiles;
+  l.channels_last = !c.axes.by_kernel && l.tiles < c.lanes(target);
   l.points_first =
       l.tiles > kManyTiles && !collide(target, c.in * row) && !collide(target, c.out * row);
   return l;
@@ -130,11 +133,23 @@ Tensor transformed_tiles(const Convolution& c, const Layout& l, Tensors (*along)
   return transpose(reshape(t, {l.groups, channels, kPoints, l.tiles}), 1, 2);
 }
 
-// The result of the products (groups, 36, out, tiles), as (batch, out, rows, columns).
+// The same of few tiles, as (36, tiles, channels).
+Tensor tiles_of_channels(const Convolution& c, const Layout& l) {
+  const int64_t down = tiles_along(c.rows), across = tiles_along(c.columns);
+  Tensor t = permute(Tensor(c.image), {0, 2, 3, 1}).contiguous();
+  t = pad(t, {0, 0, 0, across * kTile - c.columns, 0, down * kTile - c.rows});
+  t = unfold(unfold(t, 1, kWindow, kTile), 2, kWindow, kTile);
+  t = transform(image_transform, transform(image_transform, t, 5, 0), 5, 1).contiguous();
+  return reshape(t, {kPoints, l.tiles, c.in});
+}
+
+// The result of the products (groups, 36, out, tiles), or of few tiles (out, 36, tiles), as (batch,
+// out, rows, columns).
 Tensor transformed_back(const Convolution& c, const Layout& l, const Tensor& products) {
   const int64_t down = tiles_along(c.rows), across = tiles_along(c.columns);
-  Tensor x = l.points_first ? transpose(products.contiguous(), 1, 2)
-                            : transpose(products, 1, 2).contiguous();
+  Tensor x = l.channels_last  ? products.contiguous()
+             : l.points_first ? transpose(products.contiguous(), 1, 2)
+                              : transpose(products, 1, 2).contiguous();
   x = reshape(x, {l.groups, c.out, kWindow, kWindow, l.together, down, across});
   x = transform(result_transform, permute(x, {0, 1, 4, 5, 2, 3, 6}), 5, 4);
   x = transpose(transform(result_transform, x, 5, 6), 1, 2);
@@ -163,7 +178,7 @@ bool has_winograd_form(const Convolution& c) {
 // fit the last cache is written to memory, for which a line is read first, and read again.
 double winograd_seconds(const Convolution& c, const Target& target) {
   constexpr double kProducts = 0.9, kBetweenSums = 8.3, kStarts = 20e-6;
-  constexpr double kKernels = 10, kTiles = 11, kAlongRows = 4.2, kLeaving = 12;
+  constexpr double kKernels = 10, kNearKernels = 7, kTiles = 11, kAlongRows = 4.2, kLeaving = 12;
   constexpr int64_t kMostNear = 4;  // so many times L2
   const auto in = static_cast<double>(c.in), out = static_cast<double>(c.out),
              points = static_cast<double>(kPoints),
@@ -173,19 +188,19 @@ double winograd_seconds(const Convolution& c, const Target& target) {
   const auto lanes_of = [&](int64_t row) {
     return static_cast<double>((row + lanes - 1) / lanes * lanes) / static_cast<double>(row);
   };
+  // Kernels that are transformed beside their products leave no cache.
+  const Layout l = layout_of(c, target);
+  const bool near = !c.axes.by_kernel && l.near;
   const double of_kernels = points * in * out, of_tiles = points * (in + out) * tiles;
   const bool leaves = sizeof(float) * of_tiles > static_cast<double>(kMostNear * target.l2);
   const double transforms =
-      kKernels * of_kernels +
+      (near ? kNearKernels : kKernels) * of_kernels +
       (kTiles + kAlongRows * lanes_of(across) + (leaves ? kLeaving : 0)) * of_tiles;
   const double terms = c.axes.by_kernel ? tiles : in;
   // Vectors of the products lie along the tiles of a group, or along the channels.
-  const Layout l = layout_of(c, target);
-  const int64_t row = c.axes.by_kernel ? c.in : l.tiles;
+  const int64_t row = c.axes.by_kernel || l.channels_last ? c.in : l.tiles;
   const double products =
       points * out * tiles * in * lanes_of(row) * (1 + kBetweenSums / terms) / kProducts;
-  // Kernels that are transformed beside their products leave no cache.
-  const bool near = !c.axes.by_kernel && l.near;
   const double bytes = sizeof(float) * ((near ? 0 : of_kernels) + of_tiles);
   double seconds = kStarts + (products + transforms) / target.fma_per_second;
   if (bytes > static_cast<double>(target.l3) / 2) seconds += 3 * bytes / target.bandwidth;
@@ -194,6 +209,13 @@ double winograd_seconds(const Convolution& c, const Target& target) {
 
 ConvolutionForm winograd_form(const Convolution& c, const Node& sum, const Target& target) {
   const Layout l = layout_of(c, target);
+  if (l.channels_last) {
+    const Tensor kernel =
+        reshape(transpose(transformed_kernel(c, l), 0, 1), {c.out, kPoints, 1, c.in});
+    const Tensor p =
+        lazuli::sum(kernel * reshape(tiles_of_channels(c, l), {1, kPoints, l.tiles, c.in}), {3});
+    return {p.node(), as_sum(c, transformed_back(c, l, p).node(), sum)};
+  }
   const Tensor image = transformed_tiles(c, l, image_transform, c.image, kWindow);
   if (c.axes.by_kernel) {
     const Tensor slope = transformed_tiles(c, l, result_transposed, c.slope, kTile);
