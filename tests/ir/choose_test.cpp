@@ -198,6 +198,26 @@ TEST_SUITE("ir") {
     }
   }
 
+  TEST_CASE("few columns of a block of rows are dots with lanes along the summed axis") {
+    const auto dots = [&](int64_t rows, int64_t columns, int64_t terms, const char* target) {
+      const Tensor x = contiguous(randn({rows, 6, terms})),
+                   y = contiguous(randn({6, columns, terms}));
+      const Tensor p = sum(unsqueeze(exp(x), 2) * unsqueeze(y, 0), {3});
+      test::checked_schedule(p, named_target(target));
+      const NodeRef root = p.node();
+      Kernel k = clone(*make_plan({&root, 1}, named_target(target)).steps.back().kernel);
+      choose_schedule(k, named_target(target));
+      return test::holds(test::reasons(k), "sum: dot products of ");
+    };
+    for (const char* target : {"x86-64-v4", "x86-64-v3"}) {
+      CHECK(dots(24, 4, 64, target));
+      CHECK(dots(23, 5, 70, target));
+      CHECK(dots(9, 7, 33, target));
+      CHECK(!dots(24, 4, 12, target));
+      CHECK(!dots(24, 16, 64, target));
+    }
+  }
+
   TEST_CASE("what an epilogue reads elsewhere in a value that it stores is computed before") {
     const Tensor y = matmul(contiguous(randn({15, 12})), contiguous(randn({12, 65}))) * 0.5;
     for (const char* target : {"x86-64-v4", "x86-64-v3"}) {

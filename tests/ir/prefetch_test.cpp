@@ -344,6 +344,34 @@ TEST_SUITE("ir") {
     target.l2_prefetch = false;  // the machine's own streams bring as much
     CHECK(asked(test::total_sum(1 << 17)) == 0);
   }
+
+  TEST_CASE("an iteration as long as what is in flight asks far ahead, for what L3 holds too") {
+    Target target = named_target("x86-64-v4");
+    target.l2_prefetch = true;
+    const auto asked = [&](int64_t n, int operations) {
+      Kernel k;
+      k.name = "chain";
+      const int x = k.add_argument("x", DType::F32, n, false),
+                out = k.add_argument("out", DType::F32, n, true);
+      const NodeRef i = axis("i", n), q = load(x, DType::F32, i);
+      NodeRef e = q;
+      for (int m = 0; m < operations; m++)
+        e = scalar_op(m % 2 ? Op::Mul : Op::Add, DType::F32, {e, q});
+      k.add_value(k.add_stage("out", {i}), "out", e, {i}, Op::Count_, out);
+      apply_schedule(k, "split out i io iv 16; vector out iv");
+      CHECK(test::difference(k, target) == "");
+      const std::string text = print_program(lower(k, target));
+      std::smatch found;
+      static const std::regex far(R"(prefetch %[0-9]+\[([0-9]+)\] l2\n)");
+      return std::regex_search(text, found, far) ? std::stoi(found[1]) : 0;
+    };
+    target.l2 = 16 << 10;
+    CHECK(asked(1 << 13, 150) == 1024);
+    CHECK(asked(1 << 13, 50) == 0);
+    CHECK(asked(1 << 11, 150) == 0);  // stays in L2
+    target.l3 = 16 << 10;
+    CHECK(asked(1 << 13, 50) == 256);
+  }
 }
 
 }  // namespace lazuli

@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "ir/choose.h"
 #include "nn/lazuli.h"
 #include "runtime/device.h"
 
@@ -89,6 +90,34 @@ TEST_CASE("Winograd's form agrees with direct sums over ragged sizes, padding an
     compare(conv(r.padding), {{r.batch, r.in, r.rows, r.columns}, {r.out, r.in, 3, 3}});
   }
   compare(conv(1), {{64, 20, 20}, {64, 64, 3, 3}});  // without a batch
+}
+
+TEST_CASE("of few tiles, the products have their lanes along the channels") {
+  struct Row {
+    int64_t batch, in, out, rows, columns;
+  };
+  for (const Row& r : {Row{1, 256, 256, 8, 8}, Row{1, 200, 250, 8, 7}, Row{1, 180, 256, 8, 12},
+                       Row{3, 128, 256, 8, 4}}) {
+    CAPTURE(r.in);
+    compare(conv(1), {{r.batch, r.in, r.rows, r.columns}, {r.out, r.in, 3, 3}});
+  }
+  for (const char* level : {"x86-64-v3", "x86-64-v4"}) {
+    CAPTURE(level);
+    const Target target = named_target(level);
+    const NodeRef y = conv(1)(random_inputs({{1, 256, 8, 8}, {256, 256, 3, 3}})).node();
+    std::string schedules;
+    for (const PlanStep& step : make_plan({&y, 1}, target).steps) {
+      if (!step.kernel) continue;
+      Kernel k = clone(*step.kernel);
+      choose_schedule(k, target);
+      schedules += k.schedule;
+      for (const std::string& line : k.reasons) schedules += line + "\n";
+    }
+    CAPTURE(schedules);
+    CHECK(schedules.find("sum: dot products of ") != std::string::npos);
+    // All points of a vector of channels beside each other.
+    CHECK(schedules.find("store where_2 i l.o k m l.u l.v") != std::string::npos);
+  }
 }
 
 TEST_CASE("gradients by the input, and theirs, take Winograd's form") {
@@ -211,7 +240,7 @@ TEST_CASE("other convolutions, and those too small for it, are summed directly")
     CHECK(direct(sum(unsqueeze(y, 1) * unsqueeze(kernel, 3), {2, 5, 6})));
   }
   CHECK(direct(conv2d(x.index({Slice{}, Slice{0, 4}}), randn({4, 4, 3, 3}))));
-  CHECK(direct(conv2d(randn({1, 512, 7, 7}), randn({512, 512, 3, 3}), {}, 1, 1)));
+  CHECK(direct(conv2d(randn({1, 512, 4, 4}), randn({512, 512, 3, 3}), {}, 1, 1)));
 }
 
 TEST_CASE("Winograd's form gives the same bits for any number of threads") {
