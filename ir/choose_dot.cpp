@@ -10,7 +10,7 @@ namespace lazuli {
 namespace {
 
 // Are neighbours along `axis` neighbours in all that the factor reads?
-bool lies_along(const ScheduleWriter& w, const NodeRef& factor, const NodeRef& axis) {
+bool is_along(const ScheduleWriter& w, const NodeRef& factor, const NodeRef& axis) {
   const Strides st = strides_along(w.kernel(), factor, axis);
   return st.unit > 0 && st.other == 0;
 }
@@ -79,10 +79,11 @@ std::string split_for_l2(ScheduleWriter& w, Stage* s, const NodeRef& rows, int64
 }  // namespace
 
 bool is_summed_along_lanes(const ScheduleWriter& w, const Stage& s, const Contraction& c) {
-  if (!c.is || c.op != Op::Mul || c.reduced.size() != 1 || extent(c.v) >= w.lanes()) return false;
+  if (!c.is || c.y || c.op != Op::Mul || c.reduced.size() != 1 || extent(c.v) >= w.lanes())
+    return false;
   const NodeRef& lane = c.reduced[0];
-  return extent(lane) >= 2 * w.lanes() && lies_along(w, s.values[0].expr->src[0], lane) &&
-         lies_along(w, s.values[0].expr->src[1], lane);
+  return extent(lane) >= 2 * w.lanes() && is_along(w, s.values[0].expr->src[0], lane) &&
+         is_along(w, s.values[0].expr->src[1], lane);
 }
 
 // A contraction whose kept axes are too short for vectors, or scattered in both factors, while both
@@ -96,7 +97,7 @@ bool schedule_dot(ScheduleWriter& w, StageGroup& g) {
   const Value& v = s->values[0];
   const NodeRef lane = c.reduced.back();
   const NodeRef &f0 = v.expr->src[0], &f1 = v.expr->src[1];
-  const bool contiguous = lies_along(w, f0, lane) && lies_along(w, f1, lane);
+  const bool contiguous = is_along(w, f0, lane) && is_along(w, f1, lane);
   // A part of a vector will do if it is a much larger one than along the kept axis.
   if (!contiguous || extent(lane) < std::min(w.lanes(), 2 * extent(c.v))) return false;
   const NodeRef rows = tile_axis(axes_of_one(v, f0, f1)),
@@ -171,7 +172,7 @@ bool schedule_few_rows(ScheduleWriter& w, StageGroup& g) {
   const Value& v = s->values[0];
   const NodeRef &lane = c.reduced[0], &a = v.expr->src[static_cast<size_t>(c.a)],
                 &b = v.expr->src[static_cast<size_t>(c.b)];
-  if (!lies_along(w, a, lane) || !lies_along(w, b, lane) ||
+  if (!is_along(w, a, lane) || !is_along(w, b, lane) ||
       strides_along(w.kernel(), b, c.v).other == 0 || extent(lane) < kFewVectors * w.lanes() ||
       extent(c.v) < 2 * kMost)
     return false;

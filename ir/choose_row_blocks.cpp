@@ -16,6 +16,7 @@ struct RowContraction {
   Contraction c;
   Stage* host;        // the stage that its tile loops are in: its one pointwise reader, or itself
   int64_t terms = 0;  // of its sum that a block has; 0: it is summed at once
+  bool dots = false;  // with lanes along the summed axis
 };
 
 // A contraction that keeps an axis outside of its tile, and the stages that it reads, directly or
@@ -62,10 +63,9 @@ int64_t choose_block(ScheduleWriter& w, const StageGroup& g,
   int64_t outside = 1;
   for (const NodeRef& a : g.grid) outside *= a.get() == block.get() ? 1 : extent(a);
   const int64_t n = extent(block);
-  // Dots keep few rows busy.
-  const bool dots = std::all_of(list.begin(), list.end(), [&](const RowContraction& r) {
-    return is_summed_along_lanes(w, *r.stage, r.c);
-  });
+  // A tile of dots has some four rows, other tiles twice as many.
+  const bool dots =
+      std::all_of(list.begin(), list.end(), [](const RowContraction& r) { return r.dots; });
   const int64_t fewest_kept = dots ? 4 : 8;
   int64_t most = std::clamp<int64_t>(w.target().l2 / 3 / bytes, fewest_kept, 128);
   const bool tiles_rows = std::any_of(list.begin(), list.end(), [&](const RowContraction& r) {
@@ -139,10 +139,10 @@ std::vector<RowContraction> find_contractions(const ScheduleWriter& w, const Sta
     if (!c.is || c.v.get() == g.grid.back().get()) continue;
     if (c.y.get() == g.grid.back().get()) c.y = {};
     RowContraction r{s, c, s};
+    r.dots = is_summed_along_lanes(w, *s, c);
     const std::vector<Stage*> readers = readers_of(w.kernel(), *s);
-    const bool private_value = !is_summed_along_lanes(w, *s, c) && s->values[0].slot < 0 &&
-                               s->values[0].scope != Scope::Shared;
-    if (private_value && readers.size() == 1 && g.has(readers[0]) &&
+    const bool private_value = s->values[0].slot < 0 && s->values[0].scope != Scope::Shared;
+    if (!r.dots && private_value && readers.size() == 1 && g.has(readers[0]) &&
         is_epilogue(w.kernel(), *readers[0], *s) && !contraction_of(*readers[0], fixed).is &&
         hosted[readers[0]]++ == 0) {
       r.host = readers[0];
@@ -176,7 +176,7 @@ Chunks find_chunks(const ScheduleWriter& w, const StageGroup& g,
                    const std::vector<RowContraction>& list) {
   const Reads reads(w.kernel());
   for (const RowContraction& r : list) {
-    if (r.host != r.stage) continue;
+    if (r.host != r.stage || r.dots) continue;
     for (const NodeRef& axis : r.stage->values[0].dims) {
       const bool tiled =
           axis.get() == r.c.v.get() || axis.get() == r.c.r.get() || axis.get() == r.c.y.get();
@@ -206,11 +206,7 @@ Chunks find_chunks(const ScheduleWriter& w, const StageGroup& g,
           }
         }
       }
-      // An axis whose index chooses what is computed is written out.
-      const bool chooses = std::any_of(c.inside.begin(), c.inside.end(), [&](Stage* s) {
-        return contains(selecting_axes(*s), axis);
-      });
-      if (small && !chooses && !c.inside.empty()) return c;
+      if (small && !c.inside.empty()) return c;
     }
   }
   return {};
@@ -229,6 +225,7 @@ const Value* rows_of(const ScheduleWriter& w, const RowContraction& r) {
 // Is the value of `s` for sums alone, which can walk it vector by vector?
 bool is_summed_by_vectors(const ScheduleWriter& w, const Stage& s,
                           const std::vector<RowContraction>& list) {
+  if (s.values.size() != 1) return false;
   const Value& v = s.values[0];
   const Reads reads(w.kernel());
   for (const Stage* reader : readers_of(w.kernel(), s)) {
@@ -240,7 +237,7 @@ bool is_summed_by_vectors(const ScheduleWriter& w, const Stage& s,
         std::count_if(all.begin(), all.end(), reads_v) > 1)
       return false;
   }
-  return s.values.size() == 1 && v.slot < 0;
+  return v.slot < 0;
 }
 
 // Dots of a few rows of the block with a few columns, whose sums end in one register each.
@@ -288,7 +285,7 @@ void schedule_tile(ScheduleWriter& w, const StageGroup& g, const RowContraction&
   const bool in_root = r.host == root;
   const std::string around = w.loops(*r.host, fixed) + (in_root ? " " + block_loop : "");
   const std::string rest = others(*r.host);
-  if (is_summed_along_lanes(w, *r.stage, r.c)) return schedule_dots(w, r, n, around + rest);
+  if (r.dots) return schedule_dots(w, r, n, around + rest);
   const Tile tile = tile_of(w, *r.stage, r.c, n);
   Packer packer(w, r.stage, r.c, tile);
   const bool packs_b = packer.packs_b();

@@ -33,7 +33,7 @@ struct TileLoops {
 TileLoops split_tile(ScheduleWriter& w, Stage* s, const Contraction& c, const Tile& tile,
                      bool rows_unrolled = true);
 
-/// Whether contraction `s` has fewer columns than lanes, and both of its factors lie along the one
+/// Whether contraction `s` has fewer columns than lanes, along one axis, and both of its factors lie along the one
 /// axis that is summed: lanes along that are better filled.
 bool is_summed_along_lanes(const ScheduleWriter& w, const Stage& s, const Contraction& c);
 

@@ -159,15 +159,17 @@ void Nest::place_attached(const Stage* s, size_t position, const Environment& e)
   };
   // Storage that outlives the loop which computes it: a reader sits outside that loop.
   std::vector<int> held;
+  std::vector<const Stage*> all(below.begin(), below.end());
+  all.push_back(s);
   for (const Stage* c : below) {
     if (here(c)) continue;
     const size_t at = loop_position(*c->at, c->at_loop);
     for (const Value& v : c->values) {
       if (v.slot >= 0 || emitter_.place(v.id).held) continue;
-      const auto reader = std::find_if(below.begin(), below.end(), [&](const Stage* r) {
+      const auto reader = std::find_if(all.begin(), all.end(), [&](const Stage* r) {
         return r != c && r != c->at && reads_.reads(r, v.id) && !is_below(r, c->at, at);
       });
-      if (reader == below.end()) continue;
+      if (reader == all.end()) continue;
       require(v.scope != Scope::Register,
               "lower {}: {} is kept in registers, but {} reads it outside loop {}; give it the "
               "scope scratch",

@@ -11,11 +11,11 @@ namespace lazuli {
 namespace {
 
 constexpr int64_t kBytesAhead = 1024;  // 512 to 2048 are as good
+constexpr int64_t kMostStep = 1024;    // bytes of an iteration: more is no walk in order
 // Where an iteration is about as long as what a core has in flight, the loads of the next one begin
-// late, and what lies in L3 is waited for as well.
+// late, so that what lies in L3 is waited for as well.
 constexpr size_t kManyInstructions = 128;
 constexpr int64_t kBytesFarAhead = 4096;  // 1536 gains half as much
-constexpr int64_t kMostStep = 1024;    // bytes of an iteration: more is no walk in order
 
 class Streams {
  public:

@@ -141,7 +141,7 @@ double estimate_cycles(const Program& program) {
 double estimate_seconds(double cycles, double bytes, const Target& target, int threads) {
   // Of one core: near memory is faster, and a few cores take all there is of the farthest.
   constexpr double kFromL2 = 4, kFromL3 = 1.5, kCoresOfMemory = 2;
-  const double frequency = target.fma_per_second / (2 * target.lanes), n = threads;
+  const double frequency = target.fma_per_second / (target.fma_units * target.lanes), n = threads;
   const double faster = bytes <= static_cast<double>(target.l2)   ? kFromL2 * n
                         : bytes <= static_cast<double>(target.l3) ? kFromL3 * n
                                                                   : std::min(n, kCoresOfMemory);

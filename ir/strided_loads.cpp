@@ -71,7 +71,8 @@ class Block {
     return it == made_.end() ? nullptr : &block_[it->second];
   }
 
-  // A load of one element of an input that nobody writes; so it may be anywhere.
+  // A load of one element of an input. It may be anywhere: an element of one that is written in
+  // place is not stored before it is read.
   const Instruction* element(const Operand& x) const {
     const Instruction* const i = maker(x);
     const bool plain = i && i->code == Code::Load && i->dst.lanes == 1 && i->args.size() == 1 &&
@@ -85,16 +86,14 @@ class Block {
   std::optional<Strided> strided_at(size_t at) const {
     const Instruction* i = &block_[at];
     const int lanes = i->dst.lanes;
-    if (i->code != Code::Insert || i->imm != lanes - 1 || lanes < 4 ||
-        i->dst.dtype == DType::Bool)
+    if (i->code != Code::Insert || i->imm != lanes - 1 || lanes < 4 || i->dst.dtype == DType::Bool)
       return {};
     const Instruction* const last = element(i->args[1]);
     if (!last) return {};
     Strided v{at, last->imm, 0};
     for (int q = lanes - 1; q > 0; q--) {
       i = maker(i->args[0]);
-      const bool next = i && i->code == Code::Insert && i->imm == q - 1 &&
-                        uses_.at(i->dst.id) == 1;
+      const bool next = i && i->code == Code::Insert && i->imm == q - 1 && uses_.at(i->dst.id) == 1;
       const Instruction* const x = next ? element(i->args[1]) : nullptr;
       if (!x || x->args[0].id != last->args[0].id) return {};
       if (q == lanes - 1) v.step = last->imm - x->imm;
@@ -122,7 +121,7 @@ class Block {
     return made;
   }
 
-  // An element takes a load and, as a rule, an insert in the same instruction.
+  // Next to one instruction for each element, which loads and inserts it.
   bool is_worth_it(const std::vector<Strided>& family) const {
     constexpr int64_t kSpare = 3;  // registers
     const int64_t n = family[0].step, lanes = block_[family[0].at].dst.lanes;
@@ -146,9 +145,10 @@ class Block {
   // In place of the first of the vectors.
   void write(const std::vector<Strided>& family) {
     const int64_t n = family[0].step, first = family[0].first;
-    const size_t at = std::min_element(family.begin(), family.end(), [](const auto& a, const auto& b) {
-                        return a.at < b.at;
-                      })->at;
+    const size_t at =
+        std::min_element(family.begin(), family.end(), [](const auto& a, const auto& b) {
+          return a.at < b.at;
+        })->at;
     const Operand like = block_[at].dst;
     const int64_t lanes = like.lanes;
     const Instruction load = *element(block_[at].args[1]);

@@ -18,6 +18,7 @@ struct Target {
   std::string features;                 // LLVM feature string, "" for what the name implies
   int lanes = 8;                        // f32 elements of a vector register
   int vector_registers = 16;
+  int fma_units = 2;                    // FMAs of whole vectors that a core begins in a cycle
   bool has_fma = true;
   // Dots (core/op.h) that are one or two instructions.
   bool has_u8_dot = false, has_i16_dot = false, has_bf16_dot = false;

@@ -202,7 +202,9 @@ double winograd_seconds(const Convolution& c, const Target& target) {
   const double products =
       points * out * tiles * in * lanes_of(row) * (1 + kBetweenSums / terms) / kProducts;
   const double bytes = sizeof(float) * ((near ? 0 : of_kernels) + of_tiles);
-  double seconds = kStarts + (products + transforms) / target.fma_per_second;
+  // Transforms add and multiply side by side, which takes two units as well.
+  const double both = target.fma_per_second * 2 / target.fma_units;
+  double seconds = kStarts + products / target.fma_per_second + transforms / both;
   if (bytes > static_cast<double>(target.l3) / 2) seconds += 3 * bytes / target.bandwidth;
   return seconds;
 }

@@ -193,6 +193,8 @@ const Host& host() {
         .level = level.cpu,
         .lanes = level.lanes,
         .vector_registers = level.registers,
+        // Halves of 512 bits.
+        .fma_units = is_zen4() && level.lanes == 16 ? 1 : 2,
         .has_fma = level.has_fma,
         .has_u8_dot = has_u8_dot(),
         .has_i16_dot = level.has_i16_dot,

@@ -12,6 +12,7 @@ struct Host {
   const char* level;  ///< LLVM's name of a CPU that has no more vector instructions than this
   int lanes;         ///< f32 elements of the widest vector register
   int vector_registers;
+  int fma_units;  ///< FMAs of the widest vectors that a core begins in a cycle
   bool has_fma;
   bool has_u8_dot, has_i16_dot, has_bf16_dot;  ///< dots of core/op.h
   bool has_tiles;  ///< registers of 16 rows of 64 bytes with dots of bf16 and of bytes (AMX), which

@@ -51,6 +51,7 @@ Target host_target(KernelCache* cache) {
   }
   target.lanes = here.lanes;
   target.vector_registers = here.vector_registers;
+  target.fma_units = here.fma_units;
   target.has_fma = here.has_fma;
   target.has_u8_dot = here.has_u8_dot;
   target.has_i16_dot = here.has_i16_dot;
@@ -63,9 +64,9 @@ Target host_target(KernelCache* cache) {
   if (here.l1_ways > 0) target.l1_ways = here.l1_ways;
   if (here.l2 > 0) target.l2 = here.l2;
   if (here.l3 > 0) target.l3 = here.l3;
-  // Nominal (two units at 3.2 GHz, and memory as such cores come with), not measured: these may
+  // Nominal (3.2 GHz, and memory as such cores come with), not measured: these may
   // decide between schedules, and the same machine must decide alike in every process.
-  target.fma_per_second = here.lanes * 2 * 3.2e9;
+  target.fma_per_second = here.lanes * here.fma_units * 3.2e9;
   target.bandwidth = here.lanes * 2.5e9;
   return target;
 }

@@ -218,6 +218,21 @@ TEST_SUITE("ir") {
     }
   }
 
+  TEST_CASE("what is computed for one index of a loop, and read behind it, is kept whole") {
+    const Tensor x = contiguous(randn({12, 3, 64})), y = contiguous(randn({3, 5, 64}));
+    const Tensor q = contiguous(randn({12, 5, 16})), k = contiguous(randn({5, 35, 16})),
+                 v = contiguous(randn({5, 35, 2}));
+    const Tensor later = softmax(einsum("bhm,hlm->blh", {q, k}), 1);
+    for (const char* target : {"x86-64-v4", "x86-64-v3"}) {
+      test::checked_schedule(einsum("bhl,hjl->bhj", {softmax(x, 2), y}), named_target(target));
+      test::checked_schedule(softmax(einsum("bhm,hlm->bhl", {x, y}), 2), named_target(target));
+      test::checked_schedule(sum(einsum("blh,hlj->hjb", {later, v}), {0}), named_target(target));
+      const Tensor two = unsqueeze(exp(contiguous(randn({12, 6, 1, 64}))), 2);
+      test::checked_schedule(sum(two * contiguous(randn({6, 4, 5, 64})), {4}),
+                             named_target(target));
+    }
+  }
+
   TEST_CASE("what an epilogue reads elsewhere in a value that it stores is computed before") {
     const Tensor y = matmul(contiguous(randn({15, 12})), contiguous(randn({12, 65}))) * 0.5;
     for (const char* target : {"x86-64-v4", "x86-64-v3"}) {
