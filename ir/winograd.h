@@ -9,7 +9,7 @@ namespace lazuli {
 /// How far results may be from those of direct sums, relative to their magnitude.
 inline constexpr double kWinogradError = 1e-4;
 
-/// Is it of f32, and its kernel 3x3?
+/// Is it of f32, its kernel 3x3, and its result more than one tile?
 bool has_winograd_form(const Convolution& c);
 
 /// Predicted seconds of one core.

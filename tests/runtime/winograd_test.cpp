@@ -241,6 +241,7 @@ TEST_CASE("other convolutions, and those too small for it, are summed directly")
   }
   CHECK(direct(conv2d(x.index({Slice{}, Slice{0, 4}}), randn({4, 4, 3, 3}))));
   CHECK(direct(conv2d(randn({1, 16, 7, 7}), randn({16, 16, 3, 3}), {}, 1, 1)));
+  CHECK(direct(conv2d(randn({1, 512, 4, 4}), randn({512, 512, 3, 3}), {}, 1, 1)));
 }
 
 TEST_CASE("Winograd's form gives the same bits for any number of threads") {
