@@ -47,8 +47,8 @@ DType bits_type(std::string_view op, const TensorOrScalar& a, const TensorOrScal
   const DType t = result_type(a, b);
   if (!is_integral(t)) {
     user_error(
-        "{}: the operands are {}, not integers or bools; convert them first, as in x.to(i32)", op,
-        name(t));
+        "{}: the operands are {}, not integers or bools; convert them first, as in x.to(i32){}", op,
+        name(t), op == "bitwise_xor" ? "; a power is pow(x, y)" : "");
   }
   return t;
 }

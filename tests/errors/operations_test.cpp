@@ -191,6 +191,9 @@ TEST_CASE("dtypes that an operation does not take are refused with the values") 
       {[] { bitwise_and(f32({2}), 1); },
        "bitwise_and: the operands are f32, not integers or bools; convert them first, as in "
        "x.to(i32)"},
+      {[] { bitwise_xor(f32({2}), 2); },
+       "bitwise_xor: the operands are f32, not integers or bools; convert them first, as in "
+       "x.to(i32); a power is pow(x, y)"},
       {[] { bitwise_not(f32({2})); },
        "bitwise_not: the operand is f32, not an integer or bool; convert it first, as in "
        "x.to(i32)"},

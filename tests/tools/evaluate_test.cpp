@@ -208,8 +208,16 @@ constexpr std::array kErrors{
         "  line 1: x:f32[2] + None\n"
         "                     ^"},
     Row{"exp(x:f32[2]) + (x, x)",
-        "add: other is a tuple of 2; expected a tensor or a number; the call is add(input, other, alpha=1)\n"
+        "add: other is a tuple of 2; expected a tensor or a number, such as its [0]; the call is add(input, other, alpha=1)\n"
         "  line 1: exp(x:f32[2]) + (x, x)\n"
+        "                          ^"},
+    Row{"torch.relu(x:f32[3])",
+        "'torch' is no input and no variable; functions are written without a prefix, as relu(x)\n"
+        "  line 1: torch.relu(x:f32[3])\n"
+        "          ^"},
+    Row{"exp(x:f32[2]) * y.relu()",
+        "'y' is no input and no variable; declare it where it is first met, as y:f32[...]\n"
+        "  line 1: exp(x:f32[2]) * y.relu()\n"
         "                          ^"},
     Row{"grad(sum(x:f32[3]), y)",
         "'y' is no input and no variable; declare it where it is first met, as y:f32[...]\n"

@@ -163,7 +163,24 @@ class Evaluator {
     }
   }
 
+  // `torch.relu(x)`: the name before the dot is nothing here.
+  static void refuse_prefix(const Value& object) {
+    const auto* const word = object.get<Word>();
+    if (word == nullptr) return;
+    for (const char* prefix : {"torch", "F", "nn", "np", "numpy", "jnp", "jax", "lazuli"}) {
+      if (word->text == prefix) {
+        throw ArgumentError(
+            fmt::format("'{}' is no input and no variable; functions are written without a "
+                        "prefix, as relu(x)",
+                        prefix),
+            object.place);
+      }
+    }
+    throw UndeclaredWord(word->text, object.place);
+  }
+
   Value step(const Expr& e, Value object) {
+    if (e.kind == ExprKind::Method || e.kind == ExprKind::Attribute) refuse_prefix(object);
     switch (e.kind) {
       case ExprKind::Binary:
         return binary(e.text, std::move(object), evaluate(e.children[1]));

@@ -277,6 +277,9 @@ Misfit wrong_type(const Function& function, const Parameter& parameter, const Va
     }
     hint = suggestion(word->text, words);
   }
+  const auto* const items = value.get<Sequence>();
+  const bool holds = items != nullptr && !items->items.empty() && items->items[0].get<Tensor>();
+  if (holds && bad.wanted.starts_with("a tensor")) hint = ", such as its [0]";
   misfit.message =
       fmt::format("{}: {} is {}; expected {}{}; the call is {}", function.name(), parameter.name,
                   describe(value), bad.wanted, hint, function.signature);
