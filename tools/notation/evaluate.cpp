@@ -136,7 +136,22 @@ class Evaluator {
     return names;
   }
 
+  bool is_size(const std::string& word) const {
+    for (const InputDecl& input : program_.inputs) {
+      for (const Dim& d : input.dims) {
+        if (!d.name.empty() && d.name == word) return true;
+      }
+    }
+    return false;
+  }
+
   Value base(const Expr& e) {
+    if (e.kind == ExprKind::Word && is_size(e.text)) {
+      fail_at(program_.text, e.span.begin,
+              fmt::format("'{0}' is the size of a dimension, not a value; expected a number, or in "
+                          "a reshape -1",
+                          e.text));
+    }
     if (auto value = literal(e)) return *value;
     switch (e.kind) {
       case ExprKind::Input:
