@@ -1,9 +1,8 @@
 #include "ir/strided_loads.h"
 
 #include <algorithm>
-#include <bit>
+#include <iterator>
 #include <map>
-#include <numeric>
 #include <optional>
 #include <set>
 #include <unordered_map>

@@ -193,8 +193,7 @@ const Host& host() {
         .level = level.cpu,
         .lanes = level.lanes,
         .vector_registers = level.registers,
-        // Halves of 512 bits.
-        .fma_units = is_zen4() && level.lanes == 16 ? 1 : 2,
+        .fma_units = is_zen4() ? 1 : 2,  // it takes 512 bits in halves
         .has_fma = level.has_fma,
         .has_u8_dot = has_u8_dot(),
         .has_i16_dot = level.has_i16_dot,

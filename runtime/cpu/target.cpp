@@ -64,8 +64,8 @@ Target host_target(KernelCache* cache) {
   if (here.l1_ways > 0) target.l1_ways = here.l1_ways;
   if (here.l2 > 0) target.l2 = here.l2;
   if (here.l3 > 0) target.l3 = here.l3;
-  // Nominal (3.2 GHz, and memory as such cores come with), not measured: these may
-  // decide between schedules, and the same machine must decide alike in every process.
+  // Nominal (3.2 GHz, and memory as such cores come with), not measured: these may decide between
+  // schedules, and the same machine must decide alike in every process.
   target.fma_per_second = here.lanes * here.fma_units * 3.2e9;
   target.bandwidth = here.lanes * 2.5e9;
   return target;

@@ -1,0 +1,73 @@
+// Contractions inside blocks of rows: which tiles they get, and what is kept for whom.
+#include <doctest/doctest.h>
+
+#include <vector>
+
+#include "core/gradient.h"
+#include "core/ops.h"
+#include "ir/choose.h"
+#include "ir/plan.h"
+#include "tests/ir/algorithms.h"
+#include "tests/ir/chosen.h"
+
+namespace lazuli {
+namespace {
+
+TEST_SUITE("ir") {
+  TEST_CASE("blocks of rows turn what lies by columns, but for what is stored so") {
+    const Target target = named_target("x86-64-v3");
+    const Tensor a = contiguous(randn({2, 64, 48})), s = softmax(matmul(a, a.mT()), -2);
+    const auto turns = [&](const Tensor& root) {
+      return test::checked_schedule(root, target).find("dims sum 0 2 1") != std::string::npos;
+    };
+    CHECK(turns(matmul(s.mT(), a)));
+    CHECK(!turns(s));
+  }
+
+  TEST_CASE(
+      "values of a block of rows are not overwritten before tiles that come later read them") {
+    const Tensor x = contiguous(randn({4, 6, 5})), y = amax(x, {1}, true) - x;
+    const Tensor out = matmul(softmax(matmul(y, y.mT()), -1), y);
+    for (const char* target : {"x86-64-v4", "x86-64-v3"}) {
+      test::checked_schedule(grad(sum(out * out), std::vector<Tensor>{x}), named_target(target));
+    }
+  }
+
+  TEST_CASE("few columns of a block of rows are dots with lanes along the summed axis") {
+    const auto dots = [&](int64_t rows, int64_t columns, int64_t terms, const char* target) {
+      const Tensor x = contiguous(randn({rows, 6, terms})),
+                   y = contiguous(randn({6, columns, terms}));
+      const Tensor p = sum(unsqueeze(exp(x), 2) * unsqueeze(y, 0), {3});
+      test::checked_schedule(p, named_target(target));
+      const NodeRef root = p.node();
+      Kernel k = clone(*make_plan({&root, 1}, named_target(target)).steps.back().kernel);
+      choose_schedule(k, named_target(target));
+      return test::holds(test::reasons(k), "sum: dot products of ");
+    };
+    for (const char* target : {"x86-64-v4", "x86-64-v3"}) {
+      CHECK(dots(24, 4, 64, target));
+      CHECK(dots(23, 5, 70, target));
+      CHECK(dots(9, 7, 33, target));
+      CHECK(!dots(24, 4, 12, target));
+      CHECK(!dots(24, 16, 64, target));
+    }
+  }
+
+  TEST_CASE("what is computed for one index of a loop, and read behind it, is kept whole") {
+    const Tensor x = contiguous(randn({12, 3, 64})), y = contiguous(randn({3, 5, 64}));
+    const Tensor q = contiguous(randn({12, 5, 16})), k = contiguous(randn({5, 35, 16})),
+                 v = contiguous(randn({5, 35, 2}));
+    const Tensor later = softmax(einsum("bhm,hlm->blh", {q, k}), 1);
+    for (const char* target : {"x86-64-v4", "x86-64-v3"}) {
+      test::checked_schedule(einsum("bhl,hjl->bhj", {softmax(x, 2), y}), named_target(target));
+      test::checked_schedule(softmax(einsum("bhm,hlm->bhl", {x, y}), 2), named_target(target));
+      test::checked_schedule(sum(einsum("blh,hlj->hjb", {later, v}), {0}), named_target(target));
+      const Tensor two = unsqueeze(exp(contiguous(randn({12, 6, 1, 64}))), 2);
+      test::checked_schedule(sum(two * contiguous(randn({6, 4, 5, 64})), {4}),
+                             named_target(target));
+    }
+  }
+}
+
+}  // namespace
+}  // namespace lazuli
