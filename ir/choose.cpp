@@ -468,6 +468,7 @@ std::vector<Chosen> schedule_by_rules(Kernel& kernel, const Target& target, cons
   std::vector<Chosen> chosen;
   limit_masked(w);
   merge_axes(w);
+  gather_columns(w);
   order_dims(w);
   chunk_rows(w);
   chunk_columns(w);

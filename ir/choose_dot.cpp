@@ -86,6 +86,14 @@ bool is_summed_along_lanes(const ScheduleWriter& w, const Stage& s, const Contra
          is_along(w, s.values[0].expr->src[1], lane);
 }
 
+bool has_dots(const ScheduleWriter& w, const Stage& s, const Contraction& c) {
+  if (extent(c.v) >= w.lanes()) return false;
+  const NodeRef& lane = c.reduced.back();
+  // A part of a vector will do if it is a much larger one than along the kept axis.
+  return extent(lane) >= std::min(w.lanes(), 2 * extent(c.v)) &&
+         is_along(w, s.values[0].expr->src[0], lane) && is_along(w, s.values[0].expr->src[1], lane);
+}
+
 // A contraction whose kept axes are too short for vectors, or scattered in both factors, while both
 // are contiguous along a summed axis (the weight gradient of a convolution): a tile of dot
 // products, with lanes along that axis. What is made of the sums follows each tile.
@@ -93,13 +101,10 @@ bool schedule_dot(ScheduleWriter& w, StageGroup& g) {
   Stage* s = g.members.front();
   if (w.lanes() == 1 || !s->limit.empty()) return false;
   const Contraction c = contraction_of(*s, {});
-  if (!c.is || extent(c.v) >= w.lanes()) return false;
+  if (!c.is || !has_dots(w, *s, c)) return false;
   const Value& v = s->values[0];
   const NodeRef lane = c.reduced.back();
   const NodeRef &f0 = v.expr->src[0], &f1 = v.expr->src[1];
-  const bool contiguous = is_along(w, f0, lane) && is_along(w, f1, lane);
-  // A part of a vector will do if it is a much larger one than along the kept axis.
-  if (!contiguous || extent(lane) < std::min(w.lanes(), 2 * extent(c.v))) return false;
   const NodeRef rows = tile_axis(axes_of_one(v, f0, f1)),
                 columns = tile_axis(axes_of_one(v, f1, f0));
   if (!rows || !columns) return false;

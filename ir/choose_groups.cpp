@@ -422,19 +422,28 @@ void each_tile(const TileSpace& space, F visit) {
   // A k step of a tile: two FMAs a cycle, two loads a cycle, and a little over four cycles of
   // latency; some loads wait. Between two tiles the pipeline drains, for a loop has ended.
   // Each kind of ragged tile is a body of its own, to be compiled and fetched.
-  constexpr double kBetweenTiles = 50, kWait = 0.03, kBody = 0.0005, kScattered = 0.02;
+  constexpr double kBetweenTiles = 50, kWait = 0.03, kWaitApart = 0.15, kBody = 0.0005,
+                   kScattered = 0.02;
   // A panel of b that leaves L1 comes from L2 with 32 bytes a cycle: tiles of few rows wait for it.
   constexpr double kL2BytesPerCycle = 32;
+  constexpr int64_t kLine = 64;
   const int64_t vector_bytes = space.lanes * size_of(DType::F32);
-  const auto panel_cycles = [&](int64_t nv) {
+  // So does what lies apart for several images, a line more for each of them: few lines are whole,
+  // and those of as many pages as there are steps push each other out of L1. The tile waits for
+  // some of it in any case.
+  const auto panel_cycles = [&](int64_t ny, int64_t nv) {
     const bool leaves = images <= 1 && depth * nv * vector_bytes > target.l1;
-    return leaves ? static_cast<double>(nv * vector_bytes) / kL2BytesPerCycle : 0.0;
+    const int64_t bytes = leaves                  ? nv * vector_bytes
+                          : space.apart && ny > 1 ? ny * (nv * vector_bytes + kLine)
+                                                  : 0;
+    return static_cast<double>(bytes) / kL2BytesPerCycle;
   };
   const auto cycles = [&](int64_t m, int64_t y, int64_t x) {
     if (m * y * x == 0) return 0.0;
     const auto tiles = static_cast<double>(m * y * x), loads = static_cast<double>(m + y * x);
-    const double step = std::max({tiles / 2, loads / 2 * 1.02, 4.2, panel_cycles(x)}) +
-                        kWait * loads + space.late * static_cast<double>(y * x);
+    const double step = std::max({tiles / 2, loads / 2 * 1.02, 4.2, panel_cycles(y, x)}) +
+                        kWait * loads + space.late * static_cast<double>(y * x) +
+                        (space.apart && y > 1 ? kWaitApart * panel_cycles(y, x) : 0);
     return step * static_cast<double>(depth) + kBetweenTiles;
   };
   const int registers = target.vector_registers;

@@ -92,6 +92,7 @@ struct TileSpace {
   Op op = Op::Mul;
   bool scattered = false;  // to store lanes apart takes code for each of them: few ragged tiles
   double late = 0;         // cycles that each vector of columns takes longer to load
+  bool apart = false;      // each image has lines of its own, read where they lie
   int64_t around = 0;      // how often panels of columns are walked if threads share them out, or 0
 };
 /// Minimises the cycles of rows x images x columns, ragged tiles and threads that wait included.

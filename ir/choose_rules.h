@@ -169,6 +169,14 @@ void order_dims(ScheduleWriter& w);
 /// ragged tiles.
 void merge_axes(ScheduleWriter& w);
 
+/// Whether a and b, in this order, act as one axis in all stages of the kernel, which all have both
+/// or neither.
+bool can_merge(const Kernel& kernel, const NodeRef& a, const NodeRef& b);
+
+/// A factor of a product whose columns along two axes are short rows, or lie apart, is copied so
+/// that they are one axis, where the product's vectors are fuller by more than the copy takes.
+void gather_columns(ScheduleWriter& w);
+
 /// Whether every access of `s`, whose values keep a and b, in this order, walks them as one axis.
 bool can_flatten(const Stage& s, const NodeRef& a, const NodeRef& b);
 

@@ -22,6 +22,19 @@ double late_vectors(const ScheduleWriter& w, const Stage& s, const Contraction& 
   return slides ? w.target().split_load : 0;
 }
 
+// Whether a tile of several images reads each of them where it lies: they neither overlap nor are
+// packed for other reasons.
+bool has_images_apart(const ScheduleWriter& w, const Stage& s, const Contraction& c) {
+  if (!c.y) return false;
+  const NodeRef& b = s.values[0].expr->src[static_cast<size_t>(c.b)];
+  const Strides lanes = strides_along(w.kernel(), b, c.v);
+  int64_t span = 0;  // elements from the first term of a sum to the last
+  for (const NodeRef& k : c.reduced) {
+    span += (extent(k) - 1) * strides_along(w.kernel(), b, k).largest;
+  }
+  return lanes.unit > 0 && lanes.other == 0 && span < strides_along(w.kernel(), b, c.y).largest;
+}
+
 TileSpace tile_space(const ScheduleWriter& w, const Stage& s, const Contraction& c, int64_t rows,
                      int64_t around) {
   return {.target = w.target(),
@@ -33,6 +46,7 @@ TileSpace tile_space(const ScheduleWriter& w, const Stage& s, const Contraction&
           .op = c.op,
           .scattered = c.scattered,
           .late = late_vectors(w, s, c),
+          .apart = has_images_apart(w, s, c),
           .around = around};
 }
 

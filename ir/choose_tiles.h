@@ -37,6 +37,10 @@ TileLoops split_tile(ScheduleWriter& w, Stage* s, const Contraction& c, const Ti
 /// axis that is summed: lanes along that are better filled.
 bool is_summed_along_lanes(const ScheduleWriter& w, const Stage& s, const Contraction& c);
 
+/// Whether contraction `s` has too few columns for vectors, while both of its factors lie along the
+/// innermost of its summed axes.
+bool has_dots(const ScheduleWriter& w, const Stage& s, const Contraction& c);
+
 /// The loops over the summed axes, once operands are packed: those that both operands walk as one
 /// become one. The innermost is unrolled where it is short, or long enough for its operands to come
 /// from beyond L1: then more of the loads ahead fit into the window in which a core reorders.

@@ -59,8 +59,10 @@ bool coordinates_agree(const Kernel& kernel, const NodeRef& a, const NodeRef& b)
   return agree;
 }
 
+}  // namespace
+
 // Sums other than contractions, which look for such axes themselves, keep the order of their terms.
-bool merges(const Kernel& kernel, const NodeRef& a, const NodeRef& b) {
+bool can_merge(const Kernel& kernel, const NodeRef& a, const NodeRef& b) {
   for (const auto& s : kernel.stages) {
     const bool has_a = contains(s->axes, a), has_b = contains(s->axes, b);
     if (!has_a && !has_b) continue;
@@ -73,8 +75,6 @@ bool merges(const Kernel& kernel, const NodeRef& a, const NodeRef& b) {
   }
   return coordinates_agree(kernel, a, b);
 }
-
-}  // namespace
 
 bool can_flatten(const Stage& s, const NodeRef& a, const NodeRef& b) {
   return std::all_of(s.values.begin(), s.values.end(), [&](const Value& v) {
@@ -100,7 +100,7 @@ void merge_axes(ScheduleWriter& w) {
     for (size_t i = s.axes.size(); i-- > 1;) {
       if (i >= s.axes.size()) continue;
       const NodeRef a = s.axes[i - 1], b = s.axes[i];
-      if (!merges(kernel, a, b)) continue;
+      if (!can_merge(kernel, a, b)) continue;
       w.step("merge {} {} {} {}", s.name, w.loop(s, a), w.loop(s, b), w.loop(s, b) + "f");
     }
   }
