@@ -359,14 +359,17 @@ int64_t shared_steps(const Target& target, int64_t steps) {
   return 0;
 }
 
-// Few sums of very many terms, of two factors whose rows lie along the sums, as a weight's
-// gradient: a tile would read a part of each row, and the other tiles the rest after it has left
-// the cache. Some rows of both stay in L1 while they are multiplied, and the sums in L2, in the
-// output or, if more follows from them, in scratch. Threads share the longer of the sums' axes. A
-// panel of b is packed since parts of rows at some distance fall into few sets of L1.
+// Few sums of very many terms, as a weight's gradient. Where the rows of both factors lie along the
+// sums, a tile would read a part of each row, and the other tiles the rest after it has left the
+// cache; where they lie along the terms, in several stretches, as those of images do, a panel is
+// too long for any cache. Some terms of both stay in L1 while they are multiplied, or in L2, and
+// the sums in L2, in the output or, if more follows from them, in scratch. Threads share the longer
+// of the sums' axes. A panel of b is packed since parts of rows at some distance fall into few sets
+// of L1.
 bool schedule_tall(ScheduleWriter& w, Stage* s, Stage* root, const Contraction& c, const Tile& tile,
-                   Packer& packer) {
+                   const std::string& batch, Packer& packer) {
   constexpr int64_t kLeast = 512, kLeastRows = 48;  // terms; of sums
+  constexpr int64_t kLeastStretch = 256;
   constexpr int64_t kVectors = 3;                   // of most tiles
   const Value& v = s->values[0];
   const DType dtype = v.expr->dtype;
@@ -375,22 +378,31 @@ bool schedule_tall(ScheduleWriter& w, Stage* s, Stage* root, const Contraction& 
     const Strides along = strides_along(w.kernel(), x, axis.get());
     return x->op == Op::Load && along.unit == 1 && along.other == 0;
   };
-  const NodeRef& k = c.reduced[0];
-  const int64_t terms = extent(k), unit = factor_size(*s), rows = extent(c.r),
+  const NodeRef& k = c.reduced.back();
+  const std::vector<NodeRef> stretches(c.reduced.begin(), c.reduced.end() - 1);
+  const bool several = !batch.empty() || !stretches.empty(),
+             along_sums = !several && lies_along(c.a, c.r) && lies_along(c.b, c.v),
+             along_terms = several && extent(k) >= kLeastStretch && lies_along(c.a, k) &&
+                           lies_along(c.b, k) &&
+                           depth_of(c) * tile.nv * w.lanes() * factor_size(*s) > w.target().l2 / 4;
+  const int64_t terms = depth_of(c), unit = factor_size(*s), rows = extent(c.r),
                 columns = extent(c.v), width = tile.nv * w.lanes();
   const int64_t panel = kVectors * w.lanes() * unit;  // of any tile, for these differ by threads
   const bool fits = c.op == Op::Mul && accumulator(dtype) == dtype && rows >= kLeastRows &&
-                    terms >= kLeast && lies_along(c.a, c.r) && lies_along(c.b, c.v) &&
-                    rows * columns * size_of(dtype) < w.target().l2 / 8 &&
+                    terms >= kLeast && (along_sums || along_terms) &&
+                    rows * columns * size_of(dtype) < w.target().l2 / (along_terms ? 2 : 8) &&
                     terms * (rows + columns) * unit > w.target().l2 / 2;
   const bool by_rows = rows >= columns;
   const int64_t step = by_rows ? tile.mr : width,
-                steps = ((by_rows ? rows : columns) + step - 1) / step,
-                part = fits ? shared_steps(w.target(), steps) : 0;
+                steps = ((by_rows ? rows : columns) + step - 1) / step, others = batch_of(*s, c),
+                part = !fits                     ? 0
+                       : others >= kEnoughChunks ? steps
+                                                 : shared_steps(w.target(), steps);
   if (part == 0 || !w.choose_whether("few rows at a time of " + s->name, true)) return false;
-  // A cache line of a for each row, and a panel of b.
-  const int64_t most = w.target().l1 * 2 / 3 / (kCacheLine + panel);
-  const int64_t blocks = (terms + most - 1) / most, kc = (terms + blocks - 1) / blocks;
+  // A cache line of a for each row, and a panel of b; or the panel and all of a in L2.
+  const int64_t most = along_sums ? w.target().l1 * 2 / 3 / (kCacheLine + panel)
+                                  : w.target().l2 / 4 / (panel + rows * unit);
+  const int64_t blocks = (extent(k) + most - 1) / most, kc = (extent(k) + blocks - 1) / blocks;
   const NodeRef& shared = by_rows ? c.r : c.v;
   const std::string outer = w.loop(*s, shared) + ".b", ks = w.loop(*s, k);
   const auto split_shared = [&](const Stage* stage) {
@@ -399,19 +411,22 @@ bool schedule_tall(ScheduleWriter& w, Stage* s, Stage* root, const Contraction& 
   split_shared(s);
   const TileLoops t = split_tile(w, s, c, tile);
   w.step("split {0} {1} {1}.b {1} {2}", s->name, ks, kc);
-  w.step("order {0} {1} {2}.b {3} {4} {2}{5}", s->name, outer, ks, t.v, t.r, t.inner);
+  w.step("order {0}{7} {1}{6} {2}.b {3} {4} {2}{5}", s->name, outer, ks, t.v, t.r, t.inner,
+         w.loops(*s, stretches), batch);
   packer.pack_b({s, t.v, ""});
   if (root != s) {
     split_shared(root);
     const ScheduleWriter::Split own = w.split_vectors(*root, c.v, 1);
-    w.step("order {0} {1} {2}{3}; unroll {0} {4}; vector {0} {5}", root->name, outer,
-           w.loop(*root, c.r), own.all(), own.unrolled, own.lane);
+    w.step("order {0}{6} {1} {2}{3}; unroll {0} {4}; vector {0} {5}", root->name, outer,
+           w.loop(*root, c.r), own.all(), own.unrolled, own.lane, batch);
     w.step("at {} {} {}", s->name, root->name, outer);
   }
-  unroll_sum(w, s, c);
+  Contraction stretch = c;
+  stretch.reduced = {k};
+  unroll_sum(w, s, stretch);
   w.parallel(root);
-  w.reason(fmt::format("{}: tile of {} rows and {} vectors; {} terms at a time stay in L1", s->name,
-                       tile.mr, tile.nv, kc));
+  w.reason(fmt::format("{}: tile of {} rows and {} vectors; {} terms at a time stay in {}", s->name,
+                       tile.mr, tile.nv, kc, along_sums ? "L1" : "L2"));
   return true;
 }
 
@@ -465,8 +480,8 @@ bool schedule_contraction(ScheduleWriter& w, StageGroup& g) {
   if (root == s && sums.size() == 1 && c.reduced.size() == 1 && !c.y && !g.panel && !in_tiles &&
       !batch.empty() && schedule_long_sums(w, s, c, tile, batch, packers[0], packs_a, packs_b))
     return true;
-  if (sums.size() == 1 && c.reduced.size() == 1 && !c.y && !g.panel && !in_tiles && batch.empty() &&
-      schedule_tall(w, s, root, c, tile, packers[0]))
+  if (sums.size() == 1 && !c.y && !g.panel && !in_tiles &&
+      schedule_tall(w, s, root, c, tile, batch, packers[0]))
     return true;
   constexpr int64_t kDeep = 512;
   const bool is_deep = w.target().l3 / 32 < tile_columns * depth;

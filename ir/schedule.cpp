@@ -400,7 +400,10 @@ void rfactor(Kernel& k, const Step& step) {
   const NodeRef along = s->axes[static_cast<size_t>(place)];
   check_new_stage(k, step, step.args[2]);
   const int64_t chunks = number(step, step.args[3]), terms = along->hi + 1;
-  check(step, chunks > 1 && chunks < terms && terms % chunks == 0,
+  // Chunks of one index are of several terms where the sum is over more than that.
+  const bool single =
+      chunks == terms && s->values.size() == 1 && s->axes.size() > s->values[0].dims.size() + 1;
+  check(step, chunks > 1 && (chunks < terms || single) && terms % chunks == 0,
         "{} terms are not {} chunks of several", terms, chunks);
   check(step, s->values.size() == 1 && s->values[0].reduces() && !s->keeps(s->values[0], place),
         "{} is not one reduction along {}", s->name, step.args[1]);
@@ -420,6 +423,10 @@ void rfactor(Kernel& k, const Step& step) {
   Substitution map;
   for (const NodeRef& a : s->axes) {
     const bool is_along = a.get() == along.get();
+    if (is_along && single) {
+      map[a] = chunk;
+      continue;
+    }
     fresh.push_back(axis(std::get<VarArg>(a->arg).name, is_along ? terms / chunks : a->hi + 1));
     map[a] = is_along ? index_add(fresh.back(), chunk, terms / chunks) : fresh.back();
   }

@@ -126,10 +126,31 @@ NodeRef many_rows(const ScheduleWriter& w, const Stage& s) {
   return columns && extent(row) > kTallest ? row : NodeRef();
 }
 
+// Whether both factors of a product lie along the axis.
+bool lies_along(const ScheduleWriter& w, const Stage& s, const NodeRef& axis) {
+  const Sources& factors = s.values[0].expr->src;
+  return std::all_of(factors.begin(), factors.end(), [&](const NodeRef& f) {
+    const Strides along = strides_along(w.kernel(), f, axis.get());
+    return f->op == Op::Load && along.unit == 1 && along.other == 0;
+  });
+}
+
+// Whether a panel of the columns of a contraction is too long for the cache.
+bool is_long_panel(const ScheduleWriter& w, const Stage& s, const Contraction& c) {
+  constexpr int64_t kVectors = 4;
+  return depth_of(c) * kVectors * w.lanes() * factor_size(s) > w.target().l2 / 2;
+}
+
 // The outermost summed axis of a contraction of few sums, along both of its factors in memory,
 // which are larger than the cache that they are read from for each of the loops over the sums; null
 // if it is no such contraction.
-NodeRef outermost_of_few(const ScheduleWriter& w, const Stage& s) {
+struct FewSums {
+  NodeRef along;
+  int64_t least = 1;  // indices of it in a chunk
+  int64_t most = 16;  // chunks
+};
+
+FewSums outermost_of_few(const ScheduleWriter& w, const Stage& s) {
   constexpr int64_t kFewSums = 256;
   const Value& v = s.values[0];
   if (s.values.size() != 1 || !s.limit.empty() || !s.bound.empty()) return {};
@@ -143,7 +164,16 @@ NodeRef outermost_of_few(const ScheduleWriter& w, const Stage& s) {
     if (n->op != Op::Load) return;
     bytes += w.kernel().arguments[static_cast<size_t>(n->integer())].size * size_of(n->dtype);
   });
-  if (computed || sums > kFewSums || bytes <= w.target().l2 / 2) return {};
+  if (computed || bytes <= w.target().l2 / 2) return {};
+  FewSums few;
+  few.least = 2;
+  if (sums > kFewSums) {
+    // What chunks give is written and read once more.
+    const bool stretches = !c.y && lies_along(w, s, c.reduced.back());
+    few.least = 1;
+    few.most = std::min(few.most, bytes / (4 * sums * size_of(v.expr->dtype)));
+    if (!stretches || !is_long_panel(w, s, c)) return {};
+  }
   const auto distance = [&](const NodeRef& axis) {
     return std::min(strides_along(w.kernel(), v.expr->src[0], axis.get()).largest,
                     strides_along(w.kernel(), v.expr->src[1], axis.get()).largest);
@@ -151,17 +181,18 @@ NodeRef outermost_of_few(const ScheduleWriter& w, const Stage& s) {
   const NodeRef outermost = *std::max_element(
       c.reduced.begin(), c.reduced.end(),
       [&](const NodeRef& a, const NodeRef& b) { return distance(a) < distance(b); });
-  return distance(outermost) > 0 ? outermost : NodeRef();
+  if (distance(outermost) > 0) few.along = outermost;
+  return few;
 }
 
 }  // namespace
 
 void chunk_few_sums(ScheduleWriter& w) {
-  constexpr int64_t kMost = 16;
   for (Stage* s : stages_of(w)) {
-    const NodeRef along = outermost_of_few(w, *s);
+    const FewSums few = outermost_of_few(w, *s);
+    const NodeRef& along = few.along;
     if (!along) continue;
-    int64_t chunks = std::min(kMost, extent(along) / 2);
+    int64_t chunks = std::min(few.most, extent(along) / few.least);
     while (chunks >= kEnoughChunks && extent(along) % chunks != 0) chunks--;
     if (chunks < kEnoughChunks) continue;
     const std::string loop = w.loop(*s, along);
