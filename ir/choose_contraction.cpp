@@ -29,6 +29,15 @@ int64_t batch_of(const Stage& s, const Contraction& c) {
   return n;
 }
 
+// Whether there are axes around a tile for each index of which its panels of b are the same.
+bool turns_around(const Stage& s, const Contraction& c) {
+  const Value& v = s.values[0];
+  return std::any_of(v.dims.begin(), v.dims.end(), [&](const NodeRef& d) {
+    const bool around = d.get() != c.v.get() && d.get() != c.r.get() && d.get() != c.y.get();
+    return around && extent(d) > 1 && !uses(v.expr->src[static_cast<size_t>(c.b)], d);
+  });
+}
+
 // K in blocks, where not even two panels fit the last cache: partial sums in the output, row blocks
 // keep A in the last cache.
 void schedule_deep(ScheduleWriter& w, Stage* s, const Contraction& c, const Tile& tile,
@@ -445,10 +454,8 @@ bool schedule_contraction(ScheduleWriter& w, StageGroup& g) {
   Stage* root = last != nullptr ? last : s;
   // Summed axes in the order of b's memory, so that consecutive steps find neighbouring lines.
   for (auto& [stage, c] : sums) {
-    const NodeRef& b = stage->values[0].expr->src[static_cast<size_t>(c.b)];
-    std::stable_sort(c.reduced.begin(), c.reduced.end(), [&](const NodeRef& x, const NodeRef& y) {
-      return strides_along(w.kernel(), b, x).largest > strides_along(w.kernel(), b, y).largest;
-    });
+    c.reduced =
+        in_order_of_memory(w, stage->values[0].expr->src[static_cast<size_t>(c.b)], c.reduced);
   }
   const Contraction c = sums.back().c;
   if (sums.size() == 1 && !g.panel && schedule_few_rows_of_columns(w, s, root, c)) return true;
@@ -543,7 +550,8 @@ bool schedule_contraction(ScheduleWriter& w, StageGroup& g) {
     }
   }
   for (size_t i = 0; i < packers.size(); i++) {
-    if (packed_b[i]) packers[i].pack_b({root, rows_first ? "" : blocks ? columns : t.v, ""});
+    const bool once = rows_first || turns_around(*sums[i].stage, sums[i].c);
+    if (packed_b[i]) packers[i].pack_b({root, once ? "" : blocks ? columns : t.v, ""});
   }
   if (g.panel) {
     w.vectorize(g.panel, {}, g.panel->axes);

@@ -319,14 +319,16 @@ void schedule_tile(ScheduleWriter& w, const StageGroup& g, const RowContraction&
            r.stage->values[0].name);
   }
   // What this block computes, or reads alone, is packed in the block; other operands once for all
-  // blocks.
+  // blocks, and once at all where they are the same around them.
   const NodeRef& factor = r.stage->values[0].expr->src[static_cast<size_t>(r.c.b)];
   bool local = uses(factor, block.get());
   visit(factor, [&](const NodeRef& n) {
     local |=
         n->op == Op::Read && g.has(w.kernel().find_value(static_cast<int>(n->integer())).first);
   });
-  if (packs_b) packer.pack_b({root, local ? block_loop : outer_loop, ""});
+  const bool varies =
+      std::any_of(fixed.begin(), fixed.end(), [&](const NodeRef& a) { return uses(factor, a); });
+  if (packs_b) packer.pack_b({root, local ? block_loop : varies ? outer_loop : "", ""});
   if (packer.packs_a()) packer.pack_a({root, "", block_loop});
   unroll_sum(w, r.stage, r.c);
 }

@@ -159,6 +159,14 @@ bool walks_as_one(const Kernel& kernel, const NodeRef& expr, const NodeRef& a, c
 
 }  // namespace
 
+std::vector<NodeRef> in_order_of_memory(const ScheduleWriter& w, const NodeRef& expr,
+                                        std::vector<NodeRef> axes) {
+  std::stable_sort(axes.begin(), axes.end(), [&](const NodeRef& x, const NodeRef& y) {
+    return strides_along(w.kernel(), expr, x).largest > strides_along(w.kernel(), expr, y).largest;
+  });
+  return axes;
+}
+
 void unroll_sum(ScheduleWriter& w, Stage* s, Contraction c) {
   if (is_in_tiles(*s)) {
     w.step("split {0} {1} {1}.o {1}.i {2}", s->name, w.loop(*s, c.reduced[0]), TileShape::kStep);
@@ -280,12 +288,14 @@ void Packer::pack_b(const PackPlace& place) {
     if (const NodeRef t = twin(*stage, k)) summed.push_back(t);
   }
   const Squares squares = lift_squares(w_, stage, v, summed);
-  std::string ks, stored_ks;  // the loops over the sum, and their order in memory
+  // The loops over the sum, in the order of memory, and as the tile walks what they store.
+  std::string ks, stored_ks;
+  for (const NodeRef& k : in_order_of_memory(w_, stage->values[0].expr, summed)) {
+    if (k.get() != squares.along.get()) ks += " " + w_.loop(*stage, k);
+  }
   for (const NodeRef& k : summed) {
     const std::string n = w_.loop(*stage, k);
-    const bool walked = k.get() == squares.along.get();
-    if (!walked) ks += " " + n;
-    stored_ks += walked ? fmt::format(" {0}.o {0}.i", n) : " " + n;
+    stored_ks += k.get() == squares.along.get() ? fmt::format(" {0}.o {0}.i", n) : " " + n;
   }
   const std::string batch = rest(*stage, c_.v);
   const ScheduleWriter::Split sp = w_.split_vectors(*stage, v, tile_.nv);
@@ -450,9 +460,8 @@ bool pack_words(ScheduleWriter& w, Stage* s, bool alone) {
     if (waste(along) > kMostWaste) continue;
     const bool tiles =
         alone && fits_tiles(w, *s, c, op) && extent(along) >= TileShape::kStep * dot_terms(op);
-    // Vectors have no dot of signed bytes, and with tiles beside them take twice as long for one of
-    // bf16 as for two products of f32, if they do not wait for memory.
-    const bool slow = op == Op::DotBF16 && w.target().has_tiles && extent(c.r) >= kBusyRows;
+    // Vectors have no dot of signed bytes; slow ones of bf16 are for what waits for memory.
+    const bool slow = op == Op::DotBF16 && w.target().slow_bf16_dot && extent(c.r) >= kBusyRows;
     const bool only_tiles = op == Op::DotI8 || slow;
     if (only_tiles && !tiles) continue;
     const char* names[2];

@@ -41,6 +41,10 @@ bool is_summed_along_lanes(const ScheduleWriter& w, const Stage& s, const Contra
 /// innermost of its summed axes.
 bool has_dots(const ScheduleWriter& w, const Stage& s, const Contraction& c);
 
+/// The axes by how far apart `expr` reads along them, the farthest first.
+std::vector<NodeRef> in_order_of_memory(const ScheduleWriter& w, const NodeRef& expr,
+                                        std::vector<NodeRef> axes);
+
 /// The loops over the summed axes, once operands are packed: those that both operands walk as one
 /// become one. The innermost is unrolled where it is short, or long enough for its operands to come
 /// from beyond L1: then more of the loads ahead fit into the window in which a core reorders.

@@ -40,8 +40,9 @@ bool are_neighbours(const Value& v, const NodeRef& a, const NodeRef& b) {
 }
 
 // Whether every coordinate that is read of a value with dimensions a and b, or that holds one of
-// them, is a where the dimension is a, and b where it is b.
-bool coordinates_agree(const Kernel& kernel, const NodeRef& a, const NodeRef& b) {
+// them, is a where the dimension is a, and b where it is b; or, if others `may` read it anywhere,
+// has nothing of them.
+bool coordinates_agree(const Kernel& kernel, const NodeRef& a, const NodeRef& b, bool may) {
   bool agree = true;
   for (const auto& s : kernel.stages) {
     for (const Value& v : s->values) {
@@ -51,7 +52,8 @@ bool coordinates_agree(const Kernel& kernel, const NodeRef& a, const NodeRef& b)
         for (size_t d = 0; d < n->src.size(); d++) {
           const NodeRef& dim = source.dims[d];
           const bool one = dim.get() == a.get() || dim.get() == b.get();
-          agree &= one ? n->src[d].get() == dim.get() : !uses(n->src[d], a) && !uses(n->src[d], b);
+          const bool neither = !uses(n->src[d], a) && !uses(n->src[d], b);
+          agree &= one ? n->src[d].get() == dim.get() || (may && neither) : neither;
         }
       });
     }
@@ -63,17 +65,21 @@ bool coordinates_agree(const Kernel& kernel, const NodeRef& a, const NodeRef& b)
 
 // Sums other than contractions, which look for such axes themselves, keep the order of their terms.
 bool can_merge(const Kernel& kernel, const NodeRef& a, const NodeRef& b) {
+  int stages = 0;
+  bool sums = true;
   for (const auto& s : kernel.stages) {
     const bool has_a = contains(s->axes, a), has_b = contains(s->axes, b);
     if (!has_a && !has_b) continue;
     if (!has_a || !has_b || !s->limit.empty() || !s->bound.empty()) return false;
+    stages++;
+    sums &= contraction_of(*s, {}).is;
     for (const Value& v : s->values) {
       const bool summed = !contains(v.dims, a) && !contains(v.dims, b);
       if (summed ? !contraction_of(*s, {}).is : !are_neighbours(v, a, b)) return false;
       if (!act_as_one(v.expr, a, b)) return false;
     }
   }
-  return coordinates_agree(kernel, a, b);
+  return coordinates_agree(kernel, a, b, stages == 1 && sums);
 }
 
 bool can_flatten(const Stage& s, const NodeRef& a, const NodeRef& b) {

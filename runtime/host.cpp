@@ -70,7 +70,8 @@ bool has_tiles() {
   return false;
 #endif
 }
-// Measured on Granite Rapids. Zen 4 has L3 near, and loads halves of a vector.
+// Measured on Granite Rapids, and on Emerald Rapids without its tiles. Zen 4 has L3 near, and loads
+// halves of a vector.
 bool is_wide_intel() {
   return vector_level().lanes == 16 && __builtin_cpu_is("intel");
 }
@@ -198,6 +199,7 @@ const Host& host() {
         .has_u8_dot = has_u8_dot(),
         .has_i16_dot = level.has_i16_dot,
         .has_bf16_dot = has_bf16_dot(),
+        .slow_bf16_dot = has_bf16_dot() && is_wide_intel(),
         .has_tiles = has_tiles(),
         .split_load = is_wide_intel() ? 0.9 : 0,
         .far_l3 = is_wide_intel() || is_wide_amd(),

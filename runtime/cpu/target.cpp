@@ -56,6 +56,7 @@ Target host_target(KernelCache* cache) {
   target.has_u8_dot = here.has_u8_dot;
   target.has_i16_dot = here.has_i16_dot;
   target.has_bf16_dot = here.has_bf16_dot;
+  target.slow_bf16_dot = here.slow_bf16_dot;
   target.has_tiles = here.has_tiles;
   target.split_load = here.split_load;
   target.far_l3 = here.far_l3;

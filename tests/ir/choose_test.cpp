@@ -427,6 +427,24 @@ TEST_SUITE("ir") {
     CHECK(!merged(conv2d(x, w, std::nullopt, 2), "merge"));
     // Other sums keep the order of their terms.
     CHECK(!merged(sum(array({2, 9, 1100}), {1, 2}), "merge"));
+    // Of one stage alone, wherever another reads it; but not one of two that both have.
+    const Tensor rows = einsum("iab,ic->abc", {array({40, 3, 5}), array({40, 32})});
+    CHECK(merged(pad(rows, {0, 0, 1, 1, 1, 1}), "merge sum i j jf\n"));
+    CHECK(!merged(roll(rows, {1}, {0}), "merge sum i j"));
+  }
+
+  TEST_CASE("panels that are the same for several indices around the tile are packed once") {
+    for (const char* target : {"x86-64-v4", "x86-64-v3"}) {
+      const auto once = [&](const Tensor& root) {
+        const std::string s = test::checked_schedule(root, named_target(target));
+        CHECK(test::holds(s, "pack sum "));
+        return test::holds(s, "scope sum.b shared\n") && !test::holds(s, "at sum.b ");
+      };
+      const Tensor x = array({4, 40, 128}), w = array({40, 300}), v = array({4, 40, 300});
+      CHECK(once(relu(matmul(x.mT(), w))));
+      CHECK(once(softmax(matmul(x.mT(), w), -1)));
+      CHECK(!once(relu(matmul(x.mT(), v))));
+    }
   }
 
   TEST_CASE("a convolution pads its image panel by panel, its gradients by what suits them") {

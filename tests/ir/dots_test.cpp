@@ -87,6 +87,14 @@ TEST_SUITE("ir") {
     CHECK(chosen_dot(bytes, named_target("aarch64")) == "");
     CHECK(chosen_dot({13, 35, 27, DType::BF16, DType::BF16, DType::F32},
                      named_target("x86-64-v4")) == "");
+    // A slow one is for few rows, which wait for memory.
+    Target slow = with_dots("x86-64-v4");
+    slow.slow_bf16_dot = true;
+    const auto rows = [](int64_t n) {
+      return Product{n, 35, 27, DType::BF16, DType::BF16, DType::F32};
+    };
+    CHECK(chosen_dot(rows(8), slow) == "");
+    CHECK(chosen_dot(rows(7), slow) == "dot.bf16");
     // Too few columns to be worth the packing.
     CHECK(chosen_dot({13, 15, 27, DType::I8, DType::I8, DType::I32}, named_target("x86-64-v3")) ==
           "");

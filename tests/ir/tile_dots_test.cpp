@@ -22,7 +22,7 @@ using test::Product;
 
 Target with_tiles() {
   Target t = named_target("x86-64-v4");
-  t.has_u8_dot = t.has_bf16_dot = t.has_tiles = true;
+  t.has_u8_dot = t.has_bf16_dot = t.slow_bf16_dot = t.has_tiles = true;
   return t;
 }
 

@@ -82,6 +82,7 @@ Target find_target(const std::string& cpu) {
   target.has_u8_dot = starts_with_any(cpu, kVnni);
   target.has_bf16_dot = starts_with_any(cpu, kBf16);
   target.has_tiles = starts_with_any(cpu, kTiles);
+  target.slow_bf16_dot = target.has_tiles;  // as all that have them
   return target;
 }
 
