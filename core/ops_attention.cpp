@@ -100,6 +100,14 @@ Tensor scaled_dot_product_attention(const Tensor& query, const Tensor& key, cons
     k = unsqueeze(k, -3);
     v = unsqueeze(v, -3);
   }
+  const bool shares = !enable_gqa && q.dim() >= 3 && k.dim() >= 3 && k.size(-3) > 1 &&
+                      q.size(-3) > k.size(-3) && q.size(-3) % k.size(-3) == 0;
+  if (shares) {
+    user_error(
+        "{}: the query has {} heads and the key {}; with enable_gqa=true every {} of them share "
+        "one",
+        kOp, q.size(-3), k.size(-3), q.size(-3) / k.size(-3));
+  }
   const double factor = scale.value_or(1 / std::sqrt(static_cast<double>(q.size(-1))));
   const Tensor scores = matmul(q * factor, transpose(k, -2, -1));
   if (scores.numel() == 0) return cast(matmul(scores, v), query.dtype());

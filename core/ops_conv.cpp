@@ -154,9 +154,14 @@ Tensor conv(std::string_view op, int64_t n, const Tensor& x, const Tensor& weigh
   const int64_t channels = c.x.size(1), out = weight.size(0);
   require(channels == weight.size(1) * groups,
           "{}: the input of shape {} has {} channels, but the weight of shape {} takes {} in {} "
-          "group{}",
+          "group{}{}",
           op, to_string(x.shape()), channels, to_string(weight.shape()), weight.size(1) * groups,
-          groups, groups == 1 ? "" : "s");
+          groups, groups == 1 ? "" : "s",
+          c.x.size(-1) == weight.size(1) * groups
+              ? fmt::format("; channels come before the places: move the last axis there, as in "
+                            "movedim(x, -1, {})",
+                            x.dim() - n - 1)
+              : "");
   require(out % groups == 0, "{}: {} output channels do not divide into {} groups", op, out,
           groups);
   require_bias(op, bias, out);

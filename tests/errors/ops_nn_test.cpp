@@ -256,6 +256,12 @@ TEST_CASE("a convolution says which size does not fit") {
        "conv2d: the input of shape (1, 3, 5, 5) has 3 channels, but the weight of shape (4, 2, "
        "3, 3) takes 2 in 1 group"},
       {[] {
+         conv2d(f32({1, 5, 5, 3}), f32({4, 3, 3, 3}));
+       },
+       "conv2d: the input of shape (1, 5, 5, 3) has 5 channels, but the weight of shape (4, 3, "
+       "3, 3) takes 3 in 1 group; channels come before the places: move the last axis there, as "
+       "in movedim(x, -1, 1)"},
+      {[] {
          conv2d(f32({1, 4, 5, 5}), f32({3, 2, 3, 3}), {}, 1, 0, 1, 2);
        },
        "conv2d: 3 output channels do not divide into 2 groups"},
@@ -554,6 +560,11 @@ TEST_CASE("attention and embedding check their operands") {
          scaled_dot_product_attention(f32({2, 3}), f32({4, 3}), f32({2, 3}));
        },
        "scaled_dot_product_attention: the key (4, 3) has 4 rows, the value (2, 3) has 2"},
+      {[] {
+         scaled_dot_product_attention(f32({1, 8, 4, 3}), f32({1, 2, 4, 3}), f32({1, 2, 4, 3}));
+       },
+       "scaled_dot_product_attention: the query has 8 heads and the key 2; with enable_gqa=true "
+       "every 4 of them share one"},
       {[] {
          scaled_dot_product_attention(f32({2, 3}), f32({2, 3}), f32({2, 3}), boolean({3, 3}));
        },

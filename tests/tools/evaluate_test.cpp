@@ -215,6 +215,10 @@ constexpr std::array kErrors{
         "'torch' is no input and no variable; functions are written without a prefix, as relu(x)\n"
         "  line 1: torch.relu(x:f32[3])\n"
         "          ^"},
+    Row{"torch.nn.functional.relu(x:f32[3])",
+        "'torch' is no input and no variable; functions are written without a prefix, as relu(x)\n"
+        "  line 1: torch.nn.functional.relu(x:f32[3])\n"
+        "          ^"},
     Row{"x:f32[n=1..8:4] + n",
         "'n' is the size of a dimension, not a value; expected a number, or in a reshape -1\n"
         "  line 1: x:f32[n=1..8:4] + n\n"

@@ -2,6 +2,7 @@
 // parent, so that a chain of any length is freed without recursion.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <span>
 #include <string>
@@ -43,6 +44,10 @@ struct Argument {
   size_t place = 0;     // where the keyword or the value begins
   ExprId value = kNoExpr;
 };
+
+/// Names of libraries, which stand before a dot in other languages.
+inline constexpr std::array<std::string_view, 8> kLibraries{"torch", "F",   "nn",  "np",
+                                                            "numpy", "jnp", "jax", "lazuli"};
 
 /// `start:stop:step` with those that are written.
 struct SliceBounds {

@@ -182,7 +182,7 @@ class Evaluator {
   static void refuse_prefix(const Value& object) {
     const auto* const word = object.get<Word>();
     if (word == nullptr) return;
-    for (const char* prefix : {"torch", "F", "nn", "np", "numpy", "jnp", "jax", "lazuli"}) {
+    for (const std::string_view prefix : kLibraries) {
       if (word->text == prefix) {
         throw ArgumentError(
             fmt::format("'{}' is no input and no variable; functions are written without a "

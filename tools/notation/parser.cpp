@@ -295,6 +295,15 @@ class Parser {
     }
   }
 
+  // As in torch.nn.functional.relu(x): to evaluate it says that there are no prefixes.
+  bool is_part_of_library(ExprId object) const {
+    const Expr* e = &program_.exprs[static_cast<size_t>(object)];
+    while (e->kind == ExprKind::Attribute) {
+      e = &program_.exprs[static_cast<size_t>(e->children[0])];
+    }
+    return e->kind == ExprKind::Word && contains(kLibraries, e->text);
+  }
+
   ExprId member(ExprId object) {
     advance();
     const Token name = current();
@@ -305,7 +314,7 @@ class Parser {
     e.children = {object};
     if (is("(")) {
       e.arguments = arguments(name.text);
-    } else if (contains(kAttributes, name.text)) {
+    } else if (contains(kAttributes, name.text) || is_part_of_library(object)) {
       e.kind = ExprKind::Attribute;
     } else {
       fail(name, fmt::format("expected '(' after .{}; only .T and .mT stand without arguments",
