@@ -10,32 +10,25 @@
 namespace lazuli {
 namespace {
 
+// The axes around a tile.
+std::vector<NodeRef> batch_axes(const Stage& s, const Contraction& c) {
+  std::vector<NodeRef> axes = s.values[0].dims;
+  std::erase_if(axes, [&](const NodeRef& d) {
+    return d.get() == c.v.get() || d.get() == c.r.get() || d.get() == c.y.get();
+  });
+  return axes;
+}
+
 std::string batch_loops(const ScheduleWriter& w, const Stage& s, const Stage& contraction,
                         const Contraction& c) {
-  std::string r;
-  for (const NodeRef& d : contraction.values[0].dims) {
-    if (d.get() != c.v.get() && d.get() != c.r.get() && d.get() != c.y.get())
-      r += " " + w.loop(s, d);
-  }
-  return r;
+  return w.loops(s, batch_axes(contraction, c));
 }
 
 // The product of the axes around a tile.
 int64_t batch_of(const Stage& s, const Contraction& c) {
   int64_t n = 1;
-  for (const NodeRef& d : s.values[0].dims) {
-    if (d.get() != c.v.get() && d.get() != c.r.get() && d.get() != c.y.get()) n *= extent(d);
-  }
+  for (const NodeRef& d : batch_axes(s, c)) n *= extent(d);
   return n;
-}
-
-// Whether there are axes around a tile for each index of which its panels of b are the same.
-bool turns_around(const Stage& s, const Contraction& c) {
-  const Value& v = s.values[0];
-  return std::any_of(v.dims.begin(), v.dims.end(), [&](const NodeRef& d) {
-    const bool around = d.get() != c.v.get() && d.get() != c.r.get() && d.get() != c.y.get();
-    return around && extent(d) > 1 && !uses(v.expr->src[static_cast<size_t>(c.b)], d);
-  });
 }
 
 // K in blocks, where not even two panels fit the last cache: partial sums in the output, row blocks
@@ -377,40 +370,39 @@ int64_t shared_steps(const Target& target, int64_t steps) {
 // of L1.
 bool schedule_tall(ScheduleWriter& w, Stage* s, Stage* root, const Contraction& c, const Tile& tile,
                    const std::string& batch, Packer& packer) {
-  constexpr int64_t kLeast = 512, kLeastRows = 48;  // terms; of sums
-  constexpr int64_t kLeastStretch = 256;
-  constexpr int64_t kVectors = 3;                   // of most tiles
+  constexpr int64_t kLeast = 512, kLeastRows = 48;          // terms; of sums
+  constexpr int64_t kLeastStretch = 256, kLeastTime = 128;  // terms; at a time, where they are long
+  constexpr int64_t kVectors = 3;                           // of most tiles
   const Value& v = s->values[0];
   const DType dtype = v.expr->dtype;
   const auto lies_along = [&](int factor, const NodeRef& axis) {
-    const NodeRef& x = v.expr->src[static_cast<size_t>(factor)];
-    const Strides along = strides_along(w.kernel(), x, axis.get());
-    return x->op == Op::Load && along.unit == 1 && along.other == 0;
+    return loads_along(w, v.expr->src[static_cast<size_t>(factor)], axis);
   };
   const NodeRef& k = c.reduced.back();
-  const std::vector<NodeRef> stretches(c.reduced.begin(), c.reduced.end() - 1);
-  const bool several = !batch.empty() || !stretches.empty(),
-             along_sums = !several && lies_along(c.a, c.r) && lies_along(c.b, c.v),
-             along_terms = several && extent(k) >= kLeastStretch && lies_along(c.a, k) &&
-                           lies_along(c.b, k) &&
-                           depth_of(c) * tile.nv * w.lanes() * factor_size(*s) > w.target().l2 / 4;
+  const std::vector<NodeRef> outer_terms(c.reduced.begin(), c.reduced.end() - 1);
   const int64_t terms = depth_of(c), unit = factor_size(*s), rows = extent(c.r),
                 columns = extent(c.v), width = tile.nv * w.lanes();
   const int64_t panel = kVectors * w.lanes() * unit;  // of any tile, for these differ by threads
+  // At a time: a cache line of a for each row, and a panel of b; or the panel, and all of a if
+  // there are others.
+  const bool several = !batch.empty() || !outer_terms.empty();
+  const int64_t most = several ? w.target().l2 / 4 / (panel + (columns > width ? rows * unit : 0))
+                               : w.target().l1 * 2 / 3 / (kCacheLine + panel);
+  const bool along_sums = !several && lies_along(c.a, c.r) && lies_along(c.b, c.v),
+             along_terms = several && lies_along(c.a, k) && lies_along(c.b, k) &&
+                           extent(k) >= kLeastStretch && most >= kLeastTime &&
+                           terms * width * unit > w.target().l2 / 4;
   const bool fits = c.op == Op::Mul && accumulator(dtype) == dtype && rows >= kLeastRows &&
                     terms >= kLeast && (along_sums || along_terms) &&
                     rows * columns * size_of(dtype) < w.target().l2 / (along_terms ? 2 : 8) &&
                     terms * (rows + columns) * unit > w.target().l2 / 2;
   const bool by_rows = rows >= columns;
   const int64_t step = by_rows ? tile.mr : width,
-                steps = ((by_rows ? rows : columns) + step - 1) / step, others = batch_of(*s, c),
-                part = !fits                     ? 0
-                       : others >= kEnoughChunks ? steps
-                                                 : shared_steps(w.target(), steps);
+                steps = ((by_rows ? rows : columns) + step - 1) / step;
+  if (!fits) return false;
+  const bool shared_out = batch_of(*s, c) >= kEnoughChunks;
+  const int64_t part = shared_out ? steps : shared_steps(w.target(), steps);
   if (part == 0 || !w.choose_whether("few rows at a time of " + s->name, true)) return false;
-  // A cache line of a for each row, and a panel of b; or the panel and all of a in L2.
-  const int64_t most = along_sums ? w.target().l1 * 2 / 3 / (kCacheLine + panel)
-                                  : w.target().l2 / 4 / (panel + rows * unit);
   const int64_t blocks = (extent(k) + most - 1) / most, kc = (extent(k) + blocks - 1) / blocks;
   const NodeRef& shared = by_rows ? c.r : c.v;
   const std::string outer = w.loop(*s, shared) + ".b", ks = w.loop(*s, k);
@@ -420,19 +412,19 @@ bool schedule_tall(ScheduleWriter& w, Stage* s, Stage* root, const Contraction& 
   split_shared(s);
   const TileLoops t = split_tile(w, s, c, tile);
   w.step("split {0} {1} {1}.b {1} {2}", s->name, ks, kc);
-  w.step("order {0}{7} {1}{6} {2}.b {3} {4} {2}{5}", s->name, outer, ks, t.v, t.r, t.inner,
-         w.loops(*s, stretches), batch);
+  w.step("order {0}{1} {2}{3} {4}.b {5} {6} {4}{7}", s->name, batch, outer,
+         w.loops(*s, outer_terms), ks, t.v, t.r, t.inner);
   packer.pack_b({s, t.v, ""});
   if (root != s) {
     split_shared(root);
     const ScheduleWriter::Split own = w.split_vectors(*root, c.v, 1);
-    w.step("order {0}{6} {1} {2}{3}; unroll {0} {4}; vector {0} {5}", root->name, outer,
-           w.loop(*root, c.r), own.all(), own.unrolled, own.lane, batch);
+    w.step("order {0}{1} {2} {3}{4}; unroll {0} {5}; vector {0} {6}", root->name, batch, outer,
+           w.loop(*root, c.r), own.all(), own.unrolled, own.lane);
     w.step("at {} {} {}", s->name, root->name, outer);
   }
-  Contraction stretch = c;
-  stretch.reduced = {k};
-  unroll_sum(w, s, stretch);
+  Contraction innermost = c;
+  innermost.reduced = {k};
+  unroll_sum(w, s, innermost);
   w.parallel(root);
   w.reason(fmt::format("{}: tile of {} rows and {} vectors; {} terms at a time stay in {}", s->name,
                        tile.mr, tile.nv, kc, along_sums ? "L1" : "L2"));
@@ -550,7 +542,8 @@ bool schedule_contraction(ScheduleWriter& w, StageGroup& g) {
     }
   }
   for (size_t i = 0; i < packers.size(); i++) {
-    const bool once = rows_first || turns_around(*sums[i].stage, sums[i].c);
+    const bool once = rows_first || (!g.panel && packs_once(w, *sums[i].stage, sums[i].c,
+                                                            batch_axes(*sums[i].stage, sums[i].c)));
     if (packed_b[i]) packers[i].pack_b({root, once ? "" : blocks ? columns : t.v, ""});
   }
   if (g.panel) {

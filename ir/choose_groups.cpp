@@ -426,7 +426,6 @@ void each_tile(const TileSpace& space, F visit) {
                    kScattered = 0.02;
   // A panel of b that leaves L1 comes from L2 with 32 bytes a cycle: tiles of few rows wait for it.
   constexpr double kL2BytesPerCycle = 32;
-  constexpr int64_t kLine = 64;
   const int64_t vector_bytes = space.lanes * size_of(DType::F32);
   // So does what lies apart for several images, a line more for each of them: few lines are whole,
   // and those of as many pages as there are steps push each other out of L1. The tile waits for
@@ -434,7 +433,7 @@ void each_tile(const TileSpace& space, F visit) {
   const auto panel_cycles = [&](int64_t ny, int64_t nv) {
     const bool leaves = images <= 1 && depth * nv * vector_bytes > target.l1;
     const int64_t bytes = leaves                  ? nv * vector_bytes
-                          : space.apart && ny > 1 ? ny * (nv * vector_bytes + kLine)
+                          : space.apart && ny > 1 ? ny * (nv * vector_bytes + kCacheLine)
                                                   : 0;
     return static_cast<double>(bytes) / kL2BytesPerCycle;
   };

@@ -326,9 +326,8 @@ void schedule_tile(ScheduleWriter& w, const StageGroup& g, const RowContraction&
     local |=
         n->op == Op::Read && g.has(w.kernel().find_value(static_cast<int>(n->integer())).first);
   });
-  const bool varies =
-      std::any_of(fixed.begin(), fixed.end(), [&](const NodeRef& a) { return uses(factor, a); });
-  if (packs_b) packer.pack_b({root, local ? block_loop : varies ? outer_loop : "", ""});
+  const bool once = !local && packs_once(w, *r.stage, r.c, fixed);
+  if (packs_b) packer.pack_b({root, once ? "" : local ? block_loop : outer_loop, ""});
   if (packer.packs_a()) packer.pack_a({root, "", block_loop});
   unroll_sum(w, r.stage, r.c);
 }

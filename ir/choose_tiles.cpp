@@ -278,6 +278,27 @@ bool Packer::reads_rows_well(int64_t row_stride) const {
   return together && !collide && column_tiles() < kManyTiles;
 }
 
+bool packs_once(const ScheduleWriter& w, const Stage& s, const Contraction& c,
+                const std::vector<NodeRef>& around) {
+  constexpr int64_t kCopies = 2;  // of each element
+  const NodeRef& b = s.values[0].expr->src[static_cast<size_t>(c.b)];
+  int64_t turns = 1, packed = size_of(b->dtype), loaded = 0;
+  for (const NodeRef& a : around) turns *= uses(b, a) ? 1 : extent(a);
+  for (const NodeRef& a : s.axes) packed *= uses(b, a) ? extent(a) : 1;
+  bool computed = false;
+  visit(b, [&](const NodeRef& n) {
+    computed |= n->op == Op::Read;
+    if (n->op != Op::Load) return;
+    loaded += w.kernel().arguments[static_cast<size_t>(n->integer())].size * size_of(n->dtype);
+  });
+  return turns > 1 && !computed && packed <= std::min(kCopies * loaded, w.target().l3 / 4);
+}
+
+bool loads_along(const ScheduleWriter& w, const NodeRef& x, const NodeRef& axis) {
+  const Strides along = strides_along(w.kernel(), x, axis);
+  return x->op == Op::Load && along.unit == 1 && along.other == 0;
+}
+
 void Packer::pack_b(const PackPlace& place) {
   const std::string p = s_->name + ".b";
   if (!has_words()) w_.step("pack {} {} {}", s_->name, c_.b, p);

@@ -65,6 +65,15 @@ int64_t factor_size(const Stage& s);
 /// their tile with another are not `alone`, and not in tile registers.
 bool pack_words(ScheduleWriter& w, Stage* s, bool alone);
 
+/// Whether panels of b are better packed once, in a phase of their own, than for each index of the
+/// axes `around` them: some of these change nothing, and all panels are small, and no larger than
+/// what they are made of, but for a few elements that are copied twice.
+bool packs_once(const ScheduleWriter& w, const Stage& s, const Contraction& c,
+                const std::vector<NodeRef>& around);
+
+/// Whether x is an element of an array, whose neighbours along `axis` are neighbours there.
+bool loads_along(const ScheduleWriter& w, const NodeRef& x, const NodeRef& axis);
+
 /// Where the panels of a contraction are made.
 struct PackPlace {
   Stage* host = nullptr;

@@ -14,7 +14,7 @@ double filled(int64_t columns, int64_t lanes) {
   return static_cast<double>(columns) / static_cast<double>((columns + lanes - 1) / lanes * lanes);
 }
 
-// The axis outside of the columns, in the result as in no other factor; null if there is none.
+// The axis next to the columns in the result, if it is b's alone; or null.
 NodeRef axis_outside(const Value& v, const Contraction& c) {
   for (size_t d = 1; d < v.dims.size(); d++) {
     const NodeRef& outside = v.dims[d - 1];
@@ -34,13 +34,14 @@ bool gains(const ScheduleWriter& w, const Stage& s, const Contraction& c, const 
   const Value& v = s.values[0];
   const bool dots = has_dots(w, s, c);
   if (dots && extent(c.reduced.back()) >= kShort * w.lanes()) return false;
-  double rows = 1;
+  double uses_of_b = 1;
   for (const NodeRef& d : v.dims) {
-    if (!uses(v.expr->src[static_cast<size_t>(c.b)], d)) rows *= static_cast<double>(extent(d));
+    const bool around = !uses(v.expr->src[static_cast<size_t>(c.b)], d);
+    uses_of_b *= around ? static_cast<double>(extent(d)) : 1;
   }
   const bool apart =
       strides_along(w.kernel(), v.expr->src[static_cast<size_t>(c.b)], c.v).other > 0;
-  const double products = rows / static_cast<double>(2 * w.lanes());
+  const double products = uses_of_b / static_cast<double>(2 * w.lanes());
   const double as_rows = products / (dots ? kShortDots : filled(extent(c.v), w.lanes())),
                as_one = products / filled(extent(outside) * extent(c.v), w.lanes());
   return (as_one + (apart ? kApart : kPacked)) * kMargin < as_rows;

@@ -63,7 +63,6 @@ bool coordinates_agree(const Kernel& kernel, const NodeRef& a, const NodeRef& b,
 
 }  // namespace
 
-// Sums other than contractions, which look for such axes themselves, keep the order of their terms.
 bool can_merge(const Kernel& kernel, const NodeRef& a, const NodeRef& b) {
   int stages = 0;
   bool sums = true;
@@ -74,11 +73,15 @@ bool can_merge(const Kernel& kernel, const NodeRef& a, const NodeRef& b) {
     stages++;
     sums &= contraction_of(*s, {}).is;
     for (const Value& v : s->values) {
+      // Sums other than contractions, which look for such axes themselves, keep the order of their
+      // terms.
       const bool summed = !contains(v.dims, a) && !contains(v.dims, b);
       if (summed ? !contraction_of(*s, {}).is : !are_neighbours(v, a, b)) return false;
       if (!act_as_one(v.expr, a, b)) return false;
     }
   }
+  // Rows of a contraction that no other stage has are one wherever others read them; of other
+  // values, neighbours in two coordinates tell what slides over what.
   return coordinates_agree(kernel, a, b, stages == 1 && sums);
 }
 

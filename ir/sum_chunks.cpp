@@ -126,30 +126,26 @@ NodeRef many_rows(const ScheduleWriter& w, const Stage& s) {
   return columns && extent(row) > kTallest ? row : NodeRef();
 }
 
-// Whether both factors of a product lie along the axis.
-bool lies_along(const ScheduleWriter& w, const Stage& s, const NodeRef& axis) {
-  const Sources& factors = s.values[0].expr->src;
-  return std::all_of(factors.begin(), factors.end(), [&](const NodeRef& f) {
-    const Strides along = strides_along(w.kernel(), f, axis.get());
-    return f->op == Op::Load && along.unit == 1 && along.other == 0;
-  });
-}
-
-// Whether a panel of the columns of a contraction is too long for the cache.
-bool is_long_panel(const ScheduleWriter& w, const Stage& s, const Contraction& c) {
+// Whether both factors of contraction `s` lie along the innermost of several summed axes, and a
+// panel of its columns is too long for the cache.
+bool has_long_stretches(const ScheduleWriter& w, const Stage& s, const Contraction& c) {
   constexpr int64_t kVectors = 4;
-  return depth_of(c) * kVectors * w.lanes() * factor_size(s) > w.target().l2 / 2;
+  const Sources& factors = s.values[0].expr->src;
+  return !c.y && loads_along(w, factors[0], c.reduced.back()) &&
+         loads_along(w, factors[1], c.reduced.back()) &&
+         depth_of(c) * kVectors * w.lanes() * factor_size(s) > w.target().l2 / 2;
 }
 
-// The outermost summed axis of a contraction of few sums, along both of its factors in memory,
-// which are larger than the cache that they are read from for each of the loops over the sums; null
-// if it is no such contraction.
+// A contraction that chunks along its outermost summed axis are made of.
 struct FewSums {
-  NodeRef along;
-  int64_t least = 1;  // indices of it in a chunk
+  NodeRef along;      // null: it is none
+  int64_t least = 2;  // indices in a chunk
   int64_t most = 16;  // chunks
 };
 
+// Few sums, or fewer bytes of them than there are of long stretches of the factors; both factors
+// have the axis, and are larger than the cache that they are read from for each of the loops over
+// the sums.
 FewSums outermost_of_few(const ScheduleWriter& w, const Stage& s) {
   constexpr int64_t kFewSums = 256;
   const Value& v = s.values[0];
@@ -166,13 +162,11 @@ FewSums outermost_of_few(const ScheduleWriter& w, const Stage& s) {
   });
   if (computed || bytes <= w.target().l2 / 2) return {};
   FewSums few;
-  few.least = 2;
   if (sums > kFewSums) {
-    // What chunks give is written and read once more.
-    const bool stretches = !c.y && lies_along(w, s, c.reduced.back());
+    if (!has_long_stretches(w, s, c)) return {};
     few.least = 1;
+    // What chunks give is written and read once more.
     few.most = std::min(few.most, bytes / (4 * sums * size_of(v.expr->dtype)));
-    if (!stretches || !is_long_panel(w, s, c)) return {};
   }
   const auto distance = [&](const NodeRef& axis) {
     return std::min(strides_along(w.kernel(), v.expr->src[0], axis.get()).largest,

@@ -71,7 +71,7 @@ TEST_SUITE("ir") {
   TEST_CASE("sums over stretches of images are walked some terms at a time, by chunks of images") {
     for (const char* name : {"x86-64-v3", "x86-64-v4"}) {
       Target target = named_target(name);
-      target.l2 = 1 << 16;
+      target.l2 = 1 << 18;
       const auto how = [&](int64_t images, int64_t terms, bool more) {
         const Tensor x = contiguous(randn({images, 50, terms})),
                      y = contiguous(randn({images, 49, terms}));
@@ -81,8 +81,8 @@ TEST_SUITE("ir") {
       };
       CHECK(test::holds(how(8, 300, false), "few sums of many terms, by 8 chunks of 1 along "));
       CHECK(test::holds(how(18, 300, false), "few sums of many terms, by 9 chunks of 2 along "));
-      CHECK(test::holds(how(8, 600, true), "sum.chunks: tile of "));
-      CHECK(test::holds(how(8, 600, true), " terms at a time stay in "));
+      CHECK(test::holds(how(8, 1100, true), "sum.chunks: tile of "));
+      CHECK(test::holds(how(8, 1100, true), " terms at a time stay in "));
       CHECK(!test::holds(how(7, 300, true), "chunks"));  // too few images
       CHECK(test::holds(how(7, 300, true), " terms at a time stay in L2"));
       CHECK(!test::holds(how(40, 20, true), " terms at a time"));  // short stretches

@@ -444,6 +444,10 @@ TEST_SUITE("ir") {
       CHECK(once(relu(matmul(x.mT(), w))));
       CHECK(once(softmax(matmul(x.mT(), w), -1)));
       CHECK(!once(relu(matmul(x.mT(), v))));
+      // More of them than of what they are made of would take its memory several times.
+      const Tensor image = array({2, 8, 24, 24}), weight = array({8, 8, 5, 5});
+      const Tensor windows = conv2d(image, weight, std::nullopt, 2, 2);
+      CHECK(!once(reshape(windows, {2, 4, 2, 12, 12}) + array({4, 1, 12, 1})));
     }
   }
 
