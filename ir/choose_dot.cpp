@@ -99,7 +99,7 @@ bool has_dots(const ScheduleWriter& w, const Stage& s, const Contraction& c) {
 // products, with lanes along that axis. What is made of the sums follows each tile.
 bool schedule_dot(ScheduleWriter& w, StageGroup& g) {
   Stage* s = g.members.front();
-  if (w.lanes() == 1 || !s->limit.empty()) return false;
+  if (w.lanes() == 1 || g.panel || !s->limit.empty()) return false;
   const Contraction c = contraction_of(*s, {});
   if (!c.is || !has_dots(w, *s, c)) return false;
   const Value& v = s->values[0];

@@ -462,6 +462,10 @@ TEST_SUITE("ir") {
     CHECK(says(test::reasons({y}, false), "computed where they are read"));
     CHECK(says(test::reasons({grad(loss, x)}, false), "computed where they are read"));
     CHECK(says(test::reasons({grad(loss, w)}, false), "rule dot products"));
+    // Nor does a rule for dots take what was to be computed panel by panel.
+    const Tensor line = array({2, 24, 196}), taps = array({64, 24, 2});
+    const Tensor bent = tanh(conv1d(line, taps, array({64}), 1, 2));
+    test::checked_schedule(grad(sum(bent), taps), named_target("x86-64-v3"));
     const Tensor parts = array({64, 16, 3, 3});
     const Tensor grouped = sum(conv2d(x, parts, std::nullopt, 1, 1, 1, 4) * array({8, 64, 56, 56}));
     CHECK(says(test::reasons({grad(grouped, x)}, false), "rule contraction"));
