@@ -278,20 +278,26 @@ bool Packer::reads_rows_well(int64_t row_stride) const {
   return together && !collide && column_tiles() < kManyTiles;
 }
 
+int64_t bytes_of_arrays(const Kernel& kernel, const NodeRef& expr) {
+  int64_t bytes = 0;
+  bool computed = false;
+  visit(expr, [&](const NodeRef& n) {
+    computed |= n->op == Op::Read;
+    if (n->op != Op::Load) return;
+    bytes += kernel.arguments[static_cast<size_t>(n->integer())].size * size_of(n->dtype);
+  });
+  return computed ? 0 : bytes;
+}
+
 bool packs_once(const ScheduleWriter& w, const Stage& s, const Contraction& c,
                 const std::vector<NodeRef>& around) {
   constexpr int64_t kCopies = 2;  // of each element
   const NodeRef& b = s.values[0].expr->src[static_cast<size_t>(c.b)];
-  int64_t turns = 1, packed = size_of(b->dtype), loaded = 0;
+  int64_t turns = 1, packed = size_of(b->dtype);
   for (const NodeRef& a : around) turns *= uses(b, a) ? 1 : extent(a);
   for (const NodeRef& a : s.axes) packed *= uses(b, a) ? extent(a) : 1;
-  bool computed = false;
-  visit(b, [&](const NodeRef& n) {
-    computed |= n->op == Op::Read;
-    if (n->op != Op::Load) return;
-    loaded += w.kernel().arguments[static_cast<size_t>(n->integer())].size * size_of(n->dtype);
-  });
-  return turns > 1 && !computed && packed <= std::min(kCopies * loaded, w.target().l3 / 4);
+  const int64_t most = std::min(kCopies * bytes_of_arrays(w.kernel(), b), w.target().l3 / 4);
+  return turns > 1 && packed <= most;
 }
 
 bool loads_along(const ScheduleWriter& w, const NodeRef& x, const NodeRef& axis) {

@@ -65,6 +65,9 @@ int64_t factor_size(const Stage& s);
 /// their tile with another are not `alone`, and not in tile registers.
 bool pack_words(ScheduleWriter& w, Stage* s, bool alone);
 
+/// Bytes of the arrays that `expr` loads of; 0 if it reads what the kernel computes.
+int64_t bytes_of_arrays(const Kernel& kernel, const NodeRef& expr);
+
 /// Whether panels of b are better packed once, in a phase of their own, than for each index of the
 /// axes `around` them: some of these change nothing, and all panels are small, and no larger than
 /// what they are made of, but for a few elements that are copied twice.

@@ -152,15 +152,10 @@ FewSums outermost_of_few(const ScheduleWriter& w, const Stage& s) {
   if (s.values.size() != 1 || !s.limit.empty() || !s.bound.empty()) return {};
   const Contraction c = contraction_of(s, {});
   if (!c.is || c.op != Op::Mul || c.reduced.size() < 2) return {};
-  int64_t sums = 1, bytes = 0;
+  int64_t sums = 1;
   for (const NodeRef& d : v.dims) sums *= extent(d);
-  bool computed = accumulator(v.expr->dtype) != v.expr->dtype;
-  visit(v.expr, [&](const NodeRef& n) {
-    computed |= n->op == Op::Read;
-    if (n->op != Op::Load) return;
-    bytes += w.kernel().arguments[static_cast<size_t>(n->integer())].size * size_of(n->dtype);
-  });
-  if (computed || bytes <= w.target().l2 / 2) return {};
+  const int64_t bytes = bytes_of_arrays(w.kernel(), v.expr);
+  if (accumulator(v.expr->dtype) != v.expr->dtype || bytes <= w.target().l2 / 2) return {};
   FewSums few;
   if (sums > kFewSums) {
     if (!has_long_stretches(w, s, c)) return {};

@@ -22,8 +22,7 @@ struct Target {
   bool has_fma = true;
   // Dots (core/op.h) that are one or two instructions.
   bool has_u8_dot = false, has_i16_dot = false, has_bf16_dot = false;
-  bool slow_bf16_dot = false;  // a dot of bf16 takes vectors twice as long as its two products in
-                               // f32, unless they wait for memory
+  bool slow_bf16_dot = false;           // a dot of bf16 takes vectors twice as long as its two products in f32, unless they wait for memory
   bool has_tiles = false;               // registers of 16 rows of 64 bytes, and dots of bf16 and bytes on them (AMX)
   int64_t l1 = 32 << 10, l2 = 512 << 10, l3 = 32 << 20;  // bytes; l1 and l2 of one core
   int l1_ways = 8;                      // so many lines a whole number of l1 / l1_ways apart push each other out

@@ -15,7 +15,7 @@ struct Host {
   int fma_units;  ///< FMAs of the widest vectors that a core begins in a cycle
   bool has_fma;
   bool has_u8_dot, has_i16_dot, has_bf16_dot;  ///< dots of core/op.h
-  bool slow_bf16_dot;                          ///< takes twice as long as its two products in f32
+  bool slow_bf16_dot;  ///< takes twice as long as its two products in f32
   bool has_tiles;  ///< registers of 16 rows of 64 bytes with dots of bf16 and of bytes (AMX), which
                    ///< the system lets this process use
   double split_load;  ///< cycles that a vector from two cache lines takes longer

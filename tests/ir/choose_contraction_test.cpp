@@ -1,0 +1,134 @@
+// How contractions are scheduled: tiles, panels, which axes are one, and what is packed where.
+#include <doctest/doctest.h>
+
+#include "core/gradient.h"
+#include "core/ops.h"
+#include "ir/choose.h"
+#include "tests/ir/algorithms.h"
+#include "tests/ir/chosen.h"
+
+namespace lazuli {
+namespace {
+
+using test::array;
+
+TEST_SUITE("ir") {
+  TEST_CASE("panels whose rows share lines of L1 are packed for few rows") {
+    const auto packs = [](int64_t rows, int64_t columns, int64_t depth) {
+      Kernel k = test::matmul(rows, columns, depth, false, false, false);
+      choose_schedule(k, named_target("x86-64-v3"));
+      return test::holds(k.schedule, "pack C 1 C.b\n");
+    };
+    CHECK(packs(16, 1024, 128));
+    CHECK(!packs(16, 1000, 128));
+    CHECK(packs(64, 1000, 128));
+    CHECK(!packs(16, 1024, 64));
+    CHECK(!packs(8, 1024, 128));
+  }
+
+  TEST_CASE("factors of few long sums are multiplied a few rows at a time") {
+    Target target = named_target("x86-64-v3");
+    target.l1 = 32 << 10;
+    target.l2 = 128 << 10;
+    const auto schedule = [&](int64_t terms, int64_t m, int64_t n, bool more, int threads = 1) {
+      target.threads = threads;
+      const Tensor y = matmul(array({terms, m}).T(), array({terms, n}));
+      return test::checked_schedule(more ? relu(y * 0.5 + array({m, n})) : y, target);
+    };
+    const auto is_tall = [&](int64_t terms, int64_t m, int64_t n) {
+      return test::holds(schedule(terms, m, n, false), "split sum k k.b k ");
+    };
+    CHECK(is_tall(520, 65, 33));
+    CHECK(!is_tall(500, 65, 33));  // near enough
+    CHECK(!is_tall(520, 40, 41));  // a panel would be packed for few tiles of rows
+    CHECK(!is_tall(520, 65, 65));  // too many sums
+    CHECK(test::holds(schedule(520, 65, 33, true), "at sum where i.b\n"));
+    CHECK(test::holds(schedule(520, 49, 66, true), "at sum where j.b\n"));
+    // Threads share an axis of the sums, which are added up alike, if that leaves each its share.
+    for (int threads : {1, 2, 3, 7}) {
+      CHECK(test::holds(schedule(520, 65, 33, false, threads), "split sum k k.b k 130\n"));
+    }
+    CHECK(!test::holds(schedule(520, 65, 33, false, 32), "split sum k k.b k "));
+  }
+
+  TEST_CASE("a panel of b that leaves L1 is not walked by tiles of few rows") {
+    const auto tile = [](int64_t terms) {
+      Kernel k = test::matmul(128, 512, terms, false, false, false);
+      choose_schedule(k, named_target("x86-64-v4"));
+      const std::string text = test::reasons(k);
+      const size_t at = text.find("tile of ");
+      return text.substr(at, text.find(" vectors", at) - at);
+    };
+    CHECK(tile(100) == "tile of 6 rows, 1 images and 4");  // and one of two rows
+    CHECK(tile(300) == "tile of 8 rows, 1 images and 3");
+  }
+
+  TEST_CASE("axes that a contraction and all around it walk as one are one") {
+    const Target target = named_target("x86-64-v3");
+    const auto merged = [&](const Tensor& root, const char* step) {
+      return test::holds(test::checked_schedule(root, target), step);
+    };
+    const Tensor x = array({1, 8, 7, 9}), w = array({12, 8, 1, 1}), r = array({1, 12, 7, 9});
+    CHECK(merged(relu(conv2d(x, w) + r), "merge sum j k kf\n"));
+    // A window moves along each of them by itself.
+    CHECK(!merged(conv2d(x, array({12, 8, 3, 3}), std::nullopt, 1, 1), "merge"));
+    CHECK(!merged(conv2d(x, w, std::nullopt, 2), "merge"));
+    // Other sums keep the order of their terms.
+    CHECK(!merged(sum(array({2, 9, 1100}), {1, 2}), "merge"));
+    // Of one stage alone, wherever another reads it; but not one of two that both have.
+    const Tensor rows = einsum("iab,ic->abc", {array({40, 3, 5}), array({40, 32})});
+    CHECK(merged(pad(rows, {0, 0, 1, 1, 1, 1}), "merge sum i j jf\n"));
+    CHECK(!merged(roll(rows, {1}, {0}), "merge sum i j"));
+  }
+
+  TEST_CASE("panels that are the same for several indices around the tile are packed once") {
+    for (const char* target : {"x86-64-v4", "x86-64-v3"}) {
+      const auto once = [&](const Tensor& root) {
+        const std::string s = test::checked_schedule(root, named_target(target));
+        CHECK(test::holds(s, "pack sum "));
+        return test::holds(s, "scope sum.b shared\n") && !test::holds(s, "at sum.b ");
+      };
+      const Tensor x = array({4, 20, 96}), w = array({20, 300}), v = array({4, 20, 300});
+      CHECK(once(relu(matmul(x.mT(), w))));
+      CHECK(once(softmax(matmul(x.mT(), w), -1)));
+      CHECK(!once(relu(matmul(x.mT(), v))));
+      // More of them than of what they are made of would take its memory several times.
+      const Tensor image = array({2, 8, 24, 24}), weight = array({8, 8, 5, 5});
+      const Tensor windows = conv2d(image, weight, std::nullopt, 2, 2);
+      CHECK(!once(reshape(windows, {2, 4, 2, 12, 12}) + array({4, 1, 12, 1})));
+    }
+  }
+
+  TEST_CASE("a convolution pads its image panel by panel, its gradients by what suits them") {
+    const auto array = [](Shape shape) { return contiguous(randn(shape)); };
+    const Tensor x = array({8, 64, 56, 56}), w = array({64, 64, 3, 3});
+    const Tensor y = conv2d(x, w, std::nullopt, 1, 1);
+    const Tensor loss = sum(y * array({8, 64, 56, 56}));
+    const auto says = [](const std::string& r, const char* text) {
+      return r.find(text) != std::string::npos && r.find("given up") == std::string::npos;
+    };
+    CHECK(says(test::reasons({y}, false), "computed where they are read"));
+    CHECK(says(test::reasons({grad(loss, x)}, false), "computed where they are read"));
+    CHECK(says(test::reasons({grad(loss, w)}, false), "rule dot products"));
+    // Nor does a rule for dots take what was to be computed panel by panel.
+    const Tensor line = array({2, 24, 196}), taps = array({64, 24, 2});
+    const Tensor bent = tanh(conv1d(line, taps, array({64}), 1, 2));
+    test::checked_schedule(grad(sum(bent), taps), named_target("x86-64-v3"));
+    const Tensor parts = array({64, 16, 3, 3});
+    const Tensor grouped = sum(conv2d(x, parts, std::nullopt, 1, 1, 1, 4) * array({8, 64, 56, 56}));
+    CHECK(says(test::reasons({grad(grouped, x)}, false), "rule contraction"));
+    CHECK(says(test::reasons({grad(grouped, parts)}, false), "rule dot products"));
+  }
+
+  TEST_CASE("a strided convolution packs its windows, and sums over them in one loop") {
+    const auto array = [](Shape shape) { return contiguous(randn(shape)); };
+    const Tensor y = conv2d(array({1, 3, 21, 37}), array({13, 3, 7, 7}), std::nullopt, 2, 3);
+    const std::string s = test::checked_schedule(y, named_target("x86-64-v3"));
+    CHECK(test::holds(s, "flatten sum m n nf\n"));
+    CHECK(test::holds(s, "flatten sum l nf nff\n"));
+    CHECK(test::holds(s, "split sum nff nff.o nff.i 4\n"));
+  }
+}
+
+}  // namespace
+}  // namespace lazuli
