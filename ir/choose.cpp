@@ -260,6 +260,14 @@ void ScheduleWriter::vectorize(Stage* s, const std::vector<NodeRef>& outer,
   if (!kept_vector && !kept.empty() && chosen.empty()) together = rows_together(*s, kept.back());
   if (together.rows > 1) {
     unroll = std::max<int64_t>(unroll / together.fewer_vectors, 1);
+    // Fewer where there are too few for all threads; each is added as before.
+    int64_t all = 1;
+    for (const NodeRef& a : kept) all *= extent(a);
+    while (together.apart == 1 && together.rows > 1 && all < together.rows * target_.threads) {
+      together.rows /= 2;
+    }
+  }
+  if (together.rows * together.apart > 1) {
     few_rows = " " + loop(*s, kept.back());
     step("split {0}{1}{1}.o{1} {2}", s->name, few_rows, together.rows * together.apart);
     around += ".o";
@@ -323,6 +331,9 @@ void ScheduleWriter::vectorize(Stage* s, const std::vector<NodeRef>& outer,
 void ScheduleWriter::parallel(Stage* s) {
   constexpr int64_t kEnough = 64, kFew = 16, kTiny = 64;
   std::string marked;
+  constexpr double kUneven = 1.1;
+  const auto are_shared = [&](int64_t n) { return uneven_share(target_, 1, n, 1) <= kUneven; };
+  std::set<int> ragged_axes;
   int64_t count = 1;
   for (const Loop& l : s->loops) {
     const bool kept = std::all_of(s->values.begin(), s->values.end(),
@@ -333,8 +344,12 @@ void ScheduleWriter::parallel(Stage* s) {
     const bool outermost = std::none_of(s->loops.begin(), s->loops.end(), [&](const Loop& o) {
       return o.axis == l.axis && o.stride > l.stride;
     });
-    const bool exact = !outermost || covered == extent(s->axes[static_cast<size_t>(l.axis)]);
-    if (!marked.empty() && !exact) break;
+    // Beside other loops a ragged end is a second copy of the body, for what has too few iterations
+    // without them.
+    const bool ragged = outermost && covered != extent(s->axes[static_cast<size_t>(l.axis)]);
+    const auto stands_alone = [&] { return s->bound.count(l.axis) > 0 || are_shared(count); };
+    if (!marked.empty() && ((ragged && stands_alone()) || ragged_axes.count(l.axis))) break;
+    if (ragged) ragged_axes.insert(l.axis);
     // An iteration of a further loop costs two divisions.
     int64_t inside = 1;
     for (auto i = static_cast<size_t>(&l - s->loops.data()) + 1; i < s->loops.size(); i++) {
@@ -346,7 +361,7 @@ void ScheduleWriter::parallel(Stage* s) {
     const bool attached =
         std::any_of(kernel_.stages.begin(), kernel_.stages.end(),
                     [&](const auto& c) { return c->at == s && c->at_loop == l.name; });
-    if (count >= kEnough || attached || !exact) break;
+    if (count >= kEnough || attached || (ragged && stands_alone())) break;
   }
   if (!marked.empty()) step("parallel {}{}", s->name, marked);
 }

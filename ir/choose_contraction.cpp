@@ -215,24 +215,37 @@ bool schedule_few_rows_of_columns(ScheduleWriter& w, Stage* s, Stage* root, cons
   return true;
 }
 
-// The columns at a time, at most `fitting` and two tiles at least, that the threads share evenly.
-// In a block of fewer, each element of a that comes from a cache serves less.
+// The shares of panels that are so many columns wide.
+Shares shares_of(const ScheduleWriter& w, const Contraction& c, int64_t around, const Tile& tile,
+                 int64_t columns) {
+  constexpr int64_t kMany = 16;  // panels are long enough that one more is felt
+  const int64_t vectors = (extent(c.v) + w.lanes() - 1) / w.lanes();
+  return share_tiles(w.target(), around, vectors, columns / w.lanes(), extent(c.r) / tile.mr,
+                     tile.cycles * static_cast<double>(around),
+                     columns > tile.nv * w.lanes() ? kMany : 8);
+}
+
+// The columns at a time, at most `fitting` and two tiles at least, that the threads share best. In
+// a block of fewer, each element of a that comes from a cache serves less.
 int64_t even_block(const ScheduleWriter& w, const Contraction& c, int64_t around, const Tile& tile,
                    int64_t fitting) {
   constexpr double kElementOfA = 4;  // in columns
-  constexpr int64_t kMany = 16;      // long enough blocks that one more is felt
-  const int64_t step = tile.nv * w.lanes(), vectors = (extent(c.v) + w.lanes() - 1) / w.lanes();
+  const int64_t step = tile.nv * w.lanes();
   int64_t best = fitting;
   double least = std::numeric_limits<double>::max();
   for (int64_t n = fitting; n >= 2 * step; n -= step) {
-    const double cost = uneven_share(w.target(), around, vectors, n / w.lanes(), kMany) *
-                        (1 + kElementOfA / static_cast<double>(n));
+    const double cost =
+        shares_of(w, c, around, tile, n).time * (1 + kElementOfA / static_cast<double>(n));
     if (cost < least) {
       least = cost;
       best = n;
     }
   }
   return best;
+}
+
+bool is_bounded_sum(const Stage& s, const Contraction& c) {
+  return is_bounded(s, c.v.get()) || is_bounded(s, c.r.get());
 }
 
 // Whether what follows a tile element by element walks its rows in a loop, and finds the sums in
@@ -508,24 +521,31 @@ bool schedule_contraction(ScheduleWriter& w, StageGroup& g) {
         pays && possible(fitting) ? even_block(w, c, batch_of(*s, c), tile, fitting) : 0, others);
   }
   const bool blocks = block > 0;
-  std::string columns;
-  const auto split_block = [&](const Stage* stage) {
-    w.step("split {0} {1} {1}.b {1} {2}", stage->name, w.loop(*stage, c.v), block);
+  const auto split_block = [&](const NodeRef& axis, int64_t size) {
+    const std::string name = w.loop(*s, axis) + ".b";
+    const auto split = [&](const Stage* stage) {
+      w.step("split {0} {1} {1}.b {1} {2}", stage->name, w.loop(*stage, axis), size);
+    };
+    if (root != s) split(root);
+    for (const TiledSum& t : sums) split(t.stage);
+    return name;
   };
-  if (blocks) {
-    columns = w.loop(*s, c.v) + ".b";
-    if (root != s) split_block(root);
-    for (const TiledSum& t : sums) split_block(t.stage);
+  const std::string columns = blocks ? split_block(c.v, block) : "";
+  int64_t row_block = 0;
+  if (!rows_first && !c.y && !g.panel && packs_b && !is_bounded_sum(*s, c)) {
+    const int64_t n = blocks ? block : tile_columns;
+    row_block = shares_of(w, c, batch_of(*s, c), tile, n).rows * tile.mr;
   }
+  const std::string rows = row_block > 0 ? " " + split_block(c.r, row_block) : "";
   // Tile registers are stored to memory.
   const bool finishes_rows = root != s && (in_tiles || epilogue_loops(w, *root, tile));
   const TileLoops t = split_tile(w, root, c, tile, !finishes_rows);
   // The loop outside keeps its panel in L1.
   const std::string images = t.y.empty() ? "" : " " + t.y;
   const bool inner_columns = rows_first || blocks;
-  const std::string outer = blocks       ? fmt::format("{} {} {} {}", batch, columns, t.r, t.v)
+  const std::string outer = blocks ? fmt::format("{} {}{} {} {}", batch, columns, rows, t.r, t.v)
                             : rows_first ? batch + " " + t.r + images + " " + t.v
-                                         : batch + images + " " + t.v + " " + t.r;
+                                         : batch + images + " " + t.v + rows + " " + t.r;
   const std::string innermost = inner_columns ? t.v : t.r;
   if (root == s) {
     w.step("order {}{}{}{}", s->name, outer, w.loops(*s, c.reduced), t.inner);
@@ -542,8 +562,9 @@ bool schedule_contraction(ScheduleWriter& w, StageGroup& g) {
     }
   }
   for (size_t i = 0; i < packers.size(); i++) {
-    const bool once = rows_first || (!g.panel && packs_once(w, *sums[i].stage, sums[i].c,
-                                                            batch_axes(*sums[i].stage, sums[i].c)));
+    const bool once = rows_first || row_block > 0 ||
+                      (!g.panel && packs_once(w, *sums[i].stage, sums[i].c,
+                                              batch_axes(*sums[i].stage, sums[i].c)));
     if (packed_b[i]) packers[i].pack_b({root, once ? "" : blocks ? columns : t.v, ""});
   }
   if (g.panel) {
@@ -554,7 +575,13 @@ bool schedule_contraction(ScheduleWriter& w, StageGroup& g) {
     if (packed_a[i]) packers[i].pack_a({root, "", ""});
   }
   for (const TiledSum& t : sums) unroll_sum(w, t.stage, t.c);
-  w.parallel(root);
+  if (row_block > 0) {
+    w.step("parallel {}{} {}{}", root->name, batch, blocks ? columns : t.v, rows);
+    w.reason(fmt::format("{}: {} rows at a time of {} columns, shared out among {} threads",
+                         root->name, row_block, blocks ? block : tile_columns, w.target().threads));
+  } else {
+    w.parallel(root);
+  }
   for (size_t i = 0; i < sums.size(); i++) {
     w.reason(fmt::format("{}: tile of {} rows, {} images and {} vectors; {}{}", sums[i].stage->name,
                          tile.mr, tile.ny, tile.nv,

@@ -472,7 +472,10 @@ void each_tile(const TileSpace& space, F visit) {
           const int64_t row_tiles = rows / mr < kFewRowTiles ? (rows + mr - 1) / mr : 1;
           const int64_t around = space.around * row_tiles * ((images + ny - 1) / ny);
           const double uneven = uneven_share(target, around, vectors, nv);
-          total *= rows / mr >= kManyRowTiles ? std::min(uneven, kSharedRows) : uneven;
+          const bool in_blocks = images == 1 && rows / mr >= kRowTilesInBlocks,
+                     outside = rows / mr >= kManyRowTiles;
+          const double shared = in_blocks ? share_blocks_of_rows(target, total) : kSharedRows;
+          total *= in_blocks || outside ? std::min(uneven, shared) : uneven;
         }
         visit(Tile{mr, ny, nv, total});
       }
@@ -520,6 +523,37 @@ double uneven_share(const Target& target, int64_t times, int64_t vectors, int64_
   int64_t most = 0;
   for (const Thread& t : all) most = std::max(most, t.busy);
   return share(most);
+}
+
+double share_blocks_of_rows(const Target& target, double cycles) {
+  // Panels come from the caches of other cores, and all threads wait for each other once more.
+  constexpr double kFromOthers = 1.05, kWait = 6000;
+  return kFromOthers + kWait * target.threads / cycles;
+}
+
+Shares share_tiles(const Target& target, int64_t times, int64_t vectors, int64_t panel,
+                   int64_t row_tiles, double cycles, int64_t many) {
+  // A core that is slower than the others, or comes late, holds them up for a part of a chunk.
+  constexpr double kLate = 0.08;
+  constexpr int64_t kFewestRows = 4;
+  const int64_t threads = std::max(target.threads, 1), panels = (vectors + panel - 1) / panel;
+  if (threads == 1) return {};
+  const auto time = [&](int64_t parts) {
+    const auto chunks = static_cast<double>(times * parts * panels);
+    return uneven_share(target, times * parts, vectors, panel, many) *
+           (1 + kLate * static_cast<double>(threads) / chunks);
+  };
+  Shares best{0, time(1)};
+  int64_t last = row_tiles;
+  for (int64_t parts = 2; times * (parts - 1) * panels < 2 * many * threads; parts++) {
+    const int64_t rows = (row_tiles + parts - 1) / parts;
+    if (rows < kFewestRows) break;
+    if (rows == last) continue;
+    last = rows;
+    const double t = share_blocks_of_rows(target, cycles) * time(parts);
+    if (t < best.time * 0.999) best = {rows, t};
+  }
+  return best;
 }
 
 Tile choose_tile(const TileSpace& space) {

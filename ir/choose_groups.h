@@ -109,6 +109,19 @@ inline constexpr double kSharedRows = 1.2;
 /// vectors, of which one does a panel at a time. With `many` panels for each, none waits long.
 double uneven_share(const Target& target, int64_t times, int64_t vectors, int64_t panel,
                     int64_t many = 8);
+/// How threads share out the tiles of packed panels: whole panels, or with `rows` that many row
+/// tiles of a panel, all panels being packed before. The time is relative to an even share.
+struct Shares {
+  int64_t rows = 0;
+  double time = 1;
+};
+/// The shares that take the least time, of `times` times so many vectors, `panel` of them to a
+/// panel, and of row tiles, which are so many cycles in all.
+Shares share_tiles(const Target& target, int64_t times, int64_t vectors, int64_t panel,
+                   int64_t row_tiles, double cycles, int64_t many = 8);
+/// Row tiles that are enough for blocks of them, and what these take of a kernel of so many cycles.
+inline constexpr int64_t kRowTilesInBlocks = 8;
+double share_blocks_of_rows(const Target& target, double cycles);
 /// Number of terms of each sum.
 int64_t depth_of(const Contraction& c);
 

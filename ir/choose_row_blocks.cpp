@@ -44,8 +44,9 @@ double row_work(const StageGroup& g, const std::vector<RowContraction>& list) {
   return work;
 }
 
-// The largest number of rows whose local values stay in a third of L2, with the cheapest tiles. Few
-// rows are shared out to sixteen blocks, unless a block would then have little to do.
+// The largest number of rows whose local values stay in a third of L2, with the cheapest tiles, and
+// of which threads get equally many. Few rows are shared out to sixteen blocks, or one for each
+// thread, unless a block would then have little to do.
 int64_t choose_block(ScheduleWriter& w, const StageGroup& g,
                      const std::vector<RowContraction>& list, const Chunks& chunks,
                      const NodeRef& block) {
@@ -73,7 +74,7 @@ int64_t choose_block(ScheduleWriter& w, const StageGroup& g,
   });
   const auto worthwhile = static_cast<int64_t>(kBlockWork / row_work(g, list));
   const int64_t fewest = std::clamp<int64_t>(worthwhile, tiles_rows ? 4 : 1, 16);
-  most = std::min({most, n, std::max(fewest, n * outside / 16)});
+  most = std::min({most, n, std::max(fewest, n * outside / std::max(w.target().threads, 16))});
   double best = 1e300;
   int64_t chosen = std::min<int64_t>(most, n);
   for (int64_t q = (most + 1) / 2; q <= most; q++) {
@@ -84,6 +85,7 @@ int64_t choose_block(ScheduleWriter& w, const StageGroup& g,
                 static_cast<double>(rows ? q : 1);
     }
     if (n % q) cycles *= 1.06;  // a ragged block is a second copy of the whole body
+    cycles *= uneven_share(w.target(), outside, n, q);
     if (cycles <= best * 1.0001) {
       best = cycles;
       chosen = q;
@@ -411,7 +413,11 @@ bool schedule_row_blocks(ScheduleWriter& w, StageGroup& g) {
   for (const NodeRef& a : fixed) outside *= extent(a);
   // Too few outer iterations to share out: operands are packed by a phase, and blocks run in
   // parallel.
-  const std::string outer_loop = outside < 8 ? "" : w.loop(*root, fixed.back());
+  constexpr int64_t kShared = 8;
+  constexpr double kUneven = 1.1;
+  const bool few = outside < kShared ||
+                   (rows < extent(block) && uneven_share(w.target(), outside, 1, 1) > kUneven);
+  const std::string outer_loop = few ? "" : w.loop(*root, fixed.back());
   if (rows > 1) w.step("split {0} {1} {2} {1} {3}", root->name, n, block_loop, rows);
   for (RowContraction& r : list) choose_terms(w, r, block, rows);
   bool root_is_host = false;

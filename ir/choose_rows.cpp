@@ -284,10 +284,12 @@ bool schedule_columns(ScheduleWriter& w, StageGroup& g) {
   const bool alone = may_be_whole && row_bytes < w.target().l1 / 2 &&
                      (from_memory || extent(v) % (kAlone.vectors * w.lanes()) == 0);
   const bool whole = alone || (may_be_whole && from_memory && row_bytes <= w.target().l2 / 4);
-  const int64_t model = whole ? extent(v)
-                        : others >= kEnoughChunks
-                            ? part
-                            : std::clamp(wanted / unit * unit, 2 * unit, kLargest);
+  // One for each thread, if blocks are then still as many lines as are read ahead.
+  const int64_t each = extent(v) * others / w.target().threads / unit * unit;
+  const int64_t few = std::clamp(wanted / unit * unit, 2 * unit, kLargest);
+  const int64_t model = whole                     ? extent(v)
+                        : others >= kEnoughChunks ? part
+                                                  : std::min(few, std::max(each, unit));
   const int64_t block = w.choose_number("columns at a time of " + s->name, model,
                                         {std::max(model / 2 / unit, int64_t{1}) * unit, 2 * model});
   // Of those that lie far apart, several come faster than one, without prefetches: a part of the

@@ -35,6 +35,7 @@ int Emitter::level_of(const std::vector<Operand>& args) {
 
 void Emitter::begin_function() {
   frames_.clear();
+  loads_from_ = 0;
   frames_.emplace_back();
   memo_.clear();
   registers_.clear();
@@ -87,15 +88,18 @@ void Emitter::close_loop() {
   top().code.push_back(std::move(loop));
 }
 
-void Emitter::open_if(const Operand& condition) {
+void Emitter::open_if(const Operand& condition, bool keeps_loads) {
   Frame f;
   f.condition = condition;
   f.is_if = true;
+  f.loads_outside = loads_from_;
+  if (keeps_loads) loads_from_ = static_cast<int>(frames_.size());
   frames_.push_back(std::move(f));
 }
 
 void Emitter::close_if() {
   Frame f = leave();
+  loads_from_ = f.loads_outside;
   Instruction branch{.code = Code::If, .args = {f.condition}};
   branch.phis = std::move(f.phis);
   for (size_t i = 0; i < branch.phis.size(); i++) {
@@ -159,6 +163,7 @@ Operand Emitter::index(int64_t v) {
 }
 
 Operand Emitter::push(Instruction i, int level, DType dtype, int lanes) {
+  if (i.code == Code::Load) level = std::max(level, loads_from_);
   i.dst.kind = Operand::Kind::Value;
   i.dst.dtype = dtype;
   i.dst.lanes = lanes;

@@ -42,8 +42,9 @@ class Emitter {
   /// Opens a loop of `variable` over [begin, end). Indices are carried in it if it is innermost.
   void open_loop(const NodeRef& variable, const Operand& begin, const Operand& end, bool innermost);
   void close_loop();
-  /// Opens what happens only if `condition`, a Bool scalar, holds.
-  void open_if(const Operand& condition);
+  /// Opens what happens only if `condition`, a Bool scalar, holds. With `keeps_loads` that is all
+  /// that makes sure that what is loaded there exists.
+  void open_if(const Operand& condition, bool keeps_loads = false);
   void close_if();
   /// Where the next instruction of the frame now open goes.
   size_t position() const { return frames_.back().code.size(); }
@@ -142,6 +143,7 @@ class Emitter {
     bool innermost = false;
     Operand condition = {};  // of an If, which has nothing of a loop
     bool is_if = false;
+    int loads_outside = 0;  // loads_from_ outside of an If
   };
   /// One access to memory.
   struct Access {
@@ -194,6 +196,7 @@ class Emitter {
   Program& program_;
   int lanes_;
   std::vector<Frame> frames_;
+  int loads_from_ = 0;  // no load goes further out than this frame
   std::unordered_map<Key, Remembered, KeyHash> memo_;
   NodeRefMap<NodeRef> lane_memo_;
   std::map<int64_t, NodeRef> lane_variables_;

@@ -335,31 +335,34 @@ std::vector<size_t> Nest::bound_parallel(const Stage* s, size_t count, int64_t t
 }
 
 // The parallel loops stand outermost. One alone may have a ragged last iteration, which is a
-// function of its own; several are counted by one variable.
+// function of its own; several are counted by one variable, and a ragged one is two branches.
 void Nest::parallel_loops(const Stage* s, Environment& e) {
   size_t count = 0;
   while (count < s->loops.size() && s->loops[count].kind == LoopKind::Parallel) count++;
-  std::vector<int64_t> full;
-  int64_t total = 1, tail = 0;
+  std::vector<int64_t> full, tails;
+  int64_t total = 1;
   std::vector<int64_t> remaining = e.remaining;
   for (size_t q = 0; q < count; q++) {
     const Loop& l = s->loops[q];
     const auto a = static_cast<size_t>(l.axis);
     full.push_back(remaining[a] / l.stride);
-    tail = remaining[a] % l.stride;
-    require(tail == 0 || count == 1,
-            "lower {}: parallel loop {} of {} has a ragged end beside another parallel loop; mark "
-            "it alone",
+    tails.push_back(remaining[a] % l.stride);
+    const bool splits_again = std::any_of(s->loops.begin() + static_cast<ptrdiff_t>(q) + 1,
+                                          s->loops.begin() + static_cast<ptrdiff_t>(count),
+                                          [&](const Loop& m) { return m.axis == l.axis; });
+    require(tails[q] == 0 || count == 1 || (s->bound.count(l.axis) == 0 && !splits_again),
+            "lower {}: parallel loop {} of {} has a ragged end beside another parallel loop of its "
+            "axis, or one that ends at a size; mark it alone",
             kernel_.name, l.name, s->name);
     remaining[a] = l.stride;
-    total *= full.back();
+    total *= full[q] + (count > 1 && tails[q] > 0 ? 1 : 0);
   }
   phase_->count = total;
-  phase_->has_tail = tail > 0;
+  phase_->has_tail = count == 1 && tails[0] > 0;
   std::vector<size_t> guarded = bound_parallel(s, count, total);
   const Loop& first = s->loops[0];
   if (tail_) {
-    body(s, 0, e, index_const(full[0]), tail);
+    body(s, 0, e, index_const(full[0]), tails[0]);
     return;
   }
   if (total == 0) return;
@@ -372,12 +375,17 @@ void Nest::parallel_loops(const Stage* s, Environment& e) {
       emitter_.loop_ends_at(v, index_mul(divided_up(end, b.step), b.repeated));
     }
   }
+  const bool ragged =
+      count > 1 && std::any_of(tails.begin(), tails.end(), [](int64_t t) { return t > 0; });
   NodeRef rest = v;
   std::vector<NodeRef> iterations(count);
-  for (size_t q = count; q-- > 0;) std::tie(rest, iterations[q]) = index_divmod(rest, full[q]);
+  for (size_t q = count; q-- > 0;) {
+    const int64_t extent = full[q] + (ragged && tails[q] > 0 ? 1 : 0);
+    std::tie(rest, iterations[q]) = index_divmod(rest, extent);
+  }
   if (total > 1) {
     emitter_.open_loop(v, {.kind = Operand::Kind::Begin}, {.kind = Operand::Kind::End},
-                       guarded.empty() && innermost(s, count - 1));
+                       guarded.empty() && !ragged && innermost(s, count - 1));
     parallel_variable_ = v;
   }
   for (size_t q : guarded) {
@@ -385,19 +393,45 @@ void Nest::parallel_loops(const Stage* s, Environment& e) {
     emitter_.open_if(emitter_.emit(
         scalar_op(Op::Lt, DType::Bool, {index_mul(iterations[q], l.stride), s->bound.at(l.axis)})));
   }
-  Environment inner = e;
-  for (size_t q = 0; q < count; q++) {
-    const Loop& l = s->loops[q];
-    const auto a = static_cast<size_t>(l.axis);
-    inner.current[a] = index_add(inner.current[a], iterations[q], l.stride);
-    inner.remaining[a] = l.stride;
-    inner.visited.push_back(iterations[q]);
-    place_attached(s, q, inner);
-  }
-  loops(s, count, inner);
+  parallel_iterations(s, iterations, ragged ? full : std::vector<int64_t>(), tails, e);
   for (size_t q = 0; q < guarded.size(); q++) emitter_.close_if();
   if (total > 1) emitter_.close_loop();
   parallel_variable_ = {};
+}
+
+// One iteration of the parallel loops from that of `e` on. Where the next one is ragged, its last
+// iteration, behind the `full` ones, is another branch.
+void Nest::parallel_iterations(const Stage* s, const std::vector<NodeRef>& iterations,
+                               const std::vector<int64_t>& full, const std::vector<int64_t>& tails,
+                               const Environment& e) {
+  const size_t q = e.visited.size();
+  if (q == iterations.size()) {
+    Environment inner = e;
+    return loops(s, q, inner);
+  }
+  const Loop& l = s->loops[q];
+  const auto a = static_cast<size_t>(l.axis);
+  const auto branch = [&](const NodeRef& iteration, int64_t remaining) {
+    Environment inner = e;
+    inner.current[a] = index_add(inner.current[a], iteration, l.stride);
+    inner.remaining[a] = remaining;
+    inner.visited.push_back(iteration);
+    place_attached(s, q, inner);
+    parallel_iterations(s, iterations, full, tails, inner);
+  };
+  if (full.empty() || tails[q] == 0) return branch(iterations[q], l.stride);
+  const NodeRef end = index_const(full[q]);
+  const auto guard = [&](const NodeRef& x, const NodeRef& y) {
+    emitter_.open_if(emitter_.emit(scalar_op(Op::Lt, DType::Bool, {x, y})), true);
+  };
+  if (full[q] > 0) {
+    guard(iterations[q], end);
+    branch(iterations[q], l.stride);
+    emitter_.close_if();
+  }
+  guard(index_const(full[q] - 1), iterations[q]);
+  branch(end, tails[q]);
+  emitter_.close_if();
 }
 
 namespace {

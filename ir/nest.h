@@ -82,6 +82,9 @@ class Nest {
   void vector_loop(const Stage* s, size_t position, Environment& e);
   void unrolled_loop(const Stage* s, size_t position, Environment& e);
   void parallel_loops(const Stage* s, Environment& e);
+  void parallel_iterations(const Stage* s, const std::vector<NodeRef>& iterations,
+                           const std::vector<int64_t>& full, const std::vector<int64_t>& tails,
+                           const Environment& e);
   void serial_loop(const Stage* s, size_t position, Environment& e);
   void parts_at_once(const Stage* s, size_t position, const Loop& coarse, Environment& e);
   void loop_to_vectors(const Stage* s, size_t position, Environment& e);

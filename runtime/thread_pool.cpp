@@ -25,8 +25,12 @@ namespace {
 
 constexpr int kMaxThreads = 1024;
 
-// Longer than the gap between the kernels of a plan, shorter than a time slice.
-constexpr auto kSpinTime = std::chrono::microseconds(60);
+// Workers spin for longer than the gap between the kernels of a plan, and than they wait for the
+// last chunk of one: a core that has gone to sleep takes some 100 microseconds to wake. After the
+// first moment they give way to whoever else wants the core; where there are fewer cores than
+// threads, they sleep then.
+constexpr auto kBusyTime = std::chrono::microseconds(60);
+constexpr auto kSpinTime = std::chrono::microseconds(2000);
 constexpr int kSpinsPerLook = 32;
 
 // The pool and worker number of the chunk that this thread is in.
@@ -77,17 +81,19 @@ void pause() {
 #endif
 }
 
-// Spins until `done()` or for kSpinTime; returns whether it was done.
+// Spins until `done()` or for so long; returns whether it was done.
 template <typename Done>
-bool spin_until(Done done) {
+bool spin_until(Done done, std::chrono::microseconds longest) {
   const auto start = std::chrono::steady_clock::now();
-  do {
+  for (;;) {
     for (int i = 0; i < kSpinsPerLook; ++i) {
       if (done()) return true;
       pause();
     }
-  } while (std::chrono::steady_clock::now() - start < kSpinTime);
-  return done();
+    const auto spent = std::chrono::steady_clock::now() - start;
+    if (spent >= longest) return done();
+    if (spent >= kBusyTime) std::this_thread::yield();
+  }
 }
 
 std::atomic<unsigned> fork_count = 0;
@@ -97,6 +103,12 @@ void watch_forks() {
   std::call_once(once, [] {
     pthread_atfork(nullptr, nullptr, [] { fork_count.fetch_add(1, std::memory_order_relaxed); });
   });
+}
+
+// That the process may use.
+int cores() {
+  cpu_set_t allowed;
+  return sched_getaffinity(0, sizeof(allowed), &allowed) == 0 ? CPU_COUNT(&allowed) : 1;
 }
 
 void pin_to_core(int index) {
@@ -150,13 +162,15 @@ void run_alone(const ThreadPool* pool, const Job& job, int worker) {
 
 }  // namespace
 
-// A worker may look at job only while it is counted in active and has seen open set; the caller
-// changes job only while open is clear and active is zero. Both sides write one and read the other,
-// hence sequential consistency. A worker that wakes too late finds the job closed: no launch waits
-// for a sleeper.
+// A launch has seats for as many workers as it has chunks for. A worker may look at job only once
+// it has taken a seat; the caller takes the seats that are left away, and changes job only when all
+// who took one have left. A worker that wakes too late finds no seat: no launch waits for a
+// sleeper.
 struct ThreadPool::Team : Counted {
-  explicit Team(int size) : slices(static_cast<size_t>(size)) {}
+  explicit Team(int size)
+      : spin_time(size <= cores() ? kSpinTime : kBusyTime), slices(static_cast<size_t>(size)) {}
 
+  const std::chrono::microseconds spin_time;
   std::mutex turn;  // held during a launch
   std::vector<std::thread> threads;
   Job job;
@@ -164,9 +178,10 @@ struct ThreadPool::Team : Counted {
   std::atomic<bool> has_exception = false;
   std::vector<Slice> slices;                    // one for each worker
   alignas(64) std::atomic<uint32_t> epoch = 0;  // counts launches; what idle workers watch
-  std::atomic<bool> open = false;
   std::atomic<bool> stopping = false;
-  alignas(64) std::atomic<int32_t> active = 0;
+  alignas(64) std::atomic<int32_t> seats = 0;
+  alignas(64) std::atomic<int32_t> left = 0;  // workers that took a seat and are done
+  alignas(64) std::atomic<int32_t> sleeping = 0;
 
   void stop() {
     stopping.store(true);
@@ -183,19 +198,29 @@ struct ThreadPool::Team : Counted {
       slices[i].next.store(job.slice_begin(i), std::memory_order_relaxed);
       slices[i].end = job.slice_begin(i + 1);
     }
-    open.store(true);
+    const auto wanted = static_cast<int32_t>(job.slices - 1);
+    left.store(0, std::memory_order_relaxed);
+    seats.store(wanted);
     epoch.fetch_add(1);
-    epoch.notify_all();
+    // One writes and then reads what the other reads and then writes: a worker that is not counted
+    // as sleeping sees the new epoch.
+    if (static_cast<int32_t>(threads.size()) - sleeping.load() < wanted) wake_some();
     do_chunks(0);
-    open.store(false);
-    if (!spin_until([&] { return active.load() == 0; })) {
+    const int32_t taken = wanted - seats.exchange(0);
+    if (!spin_until([&] { return left.load() == taken; }, spin_time)) {
       // Some worker is in a long chunk, or was put aside by the system.
-      for (int32_t n = active.load(); n != 0; n = active.load()) active.wait(n);
+      for (int32_t n = left.load(); n != taken; n = left.load()) left.wait(n);
     }
     if (has_exception.load(std::memory_order_relaxed)) {
       has_exception.store(false, std::memory_order_relaxed);
       std::rethrow_exception(std::exchange(exception, nullptr));
     }
+  }
+
+  // Each who is woken wakes others in turn: to wake all would hold up the caller.
+  void wake_some() {
+    constexpr int kAtOnce = 3;
+    for (int i = 0; i < kAtOnce && sleeping.load() > i && seats.load() > 0; ++i) epoch.notify_one();
   }
 
   // First a worker's own slice, which is the same part of the arrays each time: they stay in the
@@ -218,17 +243,30 @@ struct ThreadPool::Team : Counted {
     }
   }
 
+  bool take_seat() {
+    int32_t n = seats.load();
+    while (n > 0 && !seats.compare_exchange_weak(n, n - 1)) {
+    }
+    return n > 0;
+  }
+
   void work_as(int worker) {
     const DefaultFloatMode float_mode;
     uint32_t seen = 0;
     while (true) {
       const auto is_new = [&] { return epoch.load(std::memory_order_acquire) != seen; };
-      if (!spin_until(is_new)) epoch.wait(seen);
+      if (!spin_until(is_new, spin_time)) {
+        sleeping.fetch_add(1);
+        epoch.wait(seen);
+        sleeping.fetch_sub(1);
+        wake_some();
+      }
       seen = epoch.load();
       if (stopping.load()) return;
-      active.fetch_add(1);
-      if (open.load()) do_chunks(worker);
-      if (active.fetch_sub(1) == 1) active.notify_all();
+      if (!take_seat()) continue;
+      do_chunks(worker);
+      left.fetch_add(1);
+      left.notify_all();
     }
   }
 };

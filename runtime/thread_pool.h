@@ -1,6 +1,6 @@
 // Threads that share out the steps of a loop. The caller takes part, so a pool of one has no thread
-// of its own. Waiting workers spin for a moment, since kernels follow each other within
-// microseconds, and then sleep.
+// of its own. Waiting workers spin for some time, since kernels follow each other within
+// microseconds, and then sleep; a launch wakes as many as it has chunks for.
 #pragma once
 
 #include <cstdint>

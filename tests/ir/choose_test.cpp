@@ -145,8 +145,13 @@ TEST_SUITE("ir") {
   }
 
   TEST_CASE("chosen schedules compute the algorithm on 4, 8 and 16 lanes") {
-    for (const char* name : {"x86-64-v2", "x86-64-v3", "x86-64-v4"}) {
-      const Target target = named_target(name);
+    for (const auto& [name, threads] : {std::pair{"x86-64-v2", 1},
+                                        {"x86-64-v3", 1},
+                                        {"x86-64-v4", 1},
+                                        {"x86-64-v2", 7},
+                                        {"x86-64-v4", 16}}) {
+      Target target = named_target(name);
+      target.threads = threads;
       for (const Case& c : cases()) {
         INFO(c.name, " on ", name);
         Kernel k = c.make();

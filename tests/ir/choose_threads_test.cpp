@@ -32,6 +32,49 @@ TEST_SUITE("ir") {
     CHECK(test::holds(schedule(2048, 256, 512, 1), "order C m.o n.o"));
   }
 
+  TEST_CASE("many threads share out blocks of rows, too") {
+    Target target = named_target("x86-64-v4");
+    const auto schedule = [&](int threads) {
+      target.threads = threads;
+      Kernel product = test::matmul(1024, 1000, 1024, false, false, false);
+      choose_schedule(product, target);
+      CHECK(test::reasons(product).find("given up") == std::string::npos);
+      return product.schedule;
+    };
+    // 16 panels are four for each of four threads; of 16, one that is late holds up all others.
+    const std::string few = schedule(4), many = schedule(16);
+    CHECK(test::holds(few, "at C.b C n.o\n"));
+    CHECK(test::holds(few, "parallel C n.o\n"));
+    CHECK(test::holds(many, "order C n.o m.b m.o k"));
+    CHECK(test::holds(many, "scope C.b shared\n"));
+    CHECK(test::holds(many, "parallel C n.o m.b\n"));
+    CHECK(share_tiles(target, 1, 64, 8, 170, 1e8).rows > 0);
+    CHECK(share_tiles(target, 1, 64, 8, 3, 1e8).rows == 0);  // a block has four row tiles or more
+    CHECK(share_tiles(target, 1, 64, 4, 170, 1e8).rows > 0);
+    CHECK(share_tiles(target, 1, 64, 4, 170, 1e5).rows == 0);  // of little work, more than that
+    CHECK(share_tiles(target, 99, 64, 8, 170, 1e8).rows == 0);
+    target.threads = 1;
+    CHECK(share_tiles(target, 1, 64, 8, 170, 1e8).rows == 0);
+    // Sums of columns and of rows, and rows of few heads.
+    target.l2 = 2 << 20;
+    target.l3 = 64 << 20;
+    const auto chosen = [&](const Tensor& y, int threads) {
+      target.threads = threads;
+      return test::checked_schedule(y, target);
+    };
+    const auto array = [](const Shape& shape) {
+      return Tensor::from_storage(make_storage(size_t(4 * numel(shape))), shape, DType::F32);
+    };
+    CHECK(test::holds(chosen(sum(array({1024, 1024}), 0), 4), "split sum j j.b j 128\n"));
+    CHECK(test::holds(chosen(sum(array({1024, 1024}), 0), 16), "split sum j j.b j 64\n"));
+    CHECK(test::holds(chosen(sum(array({16, 4096}), 1), 4), "split sum i i.o i 4\n"));
+    CHECK(!test::holds(chosen(sum(array({16, 4096}), 1), 16), "split sum i "));
+    const Tensor q = array({12, 100, 16});
+    const Tensor heads = scaled_dot_product_attention(q, q, q);
+    CHECK(test::holds(chosen(heads, 4), "parallel div i\n"));
+    CHECK(test::holds(chosen(heads, 8), "parallel div i j.b\n"));
+  }
+
   TEST_CASE("blocks of columns are cut so that the target's threads have equally much") {
     Target target = named_target("x86-64-v4");
     target.l2 = 1 << 20;

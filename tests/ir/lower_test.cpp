@@ -90,8 +90,11 @@ class RandomSchedule {
       for (const std::string& l : *list) order += " " + l;
     }
     if (!order.empty()) apply_schedule(k, fmt::format("order {}{}\n{}", s.name, order, kinds));
-    if (pick(2) && !outer.empty())
-      apply_schedule(k, fmt::format("parallel {} {}", s.name, outer[0]));
+    if (pick(2) && !outer.empty()) {
+      std::string parallel;
+      for (size_t n = 0; n <= pick(outer.size()); n++) parallel += " " + outer[n];
+      apply_schedule(k, fmt::format("parallel {}{}", s.name, parallel));
+    }
   }
 
   std::mt19937 random_;
@@ -155,6 +158,33 @@ TEST_SUITE("ir") {
       apply_schedule(sum, "split out i i.o i 16; order out i i.o; unroll out i.o");
       CHECK(test::difference(sum, Target()) == "");
     }
+  }
+
+  TEST_CASE("parallel loops have ragged ends beside each other") {
+    const std::string steps =
+        "split C m m.o m 4; split C n n.o n 24; split C n n n.v 8; order C m.o n.o m n k n.v; "
+        "vector C n.v; parallel C m.o n.o";
+    for (const int64_t rows : {3, 8, 11}) {
+      for (const int64_t columns : {8, 48, 55, 71}) {
+        CAPTURE(rows);
+        CAPTURE(columns);
+        Kernel k = test::matmul(rows, columns, 5, false, false, false);
+        apply_schedule(k, steps);
+        CHECK(test::difference(k, Target()) == "");
+      }
+    }
+    Kernel k = test::matmul(11, 71, 5, false, false, false);
+    apply_schedule(k, steps);
+    const Program program = lower(k, Target());
+    CHECK(program.phases[0].count == 9);
+    CHECK(!program.phases[0].has_tail);
+    // Where one axis is two of them, the inner one would have another end in the last of the outer.
+    Kernel twice = test::matmul(11, 71, 5, false, false, false);
+    apply_schedule(twice, "split C m m.o m 4; order C m.o m n k; parallel C m.o m");
+    CHECK_THROWS_WITH_AS(lower(twice, Target()),
+                         "lower matmul: parallel loop m.o of C has a ragged end beside another "
+                         "parallel loop of its axis, or one that ends at a size; mark it alone",
+                         UserError);
   }
 
   TEST_CASE("every schedule that is accepted computes the algorithm") {

@@ -182,16 +182,37 @@ TEST_SUITE("runtime") {
   }
 
   TEST_CASE("workers that fell asleep come back") {
-    ThreadPool pool(4);
-    for (int round = 0; round < 5; ++round) {
-      std::this_thread::sleep_for(std::chrono::milliseconds(2));
-      std::atomic<int> together = 0;
-      // Each chunk waits for the other three, so it ends only if all four threads take part.
-      pool.parallel_for(0, 4, 1, [&](int64_t, int64_t, int) {
-        ++together;
-        while (together < 4) std::this_thread::yield();
+    for (const int threads : {4, 23}) {
+      ThreadPool pool(threads);
+      for (int round = 0; round < 5; ++round) {
+        std::this_thread::sleep_for(std::chrono::milliseconds(5));
+        std::atomic<int> together = 0;
+        // Each chunk waits for the others, so it ends only if all threads take part.
+        pool.parallel_for(0, threads, 1, [&](int64_t, int64_t, int) {
+          ++together;
+          while (together < threads) std::this_thread::yield();
+        });
+        CHECK(together == threads);
+      }
+    }
+  }
+
+  TEST_CASE("no more threads come than there are chunks, and others come to the next launch") {
+    constexpr int kThreads = 8;
+    ThreadPool pool(kThreads);
+    for (int round = 0; round < 200; ++round) {
+      if (round % 50 == 0) std::this_thread::sleep_for(std::chrono::milliseconds(3));
+      const int chunks = 2 + round % (kThreads - 1);
+      std::vector<int> worker_of(size_t(chunks), -1);
+      std::atomic<int> arrived = 0;
+      pool.parallel_for(0, chunks, 1, [&](int64_t begin, int64_t, int worker) {
+        worker_of[size_t(begin)] = worker;
+        ++arrived;
+        while (arrived < chunks) std::this_thread::yield();
       });
-      CHECK(together == 4);
+      std::sort(worker_of.begin(), worker_of.end());
+      CHECK(worker_of.front() == 0);  // the caller is one of them
+      CHECK(std::adjacent_find(worker_of.begin(), worker_of.end()) == worker_of.end());
     }
   }
 
