@@ -192,7 +192,9 @@ bool schedule_few_rows_of_columns(ScheduleWriter& w, Stage* s, Stage* root, cons
   }
   const int64_t most = w.target().l2 / 2 / (extent(c.r) * factor_size(*s));
   const int64_t blocks = bytes > w.target().l3 / 2 ? 4 : bytes > w.target().l3 / 4 ? 8 : 16;
-  const int64_t wanted = std::max(extent(c.v) * others / blocks, kLeast);
+  // Or one for each thread.
+  const int64_t each = std::max(extent(c.v) * others / w.target().threads, 2 * w.lanes());
+  const int64_t wanted = std::min(std::max(extent(c.v) * others / blocks, kLeast), each);
   const int64_t whole = std::max(std::min(wanted, most) / w.lanes(), int64_t{1}) * w.lanes();
   const int64_t block = std::min(whole, extent(c.v));
   const std::string k = w.loop(*s, c.reduced[0]), column = w.loop(*s, c.v) + ".b";
@@ -361,17 +363,22 @@ bool schedule_long_sums(ScheduleWriter& w, Stage* s, const Contraction& c, const
   return true;
 }
 
-// How many of these steps a thread takes at a time, so that none has a quarter more to do than its
-// share; 0 if there is no such number.
-int64_t shared_steps(const Target& target, int64_t steps) {
+// How many of these steps, that are there `times` times, a thread takes at a time, so that none has
+// a quarter more to do than its share; 0 if there is no such number.
+int64_t shared_steps(const Target& target, int64_t steps, int64_t times) {
   const int64_t threads = std::max(target.threads, 1);
+  if (times >= kEnoughChunks && (threads == 1 || uneven_share(target, 1, times, 1) <= 1.25)) {
+    return steps;
+  }
   if (threads == 1) return steps;
   for (const int64_t chunks : {2, 3, 4, 1}) {  // for each thread
-    const int64_t part = (steps + chunks * threads - 1) / (chunks * threads);
-    const int64_t parts = (steps + part - 1) / part, rounds = (parts + threads - 1) / threads;
-    if (4 * rounds * part * threads <= 5 * steps) return part;
+    const int64_t part =
+        std::max((times * steps + chunks * threads - 1) / (chunks * threads), int64_t{1});
+    const int64_t parts = times * ((steps + part - 1) / part),
+                  rounds = (parts + threads - 1) / threads;
+    if (4 * rounds * part * threads <= 5 * times * steps) return part;
   }
-  return 0;
+  return times >= kEnoughChunks ? steps : 0;
 }
 
 // Few sums of very many terms, as a weight's gradient. Where the rows of both factors lie along the
@@ -413,8 +420,7 @@ bool schedule_tall(ScheduleWriter& w, Stage* s, Stage* root, const Contraction& 
   const int64_t step = by_rows ? tile.mr : width,
                 steps = ((by_rows ? rows : columns) + step - 1) / step;
   if (!fits) return false;
-  const bool shared_out = batch_of(*s, c) >= kEnoughChunks;
-  const int64_t part = shared_out ? steps : shared_steps(w.target(), steps);
+  const int64_t part = shared_steps(w.target(), steps, batch_of(*s, c));
   if (part == 0 || !w.choose_whether("few rows at a time of " + s->name, true)) return false;
   const int64_t blocks = (extent(k) + most - 1) / most, kc = (extent(k) + blocks - 1) / blocks;
   const NodeRef& shared = by_rows ? c.r : c.v;

@@ -527,27 +527,27 @@ double uneven_share(const Target& target, int64_t times, int64_t vectors, int64_
 
 double share_blocks_of_rows(const Target& target, double cycles) {
   // Panels come from the caches of other cores, and all threads wait for each other once more.
-  constexpr double kFromOthers = 1.05, kWait = 6000;
+  constexpr double kFromOthers = 1.05, kWait = 10000;
   return kFromOthers + kWait * target.threads / cycles;
 }
 
 Shares share_tiles(const Target& target, int64_t times, int64_t vectors, int64_t panel,
                    int64_t row_tiles, double cycles, int64_t many) {
-  // A core that is slower than the others, or comes late, holds them up for a part of a chunk.
-  constexpr double kLate = 0.08;
-  constexpr int64_t kFewestRows = 4;
+  // A core that is slower than the others, or comes late, holds them up for a part of a chunk. Each
+  // chunk is begun, and reads its rows and its panel from further away.
+  constexpr double kLate = 0.08, kBegin = 1500;
   const int64_t threads = std::max(target.threads, 1), panels = (vectors + panel - 1) / panel;
   if (threads == 1) return {};
   const auto time = [&](int64_t parts) {
     const auto chunks = static_cast<double>(times * parts * panels);
     return uneven_share(target, times * parts, vectors, panel, many) *
-           (1 + kLate * static_cast<double>(threads) / chunks);
+           (1 + kLate * static_cast<double>(threads) / chunks + kBegin * chunks / cycles);
   };
   Shares best{0, time(1)};
   int64_t last = row_tiles;
   for (int64_t parts = 2; times * (parts - 1) * panels < 2 * many * threads; parts++) {
+    if (parts > row_tiles) break;
     const int64_t rows = (row_tiles + parts - 1) / parts;
-    if (rows < kFewestRows) break;
     if (rows == last) continue;
     last = rows;
     const double t = share_blocks_of_rows(target, cycles) * time(parts);

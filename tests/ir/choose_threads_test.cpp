@@ -49,12 +49,21 @@ TEST_SUITE("ir") {
     CHECK(test::holds(many, "scope C.b shared\n"));
     CHECK(test::holds(many, "parallel C n.o m.b\n"));
     CHECK(share_tiles(target, 1, 64, 8, 170, 1e8).rows > 0);
-    CHECK(share_tiles(target, 1, 64, 8, 3, 1e8).rows == 0);  // a block has four row tiles or more
+    CHECK(share_tiles(target, 1, 64, 8, 1, 1e8).rows == 0);  // one row tile is no two blocks
     CHECK(share_tiles(target, 1, 64, 4, 170, 1e8).rows > 0);
     CHECK(share_tiles(target, 1, 64, 4, 170, 1e5).rows == 0);  // of little work, more than that
     CHECK(share_tiles(target, 99, 64, 8, 170, 1e8).rows == 0);
     target.threads = 1;
     CHECK(share_tiles(target, 1, 64, 8, 170, 1e8).rows == 0);
+    // Few row tiles of columns that lie apart, the columns of few rows, and weights' gradients.
+    target.threads = 4;
+    Kernel scattered = test::matmul(32, 128, 784, false, true, false);
+    choose_schedule(scattered, target);
+    CHECK(test::holds(scattered.schedule, "parallel C n.o m.b\n"));
+    target.threads = 8;
+    Kernel rows = test::matmul(3, 1024, 1024, false, false, false);
+    choose_schedule(rows, target);
+    CHECK(test::holds(rows.schedule, "split C n n.b n 128\n"));
     // Sums of columns and of rows, and rows of few heads.
     target.l2 = 2 << 20;
     target.l3 = 64 << 20;
