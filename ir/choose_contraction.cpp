@@ -549,7 +549,21 @@ bool schedule_contraction(ScheduleWriter& w, StageGroup& g) {
   // The loop outside keeps its panel in L1.
   const std::string images = t.y.empty() ? "" : " " + t.y;
   const bool inner_columns = rows_first || blocks;
-  const std::string outer = blocks ? fmt::format("{} {}{} {} {}", batch, columns, rows, t.r, t.v)
+  // Axes around the tile that panels do not depend on, inside of what walks these, where one panel
+  // serves few rows of each: it then stays in L2.
+  std::vector<NodeRef> of_panels, of_rows;
+  for (const NodeRef& d : batch_axes(*s, c)) {
+    const bool uses_b = std::any_of(sums.begin(), sums.end(), [&](const TiledSum& t) {
+      return uses(t.stage->values[0].expr->src[static_cast<size_t>(t.c.b)], d);
+    });
+    (uses_b ? of_panels : of_rows).push_back(d);
+  }
+  const bool panels_outside = packs_b && !blocks && !rows_first && !g.panel && !of_rows.empty() &&
+                              extent(c.r) < kManyRowTiles * tile.mr &&
+                              depth * tile_columns > w.target().l1;
+  const std::string outer = panels_outside ? w.loops(*root, of_panels) + images + " " + t.v +
+                                                 w.loops(*root, of_rows) + rows + " " + t.r
+                            : blocks ? fmt::format("{} {}{} {} {}", batch, columns, rows, t.r, t.v)
                             : rows_first ? batch + " " + t.r + images + " " + t.v
                                          : batch + images + " " + t.v + rows + " " + t.r;
   const std::string innermost = inner_columns ? t.v : t.r;

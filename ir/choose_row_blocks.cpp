@@ -98,16 +98,28 @@ int64_t choose_block(ScheduleWriter& w, const StageGroup& g,
   return w.choose_number("rows at a time of " + g.root()->name, chosen, others);
 }
 
+// Are vectors of n elements mostly empty?
+bool wastes_lanes(int64_t n, int64_t lanes) {
+  constexpr double kFilled = 0.5;
+  return static_cast<double>(n) < kFilled * static_cast<double>((n + lanes - 1) / lanes * lanes);
+}
+
 // Tiles of a block have their lanes along another axis than its rows. Where a contraction that is
 // not stored has rows last, it and what else is not stored lie row by row from here on; but where
-// something that is stored has them last, lanes along rows write it in order.
+// something that is stored has them last, lanes along rows write it in order, and where a row's
+// elements are too few for the lanes, these are better along rows.
 void lay_by_rows(ScheduleWriter& w, const StageGroup& g, const std::vector<NodeRef>& fixed) {
   const Node* const rows = g.grid.back().get();
   const auto is_local = [](const Value& v) { return v.slot < 0 && v.scope != Scope::Shared; };
   bool any = false;
   for (const Stage* s : g.members) {
     const Contraction c = contraction_of(*s, fixed);
-    any |= c.is && c.v.get() == rows && is_local(s->values[0]);
+    if (c.is && c.v.get() == rows && is_local(s->values[0])) {
+      const std::vector<NodeRef>& dims = s->values[0].dims;
+      const int64_t n = dims.size() > 1 ? extent(dims[dims.size() - 2]) : 1;
+      if (wastes_lanes(n, w.lanes()) && !wastes_lanes(extent(c.v), w.lanes())) return;
+      any = true;
+    }
     for (const Value& v : s->values) {
       const bool by_columns = v.dims.size() > g.grid.size() && v.dims.back().get() == rows;
       if (v.slot >= 0 && by_columns) return;
@@ -266,6 +278,18 @@ void schedule_dots(ScheduleWriter& w, const RowContraction& r, int64_t rows,
                        r.stage->name, mr, mc, l));
 }
 
+// Whether the columns of a contraction's tile depend on loops that are neither around its block nor
+// of the tile.
+bool depends_on_others(const RowContraction& r, const NodeRef& block,
+                       const std::vector<NodeRef>& fixed) {
+  const Value& v = r.stage->values[0];
+  return std::any_of(v.dims.begin(), v.dims.end(), [&](const NodeRef& d) {
+    const bool tiled = d.get() == r.c.v.get() || d.get() == r.c.r.get() || d.get() == r.c.y.get();
+    return !tiled && d.get() != block.get() && !contains(fixed, d) &&
+           uses(v.expr->src[static_cast<size_t>(r.c.b)], d);
+  });
+}
+
 // The tile of one contraction, in its host, inside the row block.
 void schedule_tile(ScheduleWriter& w, const StageGroup& g, const RowContraction& r,
                    const NodeRef& block, int64_t rows, const std::vector<NodeRef>& fixed,
@@ -286,7 +310,7 @@ void schedule_tile(ScheduleWriter& w, const StageGroup& g, const RowContraction&
   };
   const bool in_root = r.host == root;
   const std::string around = w.loops(*r.host, fixed) + (in_root ? " " + block_loop : "");
-  const std::string rest = others(*r.host);
+  std::string rest = others(*r.host);
   if (r.dots) return schedule_dots(w, r, n, around + rest);
   const Tile tile = tile_of(w, *r.stage, r.c, n);
   Packer packer(w, r.stage, r.c, tile);
@@ -297,7 +321,13 @@ void schedule_tile(ScheduleWriter& w, const StageGroup& g, const RowContraction&
   const int64_t columns = depth_of(r.c) * factor_size(*r.stage) * extent(r.c.v);
   const bool rows_inside =
       !w.choose_whether("rows outside of " + r.stage->name, !packs_b && columns <= w.target().l1);
-  const std::string two = images + (rows_inside ? t.v + " " + t.r : t.r + " " + t.v);
+  // A panel that the other loops do not change stays in cache for all of them.
+  const bool panels_outside = packs_b && rows_inside && r.host == r.stage && r.terms == 0 &&
+                              columns > w.target().l1 && !depends_on_others(r, block, fixed);
+  const std::string two = images + (panels_outside ? t.v + rest + " " + t.r
+                                    : rows_inside  ? t.v + " " + t.r
+                                                   : t.r + " " + t.v);
+  if (panels_outside) rest.clear();
   const std::string innermost = rows_inside ? t.r : t.v;
   std::string ks = w.loops(*r.stage, r.c.reduced);
   if (const Value* a = rows_of(w, r); a && !a->layout.empty()) {
