@@ -39,7 +39,7 @@ TEST_SUITE("ir") {
     CHECK(test::holds(schedule(10, "x86-64-v4"), "dims sum 0 3 1 2\n"));
     // A panel of weights serves all rows of places, where L1 does not hold all of them.
     CHECK(test::holds(schedule(7, "x86-64-v4"), "order sum i j l.o k.o "));
-    CHECK(test::holds(schedule(7, "x86-64-v4", 100), "order sum i l.o j k.o "));
+    CHECK(test::holds(schedule(7, "x86-64-v4", 150), "order sum i l.o j k.o "));
   }
 
   TEST_CASE(
