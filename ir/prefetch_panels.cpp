@@ -53,6 +53,83 @@ std::optional<Copy> copy_of(const Program& program, const Target& target, const 
   return copy;
 }
 
+// The instruction of a loop, or of one inside it, that makes x; null: it is made outside.
+const Instruction* maker_of(const Instruction& loop, const Operand& x) {
+  for (const Instruction& i : loop.body) {
+    if (i.dst.id == x.id) return &i;
+    if (const Instruction* inside = maker_of(i, x)) return inside;
+  }
+  return nullptr;
+}
+
+// What `x` is in the first iteration of a loop from 0 and those inside it, as an operand that is
+// made outside; nothing if that is not seen.
+std::optional<Operand> first_of(const Instruction& loop, const Operand& x) {
+  if (x.kind != Operand::Kind::Value) return x;
+  if (x.id == loop.dst.id) return ProgramWriter::number(0);
+  const Instruction* maker = maker_of(loop, x);
+  if (!maker) return x;
+  if (maker->code == Code::Loop) return ProgramWriter::number(0);
+  if (maker->code != Code::Op || (maker->op != Op::Add && maker->op != Op::Mul)) return {};
+  const auto a = first_of(loop, maker->args[0]), b = first_of(loop, maker->args[1]);
+  const auto is_zero = [](const std::optional<Operand>& o) {
+    return o && o->kind == Operand::Kind::Constant && o->bits == 0;
+  };
+  if (!is_zero(a) && !is_zero(b)) return {};
+  if (maker->op == Op::Mul) return ProgramWriter::number(0);
+  return is_zero(a) ? b : a;
+}
+
+// What a loop over squares of rows reads, which are turned around in registers, if it lies
+// together: lines, one after the other.
+std::optional<Copy> squares_of(const Program& program, const Target& target,
+                               const Instruction& outer) {
+  const auto counts = [](const Instruction& i) {
+    return count_of(i) && i.begin.bits == 0 && i.phis.empty();
+  };
+  if (!counts(outer)) return {};
+  const Instruction* inner = nullptr;
+  for (const Instruction& i : outer.body) {
+    if (!i.body.empty() && inner) return {};
+    if (!i.body.empty()) inner = &i;
+  }
+  if (!inner || !counts(*inner) || !is_innermost(*inner)) return {};
+  const Instruction* pointer = nullptr;
+  std::set<int64_t> rows;
+  bool turns = false;
+  int64_t lanes = 0;
+  for (const Instruction& i : inner->body) {
+    turns |= i.code == Code::Exchange;
+    if (i.code == Code::Pointer && i.memory >= 0) {
+      if (pointer || program.arguments[static_cast<size_t>(i.memory)].output) return {};
+      pointer = &i;
+    }
+    if (i.code != Code::Load) continue;
+    if (!pointer || i.args[0].id != pointer->dst.id || i.args.size() > 1 || i.mask > 0) return {};
+    rows.insert(i.imm);
+    lanes = i.dst.lanes;
+  }
+  if (!pointer || !turns || rows.empty() || *rows.begin() != 0) return {};
+  const auto m = static_cast<size_t>(pointer->memory);
+  const DType dtype = program.arguments[m].dtype;
+  const auto count = static_cast<int64_t>(rows.size());
+  const int64_t length = lanes * *count_of(*inner), all = count * length * *count_of(outer);
+  int64_t next = 0;
+  for (const int64_t row : rows) {
+    if (row != next) return {};
+    next += length;
+  }
+  const int64_t line = kCacheLine / size_of(dtype), bytes = all * size_of(dtype);
+  const bool together = LoopSteps(*inner).of(pointer->args[0]) == lanes &&
+                        LoopSteps(outer).of(pointer->args[0]) == count * length;
+  const std::optional<Operand> first = first_of(outer, pointer->args[0]);
+  if (!together || !first || bytes > target.l2 / 4 || all % line != 0 ||
+      program.arguments[m].size * size_of(dtype) <= target.l2) {
+    return {};
+  }
+  return Copy{pointer->memory, dtype, *first, line, all / line, {0}};
+}
+
 // The loop of the products in one over tiles of rows: the longest that reads what is packed.
 Instruction* products_of(Instruction& tiles) {
   Instruction* found = nullptr;
@@ -109,7 +186,8 @@ void visit_block(Program& program, const Target& target, std::vector<Instruction
     if (i.code != Code::Loop) continue;
     const LoopSteps around(i);
     for (size_t at = 0; at < i.body.size(); at++) {
-      const std::optional<Copy> copy = copy_of(program, target, i.body[at]);
+      std::optional<Copy> copy = copy_of(program, target, i.body[at]);
+      if (!copy) copy = squares_of(program, target, i.body[at]);
       if (!copy) continue;
       const int64_t next = around.of(copy->first).value_or(0);
       if (next > 0) prefetch_next(program, target, i, at, *copy, next);

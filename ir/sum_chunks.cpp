@@ -85,6 +85,14 @@ LongSum long_sum(const ScheduleWriter& w, const Stage& s) {
   const NodeRef& a = v.expr->src[static_cast<size_t>(c.a)];
   const bool in_order = strides_along(w.kernel(), a, c.reduced[0]).unit > 0;
   if (in_order && extent(c.v) <= 2 * w.lanes()) return {};
+  // Columns that lie along the sum are turned around, which takes longer by a few terms of many of
+  // them than by all of some. Where a stays near, or they are far more than its rows, nothing makes
+  // up for that.
+  constexpr int64_t kManyColumns = 16;  // for each row
+  const NodeRef& b = v.expr->src[static_cast<size_t>(c.b)];
+  const bool apart = strides_along(w.kernel(), b, c.v).other > 0;
+  const bool near = extent(c.reduced[0]) * extent(c.r) * factor_size(s) <= w.target().l2 / 2;
+  if (apart && (near || extent(c.v) >= kManyColumns * extent(c.r))) return {};
   LongSum l;
   bool computed = false;
   for (const auto& [side, kept] : {std::pair{c.a, c.r}, std::pair{c.b, c.v}}) {

@@ -52,6 +52,16 @@ TEST_SUITE("ir") {
     far.far_l3 = true;
     CHECK(test::holds(gradient(1024), "few sums of many terms, by 8 chunks of 128 terms"));
     CHECK(!test::holds(gradient(256), "chunks"));
+    // Of columns that lie along the sum few terms take longer to turn around; where rows stay near,
+    // or columns are many, nothing makes up for that.
+    far.l2 = 256 << 10;
+    const auto along_sum = [&](int64_t rows, int64_t columns) {
+      const Tensor x = contiguous(randn({rows, 1000})), y = contiguous(randn({columns, 1000}));
+      return test::reasons({matmul(x, transpose(y, 0, 1))}, far);
+    };
+    CHECK(test::holds(along_sum(48, 64), "few sums of many terms, by "));
+    CHECK(!test::holds(along_sum(32, 64), "chunks"));
+    CHECK(!test::holds(along_sum(48, 768), "chunks"));
     far.far_l3 = false;
     // Of a convolution: chunks of images, which are shared out.
     const auto by_kernel = [&](int64_t images, int64_t channels) {

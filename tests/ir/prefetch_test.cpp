@@ -200,7 +200,10 @@ TEST_SUITE("ir") {
     CHECK(asked(50, false, 24 << 10) == 0);   // two panels are too large
     CHECK(asked(50, false, 256 << 10) == 0);  // the whole argument is there
     CHECK(asked(6, false, 64 << 10) == 0);    // no tiles but one
-    CHECK(asked(50, true, 64 << 10) == 0);    // packed otherwise
+    CHECK(asked(50, true, 64 << 10) == 1);    // turned around, of lines that lie together
+    CHECK(asked(50, true, 24 << 10) == 0);
+    CHECK(asked(6, true, 64 << 10) == 0);
+    CHECK(asked(50, true, 256 << 10) == 0);
     // Over all steps of a tile, where each is long underway.
     for (const bool far : {false, true}) {
       Target target = named_target("x86-64-v3");
