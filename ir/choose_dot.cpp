@@ -167,7 +167,10 @@ bool schedule_dot(ScheduleWriter& w, StageGroup& g) {
 // of it; the next ones while those are in L2. What is made of the sums has vectors of its own, a
 // block of columns at a time.
 bool schedule_few_rows(ScheduleWriter& w, StageGroup& g) {
-  constexpr int64_t kFewRows = 16, kFewVectors = 16, kBlock = 64, kMost = 4;
+  constexpr int64_t kFewVectors = 16, kBlock = 64, kMostColumns = 4;
+  // The more rows a tile has, the less often the other factor comes from L2.
+  const bool many_registers = w.target().vector_registers > 16;
+  const int64_t few_rows = many_registers ? 24 : 16, most_rows = many_registers ? 6 : 4;
   if (w.lanes() == 1 || g.panel || g.members.size() > 2) return false;
   Stage *s = g.members.front(), *root = g.root();
   const Contraction c = contraction_of(*s, {});
@@ -179,7 +182,7 @@ bool schedule_few_rows(ScheduleWriter& w, StageGroup& g) {
                 &b = v.expr->src[static_cast<size_t>(c.b)];
   if (!is_along(w, a, lane) || !is_along(w, b, lane) ||
       strides_along(w.kernel(), b, c.v).other == 0 || extent(lane) < kFewVectors * w.lanes() ||
-      extent(c.v) < 2 * kMost)
+      extent(c.v) < 2 * kMostColumns)
     return false;
   std::vector<NodeRef> batch, images;  // kept axes of b, and of a alone
   int64_t rows = extent(c.r);
@@ -191,12 +194,13 @@ bool schedule_few_rows(ScheduleWriter& w, StageGroup& g) {
   // Each tile converts what it reads.
   bool converts = false;
   visit(b, [&](const NodeRef& n) { converts |= n->op == Op::Cast; });
-  if (rows > (converts ? kFewRows / 2 : kFewRows)) return false;
+  if (rows > (converts ? few_rows / 2 : few_rows)) return false;
   // Registers hold the sums, a vector of each row of b, and one of a, or a product too.
   const bool fma = w.target().has_fma && is_float(v.expr->dtype);
   const int64_t room = w.target().vector_registers - (fma ? 1 : 2);
-  const int64_t tiles = (extent(c.r) + kMost - 1) / kMost;
-  const int64_t mr = (extent(c.r) + tiles - 1) / tiles, mc = std::min(room / (mr + 1), kMost);
+  const int64_t tiles = (extent(c.r) + most_rows - 1) / most_rows;
+  const int64_t mr = (extent(c.r) + tiles - 1) / tiles,
+                mc = std::min(room / (mr + 1), kMostColumns);
   const std::string r = w.loop(*s, c.r), q = w.loop(*s, c.v), l = w.loop(*s, lane);
   w.step(
       "split {0} {1} {1}.o {1}.i {2}; split {0} {3} {3}.o {3}.i {4}; split {0} {5} {5}.o {5}.v {6}",

@@ -51,6 +51,21 @@ TEST_SUITE("ir") {
     CHECK(!test::holds(schedule(520, 65, 33, false, 32), "split sum k k.b k "));
   }
 
+  TEST_CASE("few rows are dot products, in tiles that the registers have room for") {
+    const auto how = [](int64_t rows, const char* target) {
+      Kernel k = test::matmul(rows, 100, 512, false, true, false);
+      choose_schedule(k, named_target(target));
+      CHECK(test::difference(k, named_target(target)) == "");
+      return test::reasons(k);
+    };
+    CHECK(test::holds(how(5, "x86-64-v3"), "dot products of 3 by 3 rows"));
+    CHECK(test::holds(how(16, "x86-64-v3"), "dot products of 4 by 3 rows"));
+    CHECK(!test::holds(how(17, "x86-64-v3"), "dot products"));
+    CHECK(test::holds(how(5, "x86-64-v4"), "dot products of 5 by 4 rows"));
+    CHECK(test::holds(how(24, "x86-64-v4"), "dot products of 6 by 4 rows"));
+    CHECK(!test::holds(how(25, "x86-64-v4"), "dot products"));
+  }
+
   TEST_CASE("a panel of b that leaves L1 is not walked by tiles of few rows") {
     const auto tile = [](int64_t terms) {
       Kernel k = test::matmul(128, 512, terms, false, false, false);
