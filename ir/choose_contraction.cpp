@@ -537,10 +537,17 @@ bool schedule_contraction(ScheduleWriter& w, StageGroup& g) {
     return name;
   };
   const std::string columns = blocks ? split_block(c.v, block) : "";
+  // All panels are packed before, in memory that the last cache has room for.
+  int64_t packed = depth * extent(c.v);
+  for (const NodeRef& d : batch_axes(*s, c)) {
+    packed *= uses(s->values[0].expr->src[static_cast<size_t>(c.b)], d) ? extent(d) : 1;
+  }
   int64_t row_block = 0;
-  if (!rows_first && !c.y && !g.panel && packs_b && !is_bounded_sum(*s, c)) {
+  if (!rows_first && !c.y && !g.panel && packs_b && !is_bounded_sum(*s, c) &&
+      packed <= w.target().l3 / 2) {
     const int64_t n = blocks ? block : tile_columns;
     row_block = shares_of(w, c, batch_of(*s, c), tile, n).rows * tile.mr;
+    if (row_block == 1) row_block = extent(c.r) > 2 ? 2 : 0;  // the axis keeps a loop of its own
   }
   const std::string rows = row_block > 0 ? " " + split_block(c.r, row_block) : "";
   // Tile registers are stored to memory.

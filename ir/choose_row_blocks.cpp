@@ -77,7 +77,9 @@ int64_t choose_block(ScheduleWriter& w, const StageGroup& g,
   most = std::min({most, n, std::max(fewest, n * outside / std::max(w.target().threads, 16))});
   double best = 1e300;
   int64_t chosen = std::min<int64_t>(most, n);
-  for (int64_t q = (most + 1) / 2; q <= most; q++) {
+  const int64_t least =
+      std::min<int64_t>(n, tiles_rows ? 2 : 1);  // a tile has a loop over its rows
+  for (int64_t q = std::max((most + 1) / 2, least); q <= most; q++) {
     double cycles = 0;
     for (const RowContraction& r : list) {
       const bool rows = r.c.r.get() == block.get();

@@ -182,6 +182,7 @@ struct ThreadPool::Team : Counted {
   alignas(64) std::atomic<int32_t> seats = 0;
   alignas(64) std::atomic<int32_t> left = 0;  // workers that took a seat and are done
   alignas(64) std::atomic<int32_t> sleeping = 0;
+  std::atomic<bool> caller_sleeps = false;
 
   void stop() {
     stopping.store(true);
@@ -209,7 +210,9 @@ struct ThreadPool::Team : Counted {
     const int32_t taken = wanted - seats.exchange(0);
     if (!spin_until([&] { return left.load() == taken; }, spin_time)) {
       // Some worker is in a long chunk, or was put aside by the system.
+      caller_sleeps.store(true);
       for (int32_t n = left.load(); n != taken; n = left.load()) left.wait(n);
+      caller_sleeps.store(false);
     }
     if (has_exception.load(std::memory_order_relaxed)) {
       has_exception.store(false, std::memory_order_relaxed);
@@ -266,7 +269,7 @@ struct ThreadPool::Team : Counted {
       if (!take_seat()) continue;
       do_chunks(worker);
       left.fetch_add(1);
-      left.notify_all();
+      if (caller_sleeps.load()) left.notify_all();
     }
   }
 };

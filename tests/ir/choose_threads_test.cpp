@@ -84,6 +84,31 @@ TEST_SUITE("ir") {
     CHECK(test::holds(chosen(heads, 8), "parallel div i j.b\n"));
   }
 
+  TEST_CASE("one row for each of many threads has a loop of its own") {
+    Target target = named_target("x86-64-v4");
+    for (const int threads : {2, 7, 16, 48}) {
+      target.threads = threads;
+      for (const int64_t heads : {1, 3, 8}) {
+        for (const int64_t rows : {1, 2, 3}) {
+          CAPTURE(heads);
+          CAPTURE(rows);
+          const Tensor q = test::array({heads, rows, 64}), k = test::array({heads, 20, 64});
+          test::checked_schedule(scaled_dot_product_attention(q, k, k), target);
+        }
+      }
+      for (const int64_t rows : {2, 3, 7}) {
+        const Tensor x = test::array({rows, 67}, DType::BF16),
+                     y = test::array({67, 300}, DType::BF16);
+        test::checked_schedule(relu(matmul(x, y)), target);
+      }
+    }
+    target.threads = 1;
+    const Tensor q = test::array({1, 2, 64}), k = test::array({1, 64, 64});
+    const std::string one = test::checked_schedule(scaled_dot_product_attention(q, k, k), target);
+    target.threads = 16;
+    CHECK(test::checked_schedule(scaled_dot_product_attention(q, k, k), target) == one);
+  }
+
   TEST_CASE("blocks of columns are cut so that the target's threads have equally much") {
     Target target = named_target("x86-64-v4");
     target.l2 = 1 << 20;
