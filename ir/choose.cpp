@@ -331,8 +331,6 @@ void ScheduleWriter::vectorize(Stage* s, const std::vector<NodeRef>& outer,
 void ScheduleWriter::parallel(Stage* s) {
   constexpr int64_t kEnough = 64, kFew = 16, kTiny = 64;
   std::string marked;
-  constexpr double kUneven = 1.1;
-  const auto are_shared = [&](int64_t n) { return uneven_share(target_, 1, n, 1) <= kUneven; };
   std::set<int> ragged_axes;
   int64_t count = 1;
   for (const Loop& l : s->loops) {
@@ -347,7 +345,9 @@ void ScheduleWriter::parallel(Stage* s) {
     // Beside other loops a ragged end is a second copy of the body, for what has too few iterations
     // without them.
     const bool ragged = outermost && covered != extent(s->axes[static_cast<size_t>(l.axis)]);
-    const auto stands_alone = [&] { return s->bound.count(l.axis) > 0 || are_shared(count); };
+    const auto stands_alone = [&] {
+      return s->bound.count(l.axis) > 0 || share_evenly(target_, count);
+    };
     if (!marked.empty() && ((ragged && stands_alone()) || ragged_axes.count(l.axis))) break;
     if (ragged) ragged_axes.insert(l.axis);
     // An iteration of a further loop costs two divisions.

@@ -246,10 +246,6 @@ int64_t even_block(const ScheduleWriter& w, const Contraction& c, int64_t around
   return best;
 }
 
-bool is_bounded_sum(const Stage& s, const Contraction& c) {
-  return is_bounded(s, c.v.get()) || is_bounded(s, c.r.get());
-}
-
 // Whether what follows a tile element by element walks its rows in a loop, and finds the sums in
 // scratch. Written out for all registers of the tile, a long function is most of the kernel's code:
 // as fast, and twice as long to compile.
@@ -364,7 +360,8 @@ bool schedule_long_sums(ScheduleWriter& w, Stage* s, const Contraction& c, const
 }
 
 // How many of these steps, that are there `times` times, a thread takes at a time, so that none has
-// a quarter more to do than its share; 0 if there is no such number.
+// a quarter more to do than its share. If there is no such number, all of them where they are there
+// often enough, else 0.
 int64_t shared_steps(const Target& target, int64_t steps, int64_t times) {
   const int64_t threads = std::max(target.threads, 1);
   if (times >= kEnoughChunks && (threads == 1 || uneven_share(target, 1, times, 1) <= 1.25)) {
@@ -543,7 +540,8 @@ bool schedule_contraction(ScheduleWriter& w, StageGroup& g) {
     packed *= uses(s->values[0].expr->src[static_cast<size_t>(c.b)], d) ? extent(d) : 1;
   }
   int64_t row_block = 0;
-  if (!rows_first && !c.y && !g.panel && packs_b && !is_bounded_sum(*s, c) &&
+  const bool is_bounded_sum = is_bounded(*s, c.v.get()) || is_bounded(*s, c.r.get());
+  if (!rows_first && !c.y && !g.panel && packs_b && !is_bounded_sum &&
       packed <= w.target().l3 / 2) {
     const int64_t n = blocks ? block : tile_columns;
     row_block = shares_of(w, c, batch_of(*s, c), tile, n).rows * tile.mr;
@@ -565,8 +563,17 @@ bool schedule_contraction(ScheduleWriter& w, StageGroup& g) {
     });
     (uses_b ? of_panels : of_rows).push_back(d);
   }
+  // A panel that is made in the loop over them is one thread's.
+  const auto is_once = [&](const TiledSum& sum) {
+    return rows_first || row_block > 0 ||
+           (!g.panel && packs_once(w, *sum.stage, sum.c, batch_axes(*sum.stage, sum.c)));
+  };
+  int64_t panels = packers.back().column_tiles();
+  for (const NodeRef& d : of_panels) panels *= extent(d);
+  const bool may_be_outside =
+      share_evenly(w.target(), panels) || std::all_of(sums.begin(), sums.end(), is_once);
   const bool panels_outside = packs_b && !blocks && !rows_first && !g.panel && !of_rows.empty() &&
-                              extent(c.r) < kManyRowTiles * tile.mr &&
+                              may_be_outside && extent(c.r) < kManyRowTiles * tile.mr &&
                               depth * tile_columns > w.target().l1;
   const std::string outer = panels_outside ? w.loops(*root, of_panels) + images + " " + t.v +
                                                  w.loops(*root, of_rows) + rows + " " + t.r
@@ -589,10 +596,8 @@ bool schedule_contraction(ScheduleWriter& w, StageGroup& g) {
     }
   }
   for (size_t i = 0; i < packers.size(); i++) {
-    const bool once = rows_first || row_block > 0 ||
-                      (!g.panel && packs_once(w, *sums[i].stage, sums[i].c,
-                                              batch_axes(*sums[i].stage, sums[i].c)));
-    if (packed_b[i]) packers[i].pack_b({root, once ? "" : blocks ? columns : t.v, ""});
+    if (!packed_b[i]) continue;
+    packers[i].pack_b({root, is_once(sums[i]) ? "" : blocks ? columns : t.v, ""});
   }
   if (g.panel) {
     w.vectorize(g.panel, {}, g.panel->axes);

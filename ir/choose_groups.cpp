@@ -525,6 +525,11 @@ double uneven_share(const Target& target, int64_t times, int64_t vectors, int64_
   return share(most);
 }
 
+bool share_evenly(const Target& target, int64_t iterations) {
+  constexpr double kUneven = 1.1;
+  return uneven_share(target, 1, iterations, 1) <= kUneven;
+}
+
 double share_blocks_of_rows(const Target& target, double cycles) {
   // Panels come from the caches of other cores, and all threads wait for each other once more.
   constexpr double kFromOthers = 1.05, kWait = 10000;

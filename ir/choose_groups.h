@@ -109,6 +109,8 @@ inline constexpr double kSharedRows = 1.2;
 /// vectors, of which one does a panel at a time. With `many` panels for each, none waits long.
 double uneven_share(const Target& target, int64_t times, int64_t vectors, int64_t panel,
                     int64_t many = 8);
+/// Whether the target's threads get about equally much of so many iterations.
+bool share_evenly(const Target& target, int64_t iterations);
 /// How threads share out the tiles of packed panels: whole panels, or with `rows` that many row
 /// tiles of a panel, all panels being packed before. The time is relative to an even share.
 struct Shares {

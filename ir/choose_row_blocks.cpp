@@ -446,9 +446,8 @@ bool schedule_row_blocks(ScheduleWriter& w, StageGroup& g) {
   // Too few outer iterations to share out: operands are packed by a phase, and blocks run in
   // parallel.
   constexpr int64_t kShared = 8;
-  constexpr double kUneven = 1.1;
-  const bool few = outside < kShared ||
-                   (rows < extent(block) && uneven_share(w.target(), outside, 1, 1) > kUneven);
+  const bool few =
+      outside < kShared || (rows < extent(block) && !share_evenly(w.target(), outside));
   const std::string outer_loop = few ? "" : w.loop(*root, fixed.back());
   if (rows > 1) w.step("split {0} {1} {2} {1} {3}", root->name, n, block_loop, rows);
   for (RowContraction& r : list) choose_terms(w, r, block, rows);

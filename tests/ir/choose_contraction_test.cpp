@@ -4,6 +4,7 @@
 #include "core/gradient.h"
 #include "core/ops.h"
 #include "ir/choose.h"
+#include "ir/plan.h"
 #include "tests/ir/algorithms.h"
 #include "tests/ir/chosen.h"
 
@@ -112,6 +113,32 @@ TEST_SUITE("ir") {
       const Tensor windows = conv2d(image, weight, std::nullopt, 2, 2);
       CHECK(!once(reshape(windows, {2, 4, 2, 12, 12}) + array({4, 1, 12, 1})));
     }
+  }
+
+  TEST_CASE("a panel serves few rows of all that it does not depend on, if threads have enough") {
+    Target target = named_target("x86-64-v4");
+    const auto panels_outside = [&](int threads, int64_t l3) {
+      target.threads = threads;
+      target.l3 = l3;
+      const Tensor x = array({1, 256, 14, 14}), w = array({512, 256, 3, 3});
+      const Tensor y = sum(conv2d(x, w, std::nullopt, 2, 1) * array({1, 512, 7, 7}));
+      const NodeRef root = grad(y, x).node();
+      bool any = false;
+      for (const PlanStep& step : make_plan({&root, 1}, target).steps) {
+        if (!step.kernel) continue;
+        Kernel k = clone(*step.kernel);
+        choose_schedule(k, target);
+        CHECK(test::reasons(k).find("given up") == std::string::npos);
+        any |= test::holds(k.schedule, "order sum k.o i j.o ");
+      }
+      return any;
+    };
+    CHECK(panels_outside(1, 32 << 20));
+    CHECK(panels_outside(16, 32 << 20));  // packed once, all of them
+    // Made where they are read, as the last cache has no room for all, four panels are for 4
+    // threads.
+    CHECK(panels_outside(4, 2 << 20));
+    CHECK(!panels_outside(16, 2 << 20));
   }
 
   TEST_CASE("a convolution pads its image panel by panel, its gradients by what suits them") {
