@@ -13,6 +13,19 @@ namespace {
 
 constexpr int64_t kIterations = 16;  // of a loop that is long enough to hide a miss
 constexpr size_t kMost = 64;         // lines
+// A line of a result that is not in L2 takes some ten cycles, one after the other. Where that is
+// less than a twentieth of the time of what it is made of, nothing waits.
+constexpr int64_t kProductsOfStore = 256;
+
+bool is_product(const Instruction& i) {
+  return i.code == Code::Op && i.op == Op::Fma && i.dst.lanes > 1;
+}
+
+// Products of vectors in all iterations of an innermost loop; else 0.
+int64_t products_of(const Instruction& loop) {
+  if (!is_innermost(loop)) return 0;
+  return count_of(loop).value_or(0) * std::count_if(loop.body.begin(), loop.body.end(), is_product);
+}
 
 // The instructions of one block behind its loop number `loop`.
 class Behind {
@@ -21,6 +34,10 @@ class Behind {
       : program_(program), target_(target) {
     find_walked(block[loop].body);
     for (size_t i = loop + 1; i < block.size() && !has_body(block[i]); i++) collect(block[i]);
+    const int64_t products = products_of(block[loop]);
+    if (products > 0 && products <= kProductsOfStore * static_cast<int64_t>(stores_.size())) {
+      accesses_.insert(accesses_.end(), stores_.begin(), stores_.end());
+    }
     // What the loop makes, or the block loads, is not known before it.
     for (const Phi& phi : block[loop].phis) later_.insert(phi.dst.id);
     for (const Access& a : accesses_) {
@@ -53,12 +70,14 @@ class Behind {
 
   void collect(const Instruction& i) {
     if (i.code != Code::Store) definitions_.emplace(i.dst.id, &i);
-    if (i.code != Code::Load || i.memory < 0 || walked_.count(i.memory)) return;
+    const bool stores = i.code == Code::Store && !i.flag;
+    if (!(stores || i.code == Code::Load) || i.memory < 0 || walked_.count(i.memory)) return;
     const MemoryArgument& m = program_.arguments[static_cast<size_t>(i.memory)];
-    if (m.size * size_of(m.dtype) <= target_.l1) return;
+    if (m.size * size_of(m.dtype) <= (stores ? target_.l2 : target_.l1)) return;
     const int64_t line = i.imm * size_of(m.dtype) / kCacheLine;
-    if (accesses_.size() == kMost || !lines_.insert({i.args[0].id, line}).second) return;
-    accesses_.push_back({i.args[0], i.imm, i.memory});
+    std::vector<Access>& list = stores ? stores_ : accesses_;
+    if (list.size() == kMost || !lines_.insert({i.args[0].id, line}).second) return;
+    list.push_back({i.args[0], i.imm, i.memory});
   }
 
   // The id of an operand's value where it is known before the loop, computed there if need be; -1
@@ -89,7 +108,7 @@ class Behind {
   std::unordered_map<int, const Instruction*> definitions_;
   std::set<int> later_, walked_;  // values made by the loop, memory that it reads
   std::set<std::pair<int, int64_t>> lines_;
-  std::vector<Access> accesses_;
+  std::vector<Access> accesses_, stores_;
   std::unordered_map<int, int> copies_;
   std::vector<Instruction> made_;
 };

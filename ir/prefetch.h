@@ -9,8 +9,9 @@ namespace lazuli {
 /// An epilogue loads a few elements from each row of its arrays, too few for the processor to see
 /// where it goes. Where a block loads elements of arguments larger than a cache of the first level
 /// behind a loop of many iterations, at addresses known before it, their cache lines are asked for
-/// before the loop, which hides the wait. Stores are left alone, since nothing waits for them, and
-/// what the loop reads itself.
+/// before the loop, which hides the wait. So are lines of results larger than L2 that are stored
+/// behind a short sum of products, which would fill the queue of stores; behind others nothing
+/// waits for them. What the loop reads itself is left alone.
 void prefetch_epilogues(Program& program, const Target& target);
 
 /// Rows that are found by an index, in an argument larger than the last cache: while one is read,
@@ -27,7 +28,8 @@ void prefetch_walked_rows(Program& program, const Target& target);
 
 /// Where a loop packs a panel of a large argument and then walks it for many rows, memory would
 /// wait for the products, and they for memory: the next panel is asked for, some rows of it with
-/// each tile: at its beginning, or over all of it where the last cache is far.
+/// each tile: at its beginning, or over all of it where the last cache is far. Behind the last
+/// panel of a loop that is the first of the loop around, where that lies next to it.
 void prefetch_next_panels(Program& program, const Target& target);
 
 /// Where each iteration of a long loop, as over the terms of a sum, reads other cache lines of an
@@ -41,9 +43,10 @@ void prefetch_far_terms(Program& program, const Target& target);
 /// processor's own streams, which end at each page and begin anew.
 void prefetch_streams(Program& program, const Target& target);
 
-/// Where the last cache is far, and tiles of products walk more memory than the cache before it
-/// holds: rows of tiles, of which single elements are read, are asked for ahead, since each panel
-/// of columns that passes through pushes some of them out.
+/// Where tiles of products walk more memory than L2 holds: rows of tiles, of which single elements
+/// are read. Where the last cache is far, packed ones are asked for ahead, since each panel of
+/// columns that passes through pushes some of them out; short ones that lie apart, of few lines
+/// each, a tile ahead.
 void prefetch_next_tiles(Program& program, const Target& target);
 
 }  // namespace lazuli

@@ -144,9 +144,10 @@ Instruction* products_of(Instruction& tiles) {
 }
 
 // Asks for the panel that `copy`, in the body of `outer`, packs in the next iteration. In the last
-// one it asks again and again for the first row of this panel, which costs next to nothing.
+// one it asks again and again for the first row of this panel, which costs next to nothing; where
+// it `goes_on`, the loop around begins with what lies behind.
 void prefetch_next(Program& program, const Target& target, Instruction& outer, size_t at,
-                   const Copy& copy, int64_t next) {
+                   const Copy& copy, int64_t next, bool goes_on) {
   const auto tiles = std::find_if(
       outer.body.begin() + static_cast<std::ptrdiff_t>(at) + 1, outer.body.end(),
       [](Instruction& i) { return count_of(i) && *count_of(i) > 1 && products_of(i); });
@@ -156,11 +157,14 @@ void prefetch_next(Program& program, const Target& target, Instruction& outer, s
   const int64_t rows = std::min((copy.rows + count - 1) / count, steps);
   ProgramWriter before(program, outer.dst.level), tile(program, tiles->dst.level),
       step(program, products.dst.level);
-  const Operand more = before.op(
-      Op::Lt, {before.op(Op::Add, {outer.dst, before.number(1)}), outer.end}, DType::Bool);
-  const Operand distance = before.op(Op::Where, {more, before.number(copy.row), before.number(0)});
-  const Operand panel = before.op(
-      Op::Add, {copy.first, before.op(Op::Where, {more, before.number(next), before.number(0)})});
+  Operand distance = before.number(copy.row), ahead = before.number(next);
+  if (!goes_on) {
+    const Operand more = before.op(
+        Op::Lt, {before.op(Op::Add, {outer.dst, before.number(1)}), outer.end}, DType::Bool);
+    distance = before.op(Op::Where, {more, distance, before.number(0)});
+    ahead = before.op(Op::Where, {more, ahead, before.number(0)});
+  }
+  const Operand panel = before.op(Op::Add, {copy.first, ahead});
   const Operand first = tile.op(Op::Mul, {tiles->dst, tile.number(rows)});
   // A row is asked for in so many steps; after the first time that costs next to nothing.
   int shift = 0;
@@ -180,9 +184,11 @@ void prefetch_next(Program& program, const Target& target, Instruction& outer, s
   before.insert(outer.body, static_cast<size_t>(tiles - outer.body.begin()));
 }
 
-void visit_block(Program& program, const Target& target, std::vector<Instruction>& block) {
+// `outside`: the loop whose body the block is, or null.
+void visit_block(Program& program, const Target& target, std::vector<Instruction>& block,
+                 const Instruction* outside) {
   for (Instruction& i : block) {
-    visit_block(program, target, i.body);
+    visit_block(program, target, i.body, i.code == Code::Loop ? &i : nullptr);
     if (i.code != Code::Loop) continue;
     const LoopSteps around(i);
     for (size_t at = 0; at < i.body.size(); at++) {
@@ -190,7 +196,9 @@ void visit_block(Program& program, const Target& target, std::vector<Instruction
       if (!copy) copy = squares_of(program, target, i.body[at]);
       if (!copy) continue;
       const int64_t next = around.of(copy->first).value_or(0);
-      if (next > 0) prefetch_next(program, target, i, at, *copy, next);
+      const bool goes_on =
+          outside && count_of(i) && LoopSteps(*outside).of(copy->first) == *count_of(i) * next;
+      if (next > 0) prefetch_next(program, target, i, at, *copy, next, goes_on);
     }
   }
 }
@@ -198,7 +206,7 @@ void visit_block(Program& program, const Target& target, std::vector<Instruction
 }  // namespace
 
 void prefetch_next_panels(Program& program, const Target& target) {
-  for (Phase& phase : program.phases) visit_block(program, target, phase.body);
+  for (Phase& phase : program.phases) visit_block(program, target, phase.body, nullptr);
 }
 
 }  // namespace lazuli

@@ -43,8 +43,8 @@ void prefetch_in(const Program& program, const Target& target, Instruction& loop
   const std::optional<int64_t> count = count_of(loop);
   const int64_t products = products_of(loop);
   if (!count || *count < kLeastTerms || (target.far_l3 && products == 0)) return;
-  // Of what passes by without products, a miss of L2 alone costs little.
-  const int64_t near = target.far_l3 ? target.l2 / 4 : products > 0 ? 4 * target.l2 : target.l3;
+  // Products hide a miss of L2 alone.
+  const int64_t near = target.far_l3 ? target.l2 / 4 : products > 0 ? 4 * target.l2 : target.l2;
   const LoopSteps along(loop);
   std::set<int> known;              // memories of which other rules know better what to ask for
   std::map<int, int64_t> together;  // lines by pointer

@@ -1,6 +1,6 @@
-// The rows of tiles, asked for some products ahead: panels of columns that pass through the cache,
-// the more where their rows fall into few of its sets, push them out between two tiles that read
-// them.
+// The rows of tiles, asked for some products or a tile ahead: panels of columns that pass through
+// the cache, the more where their rows fall into few of its sets, push them out between two tiles
+// that read them.
 #include <algorithm>
 #include <map>
 #include <set>
@@ -14,59 +14,111 @@ namespace {
 
 constexpr int64_t kLeastSteps = 64;  // of the products: fewer are over before a line comes
 constexpr int64_t kProductsPerLine = 16;  // with fewer, to ask costs what it saves
+constexpr int64_t kProductsPerRow = 4;    // where each step asks, though few come to another line
+constexpr int64_t kLeastTiles = 4;        // the last has no next one
+constexpr int64_t kLongestRow = 2048;     // bytes; the machine foresees others, and they share sets
 constexpr int64_t kProductsAhead = 800;   // of vectors, two a cycle: what the last cache takes
 
 bool is_product(const Instruction& i) {
   return i.code == Code::Op && i.op == Op::Fma && i.dst.lanes > 1;
 }
 
-// The pointers, by id, through which a loop of products loads single elements of tiles that lie
-// behind each other in the order in which `tiles`, around it, walks them.
-std::map<int, std::vector<const Instruction*>> walked_rows(const Instruction& tiles,
-                                                           const Instruction& products) {
-  const LoopSteps around(tiles), along(products);
-  std::map<int, std::vector<const Instruction*>> loads;
-  for (const Instruction& i : products.body) {
-    if (i.code != Code::Load || i.dst.lanes > 1 || i.memory == Program::kScratch) continue;
-    const int64_t step = along.of(i.args[0]).value_or(0);
-    const bool together =
-        step > 0 && around.of(i.args[0]) == step * count_of(products).value_or(0);
-    if (together && i.imm < step) loads[i.args[0].id].push_back(&i);
+// Of loads of single elements, the first of those in each row, which a loop walks `step` at a time.
+std::vector<const Instruction*> first_of_rows(const std::vector<const Instruction*>& loads,
+                                              int64_t step) {
+  std::vector<const Instruction*> first;
+  for (const Instruction* i : loads) {
+    const bool later = std::any_of(loads.begin(), loads.end(), [&](const Instruction* other) {
+      return other->imm < i->imm && i->imm - other->imm < step;
+    });
+    if (!later) first.push_back(i);
   }
-  return loads;
+  return first;
 }
 
-void prefetch_rows(const Instruction& tiles, Instruction& products) {
-  const int64_t fmas = std::count_if(products.body.begin(), products.body.end(), is_product);
-  if (fmas == 0 || count_of(products).value_or(0) < kLeastSteps) return;
-  const int64_t steps = (kProductsAhead + fmas - 1) / fmas;
-  const LoopSteps along(products);
-  std::vector<Instruction> asked;
-  for (const auto& [pointer, loads] : walked_rows(tiles, products)) {
-    std::set<int64_t> lines;
-    for (const Instruction* i : loads) {
-      const int64_t unit = size_of(i->args[0].dtype);
-      if (!lines.insert(i->imm * unit / kCacheLine).second) continue;
-      const int64_t ahead = steps * *along.of(i->args[0]);
-      asked.push_back({.code = Code::Prefetch, .imm = i->imm + ahead, .memory = i->memory});
-      asked.back().args = {i->args[0]};
+// The lines of tiles' rows that a loop of products asks for in each step.
+class Rows {
+ public:
+  Rows(const Program& program, const Target& target, const Instruction& tiles,
+       const Instruction& products)
+      : target_(target),
+        around_(tiles),
+        along_(products),
+        steps_(count_of(products).value_or(0)),
+        fmas_(std::count_if(products.body.begin(), products.body.end(), is_product)) {
+    std::map<int, std::vector<const Instruction*>> loads;  // by pointer
+    for (const Instruction& i : products.body) {
+      if (i.code != Code::Load || i.dst.lanes > 1 || i.memory == Program::kScratch) continue;
+      if (along_.of(i.args[0]).value_or(0) > 0) loads[i.args[0].id].push_back(&i);
+    }
+    for (const auto& [pointer, list] : loads) {
+      const int64_t step = *along_.of(list[0]->args[0]);
+      if (around_.of(list[0]->args[0]) == step * steps_) {
+        ask_some_ahead(list, step);
+      } else if (list[0]->memory >= 0 && count_of(tiles).value_or(kLeastTiles) >= kLeastTiles) {
+        ask_a_tile_ahead(program, list, step);
+      }
     }
   }
-  if (static_cast<int64_t>(asked.size()) * kProductsPerLine > fmas) return;
-  for (Instruction& ask : asked) {
-    const auto pointer =
-        std::find_if(products.body.begin(), products.body.end(),
-                     [&](const Instruction& i) { return i.dst.id == ask.args[0].id; });
-    if (pointer != products.body.end()) products.body.insert(pointer + 1, std::move(ask));
-  }
-}
 
-void visit_block(std::vector<Instruction>& block) {
+  const std::vector<Instruction>& asked() const { return asked_; }
+
+ private:
+  // Tiles that lie behind each other, as packed ones do: where the last cache is far.
+  void ask_some_ahead(const std::vector<const Instruction*>& loads, int64_t step) {
+    if (!target_.far_l3 || fmas_ == 0 || steps_ < kLeastSteps) return;
+    const int64_t ahead = (kProductsAhead + fmas_ - 1) / fmas_ * step;
+    std::set<int64_t> lines;
+    std::vector<const Instruction*> asked;
+    for (const Instruction* i : loads) {
+      const bool line = i->imm < step && lines.insert(line_of(*i)).second;
+      if (line) asked.push_back(i);
+    }
+    if (static_cast<int64_t>(asked.size()) * kProductsPerLine <= fmas_) ask(asked, ahead);
+  }
+
+  // Rows as they lie, each of a few lines that the machine does not foresee.
+  void ask_a_tile_ahead(const Program& program, const std::vector<const Instruction*>& loads,
+                        int64_t step) {
+    const int64_t tile = around_.of(loads[0]->args[0]).value_or(0);
+    const MemoryArgument& m = program.arguments[static_cast<size_t>(loads[0]->memory)];
+    const int64_t unit = size_of(m.dtype);
+    if (tile <= 0 || m.output || m.size * unit <= target_.l1) return;
+    if (steps_ * step * unit > kLongestRow) return;
+    const std::vector<const Instruction*> rows = first_of_rows(loads, step);
+    if (static_cast<int64_t>(rows.size()) * kProductsPerRow <= fmas_) ask(rows, tile);
+  }
+
+  static int64_t line_of(const Instruction& load) {
+    return load.imm * size_of(load.args[0].dtype) / kCacheLine;
+  }
+
+  void ask(const std::vector<const Instruction*>& loads, int64_t ahead) {
+    for (const Instruction* i : loads) {
+      asked_.push_back({.code = Code::Prefetch, .imm = i->imm + ahead, .memory = i->memory});
+      asked_.back().args = {i->args[0]};
+    }
+  }
+
+  const Target& target_;
+  const LoopSteps around_, along_;
+  const int64_t steps_, fmas_;
+  std::vector<Instruction> asked_;
+};
+
+void visit_block(const Program& program, const Target& target, std::vector<Instruction>& block) {
   for (Instruction& tiles : block) {
-    visit_block(tiles.body);
+    visit_block(program, target, tiles.body);
     if (tiles.code != Code::Loop) continue;
-    for (Instruction& i : tiles.body) {
-      if (i.code == Code::Loop && is_innermost(i)) prefetch_rows(tiles, i);
+    for (Instruction& products : tiles.body) {
+      if (products.code != Code::Loop || !is_innermost(products)) continue;
+      const Rows rows(program, target, tiles, products);
+      for (const Instruction& ask : rows.asked()) {
+        const auto pointer =
+            std::find_if(products.body.begin(), products.body.end(),
+                         [&](const Instruction& i) { return i.dst.id == ask.args[0].id; });
+        if (pointer != products.body.end()) products.body.insert(pointer + 1, ask);
+      }
     }
   }
 }
@@ -74,13 +126,12 @@ void visit_block(std::vector<Instruction>& block) {
 }  // namespace
 
 void prefetch_next_tiles(Program& program, const Target& target) {
-  if (!target.far_l3) return;
   int64_t bytes = program.shared_bytes;
   for (const MemoryArgument& m : program.arguments) bytes += m.size * size_of(m.dtype);
   if (bytes <= target.l2) return;
   for (Phase& phase : program.phases) {
-    visit_block(phase.body);
-    visit_block(phase.tail);
+    visit_block(program, target, phase.body);
+    visit_block(program, target, phase.tail);
   }
 }
 

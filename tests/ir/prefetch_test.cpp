@@ -49,6 +49,24 @@ Kernel residual(int64_t m, int64_t n, int64_t k_size, bool own = false) {
   return k;
 }
 
+// out[n, i, j] = sum over k of a[n, i, k] b[n, j, k].
+Kernel batched(int64_t count, int64_t m, int64_t columns, int64_t terms) {
+  Kernel k;
+  k.name = "batched";
+  const int a = k.add_argument("a", DType::F32, count * m * terms, false),
+            b = k.add_argument("b", DType::F32, count * columns * terms, false),
+            out = k.add_argument("out", DType::F32, count * m * columns, true);
+  const NodeRef n = axis("n", count), i = axis("i", m), j = axis("j", columns),
+                t = axis("t", terms);
+  const auto at = [&](const NodeRef& row, int64_t rows) {
+    return index_add(index_mul(n, rows * terms), index_add(index_mul(row, terms), t));
+  };
+  const NodeRef product = scalar_op(
+      Op::Mul, DType::F32, {load(a, DType::F32, at(i, m)), load(b, DType::F32, at(j, columns))});
+  k.add_value(k.add_stage("sum", {n, i, j, t}), "sum", product, {n, i, j}, Op::ReduceAdd, out);
+  return k;
+}
+
 // How many lines of each argument are asked for before a loop of the program.
 void count(const std::vector<Instruction>& code, std::vector<int>& lines) {
   for (const Instruction& i : code) {
@@ -187,6 +205,37 @@ TEST_SUITE("ir") {
     CHECK(test::difference(residual(96, 120, 20), Target()) == "");
   }
 
+  TEST_CASE("what is stored behind a short sum is asked for before it") {
+    const auto asked = [](int64_t terms, int64_t l2) {
+      Target target = named_target("x86-64-v3");
+      target.l2 = l2;
+      Kernel k = test::matmul(60, 160, terms, false, false, false);
+      choose_schedule(k, target);
+      CHECK(test::difference(k, target) == "");
+      return prefetched(k, target)[2];
+    };
+    CHECK(asked(64, 16 << 10) == 6);   // a tile of six rows and two vectors, a line each
+    CHECK(asked(300, 16 << 10) == 0);  // the line's time is little beside the sum's
+    CHECK(asked(64, 64 << 10) == 0);   // the result stays in cache
+  }
+
+  TEST_CASE("rows of the next tile are asked for where each is of a few lines") {
+    const auto asked = [](int64_t rows, int64_t terms, int64_t l1 = 4 << 10) {
+      Target target = named_target("x86-64-v4");
+      target.l1 = l1;
+      target.l2 = 64 << 10;
+      Kernel k = test::matmul(rows, 256, terms, false, false, false);
+      choose_schedule(k, target, {{"packed a of C", "no"}});
+      CHECK(test::difference(k, target) == "");
+      return prefetched(k, target)[0];
+    };
+    CHECK(asked(64, 100) > 0);
+    CHECK(asked(64, 100) % 2 == 0);
+    CHECK(asked(64, 600) == 0);            // the machine foresees where a long row goes
+    CHECK(asked(64, 100, 64 << 10) == 0);  // all stay in L1
+    CHECK(asked(16, 100) == 0);            // hardly a next one
+  }
+
   TEST_CASE("the next panel is asked for while one is multiplied") {
     const auto asked = [](int64_t rows, bool transposed, int64_t l2) {
       Target target = named_target("x86-64-v3");
@@ -216,6 +265,20 @@ TEST_SUITE("ir") {
     }
   }
 
+  TEST_CASE("behind the last panel of a product, the first of the next one is asked for") {
+    Target target = named_target("x86-64-v3");
+    target.l2 = 64 << 10;
+    const auto ends = [&](int64_t count) {
+      Kernel k = batched(count, 48, 64, 64);
+      const Program program = choose_schedule(k, target);
+      CHECK(prefetched(k, target)[1] == 1);
+      CHECK(test::difference(k, target) == "");
+      return print_program(program).find(": bool = lt ") != std::string::npos;
+    };
+    CHECK(!ends(64));
+    CHECK(ends(8));  // whose panels the threads share
+  }
+
   TEST_CASE("terms that lie far apart are asked for") {
     bool second_level = false;
     const auto asked = [&](int64_t terms, int64_t l2, bool far, int64_t columns = 128) {
@@ -233,7 +296,7 @@ TEST_SUITE("ir") {
     CHECK(lines[0] >= 2);
     CHECK(lines[1] >= 6);
     CHECK(!second_level);
-    const std::vector<int> of_memory = asked(200, 8 << 10, false);
+    const std::vector<int> of_memory = asked(300, 8 << 10, false);
     CHECK(of_memory[0] >= 2);
     CHECK(of_memory[1] >= 6);
     CHECK(second_level);
@@ -248,7 +311,7 @@ TEST_SUITE("ir") {
       Target target = named_target("x86-64-v4");
       target.far_l3 = far;
       target.l2_prefetch = !far;
-      target.l3 = 1 << 20;
+      target.l2 = 1 << 20;
       Kernel k = test::column_sum(256, 4096);
       apply_schedule(k,
                      "split out j jo ju 64; split out ju ju jv 16; order out jo i ju jv; "
@@ -256,10 +319,12 @@ TEST_SUITE("ir") {
       CHECK(test::difference(k, target) == "");
       const std::string text = print_program(lower(k, target));
       CHECK((text.find(fmt::format("[{}] l2", 32 * 4096)) != std::string::npos) == !far);
-      target.l3 = 8 << 20;
+      target.l2 = 8 << 20;
       CHECK(print_program(lower(k, target)).find("prefetch") == std::string::npos);
     }
-    CHECK(asked(80, 16 << 10, true) == std::vector<int>{0, 0, 0});  // over before they come
+    const std::vector<int> short_sum = asked(80, 16 << 10, true);  // over before they come
+    CHECK(short_sum[0] == 0);
+    CHECK(short_sum[1] == 0);
     // Neither far, nor brought sooner by prefetches for the second level.
     Target neither = named_target("x86-64-v3");
     neither.l2 = 8 << 10;
