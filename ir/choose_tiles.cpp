@@ -172,7 +172,7 @@ void unroll_sum(ScheduleWriter& w, Stage* s, Contraction c) {
     w.step("split {0} {1} {1}.o {1}.i {2}", s->name, w.loop(*s, c.reduced[0]), TileShape::kStep);
     return;
   }
-  constexpr int64_t kLong = 32;
+  constexpr int64_t kLong = 32, kFewSteps = 8;
   // Some 48 multiply-adds an iteration: more gain nothing, and cost the compiler as much again.
   const int64_t unroll = w.target().vector_registers > 16 ? 2 : 4;
   // What the operands walk as one becomes one loop, which ends once.
@@ -188,11 +188,20 @@ void unroll_sum(ScheduleWriter& w, Stage* s, Contraction c) {
   }
   const NodeRef& last = c.reduced.back();
   const std::string k = w.loop(*s, last);
-  const int64_t n = extent(last), model = n <= unroll ? n : n <= kLong ? 1 : unroll;
+  // Written out, the phases that it walks in turn are known: little beside the products of large
+  // tiles.
+  bool in_phases = false;
+  visit(s->values[0].expr,
+        [&](const NodeRef& x) { in_phases |= x->op == Op::FMod && uses(x, last); });
+  const int64_t n = extent(last), whole = in_phases && unroll > 2 ? kFewSteps : unroll,
+                model = n <= whole   ? n
+                        : n <= kLong ? 1
+                                     : unroll;
   std::vector<int64_t> others;
   for (const int64_t steps : {1, 2, 4, 8}) {
     if (steps <= n) others.push_back(steps);
   }
+  if (in_phases && model == n) others.push_back(n);
   const int64_t steps = w.choose_number("steps of " + s->name, model, others);
   if (steps == n) {
     w.step("unroll {} {}", s->name, k);
@@ -305,7 +314,51 @@ bool loads_along(const ScheduleWriter& w, const NodeRef& x, const NodeRef& axis)
   return x->op == Op::Load && along.unit == 1 && along.other == 0;
 }
 
+int64_t Packer::phases() const {
+  constexpr int64_t kMost = 4, kFewer = 3;
+  const NodeRef& b = s_->values[0].expr->src[static_cast<size_t>(c_.b)];
+  if (b->op != Op::Read || b->src.empty()) return 0;
+  const int64_t n = linear_form(b->src.back()).coefficient(c_.v);
+  if (n < 2 || n > kMost || (n & (n - 1)) != 0) return 0;
+  const Value& whole = *w_.kernel().find_value(static_cast<int>(b->integer())).second;
+  if (extent(whole.dims.back()) % n != 0) return 0;
+  const auto [quotient, remainder] = index_divmod(b->src.back(), n);
+  if (linear_form(quotient).coefficient(c_.v) != 1 || uses(remainder, c_.v)) return 0;
+  int64_t elements = 1;  // of what one panel reads
+  for (size_t d = 0; d < b->src.size(); d++) {
+    int64_t length = 1;
+    for (const auto& [atom, step] : linear_form(b->src[d]).terms) {
+      if (!is_axis_of(*s_, atom.get())) return 0;
+      const bool is_last = d + 1 == b->src.size();
+      if (!is_last && atom.get() == c_.v.get()) return 0;
+      int64_t steps = s_->keeps(s_->values[0], axis_index(*s_, atom.get())) ? 1 : extent(atom);
+      if (atom.get() == c_.v.get()) steps = tile_.nv * w_.lanes();
+      if (c_.y && atom.get() == c_.y.get()) steps = tile_.ny;
+      length += std::abs(step) * (std::min(steps, extent(atom)) - 1);
+    }
+    elements *= length;
+  }
+  const int64_t panel = depth_ * tile_.ny * tile_.nv * w_.lanes();
+  const bool model = kFewer * elements <= panel;
+  return w_.choose_whether("phases of b of " + s_->name, model) ? n : 0;
+}
+
+void Packer::separate_phases(const PackPlace& place) {
+  const std::string p = s_->name + ".b";
+  const int64_t n = phases();
+  w_.step("polyphase {} {} {} {}", s_->name, c_.b, p, n);
+  Stage* stage = w_.kernel().find_stage(p);
+  const std::vector<NodeRef> axes = stage->values[0].dims;
+  const std::vector<NodeRef> outer(axes.begin(), axes.end() - 2);
+  const std::string phase = w_.loop(*stage, axes.end()[-2]);
+  const ScheduleWriter::Split sp = w_.split_vectors(*stage, axes.back(), 1);
+  w_.step("order {0}{1} {2} {3}{4}; unroll {0} {3} {5}; vector {0} {6}", p, w_.loops(*stage, outer),
+          sp.blocks, phase, sp.inner(), sp.unrolled, sp.lane);
+  finish(p, place.host, place.b_loop);
+}
+
 void Packer::pack_b(const PackPlace& place) {
+  if (!has_words() && phases() > 0) return separate_phases(place);
   const std::string p = s_->name + ".b";
   if (!has_words()) w_.step("pack {} {} {}", s_->name, c_.b, p);
   Stage* stage = w_.kernel().find_stage(p);

@@ -100,6 +100,11 @@ class Packer {
   /// Whether rows at this stride, in elements, are read well in the order in which they lie.
   bool reads_rows_well(int64_t row_stride) const;
   bool has_words() const;
+  /// How many phases the last axis of what b reads has, whose elements the lanes find beside each
+  /// other once each phase lies together: where a panel has so many fewer elements than the
+  /// factor, as those of a strided convolution, that to copy these takes less time; else 0.
+  int64_t phases() const;
+  void separate_phases(const PackPlace& place);
   /// Schedules what the sums of a dot begin with beside the panels of b.
   void make_start(const PackPlace& place);
   NodeRef twin(const Stage& stage, const NodeRef& axis) const;

@@ -296,6 +296,50 @@ void pack(Kernel& k, const Step& step) {
   complain(step, "{} has no value that sums a product", s->name);
 }
 
+void polyphase(Kernel& k, const Step& step) {
+  Stage* s = k.find_stage(step.args[0]);
+  const int64_t factor = number(step, step.args[1]), n = number(step, step.args[3]);
+  check(step, factor == 0 || factor == 1, "a product has factors 0 and 1");
+  check(step, n >= 2, "the last axis has at least 2 phases, not {}", n);
+  check_new_stage(k, step, step.args[2]);
+  for (Value& v : s->values) {
+    if (v.reduce != Op::ReduceAdd || v.expr->op != Op::Mul) continue;
+    Sources src = v.expr->src;
+    const int id = v.id;
+    const DType dtype = v.expr->dtype;
+    NodeRef& x = src[static_cast<size_t>(factor)];
+    check(step, x->op == Op::Read && !x->src.empty(), "factor {} of {} is no read of a value",
+          factor, s->name);
+    const Value& whole = *k.find_value(static_cast<int>(x->integer())).second;
+    std::vector<NodeRef> dims, at;
+    for (const NodeRef& d : whole.dims) {
+      const auto& arg = std::get<VarArg>(d->arg);
+      if (dims.size() + 1 < whole.dims.size()) at.push_back(axis(arg.name, arg.extent));
+      dims.push_back(at.size() > dims.size() ? at.back() : d);
+    }
+    const auto& last = std::get<VarArg>(dims.back()->arg);
+    check(step, last.extent % n == 0, "{} elements along {} are not {} phases of one length",
+          last.extent, last.name, n);
+    const NodeRef phase = axis(last.name + ".p", n), place = axis(last.name, last.extent / n);
+    dims.back() = phase;
+    dims.push_back(place);
+    at.push_back(index_add(phase, place, n));
+    const NodeRef element = read(whole.id, x->dtype, at);
+    std::vector<NodeRef> index(x->src.begin(), x->src.end() - 1);
+    const auto [quotient, remainder] = index_divmod(x->src.back(), n);
+    index.push_back(remainder);
+    index.push_back(quotient);
+    const DType type = x->dtype;
+    Stage* p = k.add_stage(step.args[2], dims);
+    const int copy = k.add_value(p, step.args[2], element, dims);
+    place_before(k, s);
+    x = read(copy, type, index);
+    k.find_value(id).second->expr = scalar_op(Op::Mul, dtype, std::move(src));
+    return;
+  }
+  complain(step, "{} has no value that sums a product", s->name);
+}
+
 // A stage before `s` for the sums, over all that s sums, of 128 times `factor`, a read of words;
 // returns what s begins its sums with to make up for another factor that was raised by 128.
 NodeRef correction(Kernel& k, Stage* s, const Value& v, const NodeRef& factor,
@@ -624,6 +668,7 @@ constexpr StepKind kSteps[] = {
     {"stream", 1, 1, set_stream, "stream V"},
     {"fuse", 2, 2, fuse, "fuse A B"},
     {"pack", 3, 3, pack, "pack S i P"},
+    {"polyphase", 4, 4, polyphase, "polyphase S i P n"},
     {"dot", 5, 6, dot, "dot S l D P Q [n]"},
     {"dims", 2, kMany, set_dims, "dims V n..."},
     {"limit", 1, 1, limit, "limit V"},

@@ -109,9 +109,9 @@ TEST_SUITE("ir") {
       CHECK(once(softmax(matmul(x.mT(), w), -1)));
       CHECK(!once(relu(matmul(x.mT(), v))));
       // More of them than of what they are made of would take its memory several times.
-      const Tensor image = array({2, 8, 24, 24}), weight = array({8, 8, 5, 5});
+      const Tensor image = array({2, 8, 25, 25}), weight = array({8, 8, 5, 5});
       const Tensor windows = conv2d(image, weight, std::nullopt, 2, 2);
-      CHECK(!once(reshape(windows, {2, 4, 2, 12, 12}) + array({4, 1, 12, 1})));
+      CHECK(!once(reshape(windows, {2, 4, 2, 13, 13}) + array({4, 1, 13, 1})));
     }
   }
 
@@ -162,10 +162,23 @@ TEST_SUITE("ir") {
     CHECK(says(test::reasons({grad(grouped, parts)}, false), "rule dot products"));
   }
 
-  TEST_CASE("a strided convolution packs its windows, and sums over them in one loop") {
+  TEST_CASE("a strided convolution reads the phases of its image, or packs its windows") {
     const auto array = [](Shape shape) { return contiguous(randn(shape)); };
-    const Tensor y = conv2d(array({1, 3, 21, 37}), array({13, 3, 7, 7}), std::nullopt, 2, 3);
-    const std::string s = test::checked_schedule(y, named_target("x86-64-v3"));
+    const auto schedule = [&](const char* target, int64_t columns, int64_t stride, int64_t width) {
+      const Tensor image = array({1, 3, 21, columns}), weights = array({13, 3, width, width});
+      return test::checked_schedule(conv2d(image, weights, std::nullopt, stride, width / 2),
+                                    named_target(target));
+    };
+    const std::string wide = schedule("x86-64-v4", 38, 2, 7),
+                      narrow = schedule("x86-64-v3", 38, 2, 7);
+    CHECK(test::holds(wide, "polyphase sum 0 sum.b 2\n"));
+    CHECK(!test::holds(wide, "unroll sum n\n"));
+    CHECK(test::holds(narrow, "polyphase sum 0 sum.b 2\n"));
+    CHECK(test::holds(narrow, "unroll sum n\n"));
+    CHECK(test::holds(schedule("x86-64-v3", 90, 4, 11), "polyphase sum 0 sum.b 4\n"));
+    // Phases of one length, and to divide by three is no shift.
+    CHECK(test::holds(schedule("x86-64-v4", 37, 2, 7), "pack sum 0 "));
+    const std::string s = schedule("x86-64-v3", 37, 3, 7);
     CHECK(test::holds(s, "flatten sum m n nf\n"));
     CHECK(test::holds(s, "flatten sum l nf nff\n"));
     CHECK(test::holds(s, "split sum nff nff.o nff.i 4\n"));

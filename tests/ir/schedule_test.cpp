@@ -50,8 +50,8 @@ TEST_SUITE("ir") {
     CHECK(error_of(clone(k), "twist out i") ==
           "schedule: there is no step 'twist'; steps are split, order, unroll, ilp, vector, "
           "parallel, group, item, at, "
-          "scope, store, inplace, stream, fuse, pack, dot, dims, limit, lift, rfactor, flatten, "
-          "merge");
+          "scope, store, inplace, stream, fuse, pack, polyphase, dot, dims, limit, lift, rfactor, "
+          "flatten, merge");
     CHECK(error_of(clone(k), "split out j a b") ==
           "schedule: `split out j a b`: the form is `split S l outer inner N`");
     CHECK(error_of(clone(k), "split out q a b 4") ==
@@ -217,6 +217,26 @@ TEST_SUITE("ir") {
     Kernel flat = test::chain(6, 10);
     apply_schedule(flat, "flatten out i j f; split out f f v 8; vector out v; parallel out f");
     CHECK(test::difference(flat, Target()) == "");
+  }
+
+  TEST_CASE("the phases of an axis lie apart") {
+    const Kernel whole = test::conv3x3(2, 3, 5, 8);
+    Kernel k = clone(whole);
+    apply_schedule(
+        k,
+        "polyphase C 1 P 2; split P px po pv 4; order P pc py po px.p pv; unroll P px.p; "
+        "vector P pv; scope P shared; scope pad shared");
+    CHECK(test::difference(k, Target(), whole) == "");
+    CHECK(error_of(clone(whole), "polyphase C 1 P 4") ==
+          "schedule: `polyphase C 1 P 4`: 10 elements along px are not 4 phases of one length");
+    CHECK(error_of(clone(whole), "polyphase C 0 P 2") ==
+          "schedule: `polyphase C 0 P 2`: factor 0 of C is no read of a value");
+    CHECK(error_of(clone(whole), "polyphase C 1 P 1") ==
+          "schedule: `polyphase C 1 P 1`: the last axis has at least 2 phases, not 1");
+    CHECK(error_of(clone(whole), "polyphase C 2 P 2") ==
+          "schedule: `polyphase C 2 P 2`: a product has factors 0 and 1");
+    CHECK(error_of(clone(whole), "polyphase pad 1 P 2") ==
+          "schedule: `polyphase pad 1 P 2`: pad has no value that sums a product");
   }
 
   TEST_CASE("chunks of a reduction are a stage of their own") {
