@@ -9,19 +9,20 @@
 //   stream V                     non-temporal stores
 //   fuse A B                     B's values join the loops of A (equal axes)
 //   pack S i P                   factor i (0, 1) of the product that S sums becomes stage P
-//   polyphase S i P n            factor i, a read of value V, reads stage P in its place: the
-//   elements of V, every n-th along its last axis beside each other (S reads them n apart, as
-//   strided convolutions do) dot S l D P Q [n]            products that S sums along l are taken a
-//   word of D (dot.u8i8, dot.i8, dot.i16, dot.bf16) at a time: factors 0 and 1, packed, become
-//   stages P and Q (ir/dots.h); where a factor had to be raised to lose its sign, stage S.start
-//   makes up for it; so many words that they are a multiple of n, the last ones zeros dims V n...
-//   V's dimensions in another order (their present places): another row-major storage lift S n P
-//   [R...]            the n-th load of S (as printed, from 0) becomes stage P, which later stages R
-//   that have the same load read too rfactor S l P N              stage P reduces N chunks of l,
-//   each for itself; S what they give limit V                      loops end at the mask of V =
-//   where(k < bound, x, -inf or 0) (ir/limits.h) flatten S a b f              neighbouring axes a,
-//   b of S become one axis f merge S a b f                the same in all stages that have these
-//   axes
+//   polyphase S i P n            factor i, a read of V, reads stage P in its place: the elements of V,
+//   every n-th along its last axis beside each other, as strided convolutions read them
+//   dot S l D P Q [n]            products that S sums along l are taken a word of D (dot.u8i8,
+//   dot.i8, dot.i16, dot.bf16) at a time: factors 0 and 1, packed, become stages P and Q (ir/dots.h); where
+//   a factor had to be raised to lose its sign, stage S.start makes up for it; so many words that
+//   they are a multiple of n, the last ones zeros
+//   dims V n...                  V's dimensions in another order (their present places): another row-major storage
+//   lift S n P [R...]            the n-th load of S (as printed, from 0) becomes stage P, which
+//   later stages R that have the same load read too
+//   rfactor S l P N              stage P reduces N chunks of l, each for itself; S what they give
+//   limit V                      loops end at the mask of V = where(k < bound, x, -inf or 0)
+//   (ir/limits.h)
+//   flatten S a b f              neighbouring axes a, b of S become one axis f
+//   merge S a b f                the same in all stages that have these axes
 // Steps only change loop lists, scopes and attachment; what is computed never changes. Every step
 // is checked as it is applied; what only the whole schedule can tell is checked by verify_schedule,
 // and by the lowering (tiles).
