@@ -75,6 +75,32 @@ NodeRef element_of(Op op, const NodeRef& word, int64_t i, bool is_unsigned) {
   return binary(Op::Shr, upper, number(32 - bits));
 }
 
+// The word as one load, where its elements lie beside each other in an array, and every word begins
+// at a multiple of its length; or null. Both hosts that kernels are compiled for keep the lowest
+// bits first.
+NodeRef loaded_word(Op op, const NodeRef& factor, const NodeRef& along, const NodeRef& word) {
+  const int64_t terms = dot_terms(op);
+  NodeRef x = factor;
+  while (x->op == Op::Cast && is_int(x->dtype) == is_int(x->src[0]->dtype)) x = x->src[0];
+  const bool plain = x->op == Op::Load && x->src.size() == 1 && x->dtype != DType::Bool &&
+                     terms * size_of(x->dtype) == size_of(DType::I32);
+  if (!plain || along->hi + 1 != (word->hi + 1) * terms) return {};
+  LinearForm words{0, {}};
+  const LinearForm elements = linear_form(x->src[0]);
+  if (elements.coefficient(along) != 1 || elements.constant % terms != 0) return {};
+  words.constant = elements.constant / terms;
+  for (const auto& [atom, step] : elements.terms) {
+    if (atom.get() == along.get()) {
+      words.add(word, 1);
+    } else if (step % terms != 0 || uses(atom, along)) {
+      return {};
+    } else {
+      words.add(atom, step / terms);
+    }
+  }
+  return load(static_cast<int>(x->integer()), DType::I32, from_linear(std::move(words)));
+}
+
 }  // namespace
 
 std::optional<Op> find_dot(std::string_view wanted) {
@@ -117,9 +143,10 @@ std::optional<DotFactors> dot_factors(const Value& v, Op op) {
 }
 
 NodeRef packed_word(Op op, const NodeRef& factor, const NodeRef& along, const NodeRef& word,
-                    bool raised) {
+                    bool raised, bool whole) {
   const int64_t terms = dot_terms(op), bits = 32 / terms;
-  NodeRef packed;
+  NodeRef packed = whole ? loaded_word(op, factor, along, word) : NodeRef();
+  if (packed) return raised ? binary(Op::Xor, packed, word_of_128()) : packed;
   for (int64_t i = 0; i < terms; i++) {
     NodeRef at = index_add(index_const(i), word, terms), inside;
     if (at->hi > along->hi) {

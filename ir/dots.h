@@ -25,9 +25,10 @@ struct DotFactors {
 /// the same: how. Else nothing.
 std::optional<DotFactors> dot_factors(const Value& v, Op op);
 /// The elements of `factor` at the indices of `along` that word number `word` holds, the first in
-/// the lowest bits; zeros beyond the end. `raised`: each by 128.
+/// the lowest bits; zeros beyond the end. `raised`: each by 128. `whole`: elements that lie beside
+/// each other in an array may be one load of i32.
 NodeRef packed_word(Op op, const NodeRef& factor, const NodeRef& along, const NodeRef& word,
-                    bool raised);
+                    bool raised, bool whole);
 /// A word of elements 128, unsigned.
 NodeRef word_of_128();
 /// What a dot adds, in other operations, for targets without it.

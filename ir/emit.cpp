@@ -282,7 +282,8 @@ Operand Emitter::emit(const NodeRef& n) {
       const auto slot = static_cast<int>(n->integer());
       const NodeRef valid = n->src.size() > 1 ? n->src[1] : NodeRef();
       const KernelArgument& a = kernel_.arguments[static_cast<size_t>(slot)];
-      const int64_t size = std::min(a.size, a.least);
+      // A word holds several elements.
+      const int64_t size = std::min(a.size, a.least) * size_of(a.dtype) / size_of(n->dtype);
       if (size == 0) return constant(n->dtype, 0);
       const Operand r = load({slot, n->dtype, n->src[0], valid, 0, false, size});
       return remember(key, n, {}, r);

@@ -57,8 +57,10 @@ void verify_expression(const Kernel& kernel, const Stage& stage, const Value& va
       const auto count = static_cast<int64_t>(kernel.arguments.size());
       expect(slot >= 0 && slot < count, "loads argument {} of {}", slot, count);
       const KernelArgument& a = kernel.arguments[static_cast<size_t>(slot)];
-      expect(a.dtype == n->dtype, "loads {} as {}, but it holds {}", a.name, name(n->dtype),
-             name(a.dtype));
+      const bool is_word = n->dtype == DType::I32 && size_of(a.dtype) < size_of(DType::I32) &&
+                           a.dtype != DType::Bool && n->src.size() == 1;
+      expect(a.dtype == n->dtype || is_word, "loads {} as {}, but it holds {}", a.name,
+             name(n->dtype), name(a.dtype));
       expect(!a.output, "loads {}, an output of the kernel; read the value instead", a.name);
       expect(n->src.size() < 3 && n->src[0]->dtype == DType::I64,
              "a load takes an i64 index and a mask");

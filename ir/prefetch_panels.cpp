@@ -39,7 +39,7 @@ std::optional<Copy> copy_of(const Program& program, const Target& target, const 
     const auto phi = std::find_if(loop.phis.begin(), loop.phis.end(),
                                   [&](const Phi& p) { return p.dst.id == i.args[0].id; });
     if (phi == loop.phis.end()) return {};
-    copy = Copy{i.memory, m.dtype, phi->init, along.of(i.args[0]).value_or(0), *rows, {}};
+    copy = Copy{i.memory, i.dst.dtype, phi->init, along.of(i.args[0]).value_or(0), *rows, {}};
   }
   if (!copy || !stores || copy->row * size_of(copy->dtype) < kCacheLine) return {};
   std::set<int64_t> seen;
@@ -111,7 +111,7 @@ std::optional<Copy> squares_of(const Program& program, const Target& target,
   }
   if (!pointer || !turns || rows.empty() || *rows.begin() != 0) return {};
   const auto m = static_cast<size_t>(pointer->memory);
-  const DType dtype = program.arguments[m].dtype;
+  const DType dtype = pointer->dst.dtype;
   const auto count = static_cast<int64_t>(rows.size());
   const int64_t length = lanes * *count_of(*inner), all = count * length * *count_of(outer);
   int64_t next = 0;
@@ -124,7 +124,7 @@ std::optional<Copy> squares_of(const Program& program, const Target& target,
                         LoopSteps(outer).of(pointer->args[0]) == count * length;
   const std::optional<Operand> first = first_of(outer, pointer->args[0]);
   if (!together || !first || bytes > target.l2 / 4 || all % line != 0 ||
-      program.arguments[m].size * size_of(dtype) <= target.l2) {
+      program.arguments[m].size * size_of(program.arguments[m].dtype) <= target.l2) {
     return {};
   }
   return Copy{pointer->memory, dtype, *first, line, all / line, {0}};

@@ -402,7 +402,7 @@ void dot(Kernel& k, const Step& step) {
   Sources src;
   for (const size_t i : {factors->first, 1 - factors->first}) {
     const bool raised = factors->raised && i == factors->first;
-    const NodeRef word = packed_word(*op, product->src[i], along, a, raised);
+    const NodeRef word = packed_word(*op, product->src[i], along, a, raised, k.sizes.empty());
     src.push_back(stage_out(k, s, word, step.args[3 + i]));
   }
   src.push_back(factors->raised ? correction(k, s, v, src[1], corrections)

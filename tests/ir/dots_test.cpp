@@ -123,6 +123,27 @@ TEST_SUITE("ir") {
     }
   }
 
+  TEST_CASE("elements that lie beside each other are loaded as words, and turned as such") {
+    const auto program = [](DType t, DType sum, int64_t terms, bool transposed) {
+      const Kernel algorithm = test::wide_product({13, 64, terms, t, t, sum, false, transposed});
+      Kernel k = clone(algorithm);
+      const Target target = with_dots("x86-64-v3");
+      choose_schedule(k, target);
+      CHECK(test::difference(k, target, algorithm) == "");
+      return print_program(lower(k, target));
+    };
+    const auto loads_words = [](const std::string& text) {
+      return text.find("ptr.i32 = b + ") != std::string::npos;
+    };
+    for (const auto& [t, sum] : {std::pair{DType::BF16, DType::F32}, {DType::I8, DType::I32}}) {
+      const std::string words = program(t, sum, 64, true);
+      CHECK(loads_words(words));
+      CHECK(words.find("exchange") != std::string::npos);
+      CHECK(!loads_words(program(t, sum, 63, true)));   // every second row begins inside of a word
+      CHECK(!loads_words(program(t, sum, 64, false)));  // of several rows
+    }
+  }
+
   TEST_CASE("packed products are blocked for small caches") {
     Target target = with_dots("x86-64-v3");
     target.l1 = 4 << 10;

@@ -116,10 +116,11 @@ class PointEvaluator {
     const auto slot = static_cast<size_t>(n.integer());
     const KernelArgument& a = kernel_.arguments[slot];
     const int64_t i = integer(s.src[0]);
-    if (i < 0 || i >= a.size)
-      ensure(false, fmt::format("{} is loaded at {} of {}", a.name, i, a.size));
+    const int64_t count = a.size * size_of(a.dtype) / size_of(n.dtype);  // a word has several
+    if (i < 0 || i >= count)
+      ensure(false, fmt::format("{} is loaded at {} of {}", a.name, i, count));
     uint64_t bits = 0;
-    const auto size = static_cast<size_t>(size_of(a.dtype));
+    const auto size = static_cast<size_t>(size_of(n.dtype));
     std::memcpy(&bits, static_cast<const char*>(arguments_[slot]) + static_cast<size_t>(i) * size,
                 size);
     return bits;
