@@ -488,6 +488,7 @@ std::vector<Chosen> schedule_by_rules(Kernel& kernel, const Target& target, cons
   chunk_rows(w);
   chunk_columns(w);
   chunk_terms(w);
+  chunk_narrow_columns(w);
   chunk_few_sums(w);
   std::vector<StageGroup> groups = group_stages(kernel);
   std::set<const Stage*> panels;

@@ -210,6 +210,11 @@ void chunk_few_sums(ScheduleWriter& w);
 /// some, and reads both matrices once.
 void chunk_terms(ScheduleWriter& w);
 
+/// Sums of many terms with less than half a vector of columns, as the gradient of a convolution by
+/// a weight of 7x7: lanes along the longest axis of the other factor, in chunks that lie so in
+/// memory and are put in order as they are added.
+void chunk_narrow_columns(ScheduleWriter& w);
+
 /// A rule: schedules the whole group if it applies.
 struct ScheduleRule {
   const char* name;

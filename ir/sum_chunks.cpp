@@ -199,6 +199,58 @@ void chunk_few_sums(ScheduleWriter& w) {
   }
 }
 
+void chunk_narrow_columns(ScheduleWriter& w) {
+  constexpr int64_t kMost = 16, kLeastTerms = 2048, kLeastRows = 16;
+  for (Stage* s : stages_of(w)) {
+    const Value& v = s->values[0];
+    if (s->values.size() != 1 || !s->limit.empty() || !s->bound.empty()) continue;
+    const Contraction c = contraction_of(*s, {});
+    if (!c.is || c.op != Op::Mul || accumulator(v.expr->dtype) != v.expr->dtype) continue;
+    if (2 * extent(c.v) > w.lanes() || depth_of(c) < kLeastTerms) continue;
+    NodeRef lanes;  // the longest axis of the other factor
+    int64_t rows = 1, sums = 1;
+    bool plain = true;
+    for (const NodeRef& d : v.dims) {
+      const bool in_a = uses(v.expr->src[static_cast<size_t>(c.a)], d),
+                 in_b = uses(v.expr->src[static_cast<size_t>(c.b)], d);
+      if (in_a && !in_b && (!lanes || extent(d) > extent(lanes))) lanes = d;
+      plain &= in_a != in_b;
+      rows *= in_b ? extent(d) : 1;
+      sums *= extent(d);
+    }
+    const NodeRef& a = v.expr->src[static_cast<size_t>(c.a)];
+    const int64_t bytes = sums * size_of(v.expr->dtype);
+    if (!plain || !lanes || extent(lanes) < w.lanes() || rows < kLeastRows ||
+        bytes > w.target().l2 / 8 || bytes_of_arrays(w.kernel(), a) <= w.target().l2 / 2)
+      continue;
+    NodeRef along;  // the outermost that has enough of them
+    int64_t chunks = 0;
+    for (const NodeRef& k : in_order_of_memory(w, a, c.reduced)) {
+      along = k;
+      chunks = std::min(kMost, extent(k));
+      while (chunks >= kEnoughChunks && extent(k) % chunks != 0) chunks--;
+      if (chunks >= kEnoughChunks) break;
+    }
+    if (chunks < kEnoughChunks) continue;
+    const std::string name = s->name + ".chunks";
+    const std::string loop = w.loop(*s, along);
+    std::string order;
+    size_t place = 0;
+    for (size_t d = 0; d < v.dims.size(); d++) {
+      if (v.dims[d].get() == lanes.get()) {
+        place = d + 1;  // behind the chunks
+      } else {
+        order += fmt::format(" {}", d + 1);
+      }
+    }
+    w.step("rfactor {} {} {} {}", s->name, loop, name, chunks);
+    w.step("dims {} 0{} {}", name, order, place);
+    w.reason(fmt::format(
+        "{}: few columns, so that rows lie along the lanes, by {} chunks of {} along {}", s->name,
+        chunks, extent(along) / chunks, loop));
+  }
+}
+
 void chunk_columns(ScheduleWriter& w) {
   constexpr int64_t kShortest = 256;
   for (Stage* s : stages_of(w)) {

@@ -162,6 +162,26 @@ TEST_SUITE("ir") {
     CHECK(says(test::reasons({grad(grouped, parts)}, false), "rule dot products"));
   }
 
+  TEST_CASE("the gradient of a narrow kernel has its lanes along the channels") {
+    const auto array = [](Shape shape) { return contiguous(randn(shape)); };
+    const auto narrow = [&](const char* target, int64_t batch, int64_t channels, int64_t places) {
+      const Tensor x = array({batch, 2, 2 * places, 2 * places}), w = array({channels, 2, 7, 7});
+      const Tensor y = conv2d(x, w, std::nullopt, 2, 3);
+      Target t = named_target(target);
+      t.l2 = 64 << 10;
+      const Tensor loss = sum(y * array({batch, channels, places, places}));
+      const std::string s = test::checked_schedule(grad(loss, w), t);
+      return test::holds(s, "dims sum.chunks 0 2 3 4 1\n");
+    };
+    CHECK(narrow("x86-64-v4", 8, 16, 16));
+    CHECK(narrow("x86-64-v4", 1, 20, 48));   // by rows of the only image
+    CHECK(narrow("x86-64-v4", 7, 16, 18));   // or of all, where they are too few
+    CHECK(!narrow("x86-64-v3", 8, 16, 16));  // seven of eight lanes are in use
+    CHECK(!narrow("x86-64-v4", 8, 8, 16));   // nor are there more channels
+    CHECK(!narrow("x86-64-v4", 7, 16, 17));  // too few chunks for the threads
+    CHECK(!narrow("x86-64-v4", 8, 16, 8));   // what is turned stays in cache
+  }
+
   TEST_CASE("a strided convolution reads the phases of its image, or packs its windows") {
     const auto array = [](Shape shape) { return contiguous(randn(shape)); };
     const auto schedule = [&](const char* target, int64_t columns, int64_t stride, int64_t width) {
