@@ -251,7 +251,8 @@ class Emitter {
                              : i.memory == Program::kScratch ? "scratch"
                              : i.memory == Program::kShared  ? "shared"
                                                              : "local_memory";
-    if (i.memory >= 0) line("{} = {} + {};", ref(i.dst), base, ref(i.args[0]));
+    const bool held = i.memory >= 0 && t == memory_type(program_.arguments[static_cast<size_t>(i.memory)].dtype);
+    if (held) line("{} = {} + {};", ref(i.dst), base, ref(i.args[0]));
     else line("{} = ({} {}*){} + {};", ref(i.dst), where, t, base, ref(i.args[0]));
   }
 

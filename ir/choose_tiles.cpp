@@ -188,8 +188,8 @@ void unroll_sum(ScheduleWriter& w, Stage* s, Contraction c) {
   }
   const NodeRef& last = c.reduced.back();
   const std::string k = w.loop(*s, last);
-  // Written out, the phases that it walks in turn are known: little beside the products of large
-  // tiles.
+  // Where it tells the phases of an array apart, it is written out if tiles are small: which one it
+  // reads is then known, and not worked out beside few products.
   bool in_phases = false;
   visit(s->values[0].expr,
         [&](const NodeRef& x) { in_phases |= x->op == Op::FMod && uses(x, last); });
@@ -293,7 +293,8 @@ int64_t bytes_of_arrays(const Kernel& kernel, const NodeRef& expr) {
   visit(expr, [&](const NodeRef& n) {
     computed |= n->op == Op::Read;
     if (n->op != Op::Load) return;
-    bytes += kernel.arguments[static_cast<size_t>(n->integer())].size * size_of(n->dtype);
+    const KernelArgument& a = kernel.arguments[static_cast<size_t>(n->integer())];
+    bytes += a.size * size_of(a.dtype);
   });
   return computed ? 0 : bytes;
 }
@@ -343,10 +344,9 @@ int64_t Packer::phases() const {
   return w_.choose_whether("phases of b of " + s_->name, model) ? n : 0;
 }
 
-void Packer::separate_phases(const PackPlace& place) {
+void Packer::separate_phases(const PackPlace& place, int64_t count) {
   const std::string p = s_->name + ".b";
-  const int64_t n = phases();
-  w_.step("polyphase {} {} {} {}", s_->name, c_.b, p, n);
+  w_.step("polyphase {} {} {} {}", s_->name, c_.b, p, count);
   Stage* stage = w_.kernel().find_stage(p);
   const std::vector<NodeRef> axes = stage->values[0].dims;
   const std::vector<NodeRef> outer(axes.begin(), axes.end() - 2);
@@ -358,7 +358,8 @@ void Packer::separate_phases(const PackPlace& place) {
 }
 
 void Packer::pack_b(const PackPlace& place) {
-  if (!has_words() && phases() > 0) return separate_phases(place);
+  const int64_t count = has_words() ? 0 : phases();
+  if (count > 0) return separate_phases(place, count);
   const std::string p = s_->name + ".b";
   if (!has_words()) w_.step("pack {} {} {}", s_->name, c_.b, p);
   Stage* stage = w_.kernel().find_stage(p);

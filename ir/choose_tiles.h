@@ -104,7 +104,7 @@ class Packer {
   /// other once each phase lies together: where a panel has so many fewer elements than the
   /// factor, as those of a strided convolution, that to copy these takes less time; else 0.
   int64_t phases() const;
-  void separate_phases(const PackPlace& place);
+  void separate_phases(const PackPlace& place, int64_t count);
   /// Schedules what the sums of a dot begin with beside the panels of b.
   void make_start(const PackPlace& place);
   NodeRef twin(const Stage& stage, const NodeRef& axis) const;

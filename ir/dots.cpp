@@ -76,14 +76,17 @@ NodeRef element_of(Op op, const NodeRef& word, int64_t i, bool is_unsigned) {
 }
 
 // The word as one load, where its elements lie beside each other in an array, and every word begins
-// at a multiple of its length; or null. Both hosts that kernels are compiled for keep the lowest
-// bits first.
+// at a multiple of its length; or null. All targets keep the lowest bits first.
 NodeRef loaded_word(Op op, const NodeRef& factor, const NodeRef& along, const NodeRef& word) {
-  const int64_t terms = dot_terms(op);
-  NodeRef x = factor;
-  while (x->op == Op::Cast && is_int(x->dtype) == is_int(x->src[0]->dtype)) x = x->src[0];
-  const bool plain = x->op == Op::Load && x->src.size() == 1 && x->dtype != DType::Bool &&
-                     terms * size_of(x->dtype) == size_of(DType::I32);
+  const int64_t terms = dot_terms(op), size = size_of(DType::I32) / terms;
+  // Casts that leave the lowest bits as they are: those of an integer that none makes narrower.
+  NodeRef x = op == Op::DotBF16 ? factor->src[0] : factor;
+  while (x->op == Op::Cast && is_int(x->dtype) && is_int(x->src[0]->dtype) &&
+         size_of(x->dtype) >= size) {
+    x = x->src[0];
+  }
+  const bool of_dot = op == Op::DotBF16 ? x->dtype == DType::BF16 : is_int(x->dtype);
+  const bool plain = x->op == Op::Load && x->src.size() == 1 && of_dot && size_of(x->dtype) == size;
   if (!plain || along->hi + 1 != (word->hi + 1) * terms) return {};
   LinearForm words{0, {}};
   const LinearForm elements = linear_form(x->src[0]);

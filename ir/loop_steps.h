@@ -24,6 +24,16 @@ inline bool is_innermost(const Instruction& loop) {
                      [](const Instruction& i) { return i.body.empty(); });
 }
 
+/// Whether an instruction multiplies and adds vectors.
+inline bool is_product(const Instruction& i) {
+  return i.code == Code::Op && i.op == Op::Fma && i.dst.lanes > 1;
+}
+
+/// The products of vectors in one iteration of a loop, not those of loops inside it.
+inline int64_t products_in(const Instruction& loop) {
+  return std::count_if(loop.body.begin(), loop.body.end(), is_product);
+}
+
 /// How far scalars and pointers move on from one iteration of a loop to the next.
 class LoopSteps {
  public:

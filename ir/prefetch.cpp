@@ -17,14 +17,9 @@ constexpr size_t kMost = 64;         // lines
 // less than a twentieth of the time of what it is made of, nothing waits.
 constexpr int64_t kProductsOfStore = 256;
 
-bool is_product(const Instruction& i) {
-  return i.code == Code::Op && i.op == Op::Fma && i.dst.lanes > 1;
-}
-
 // Products of vectors in all iterations of an innermost loop; else 0.
-int64_t products_of(const Instruction& loop) {
-  if (!is_innermost(loop)) return 0;
-  return count_of(loop).value_or(0) * std::count_if(loop.body.begin(), loop.body.end(), is_product);
+int64_t all_products(const Instruction& loop) {
+  return is_innermost(loop) ? count_of(loop).value_or(0) * products_in(loop) : 0;
 }
 
 // The instructions of one block behind its loop number `loop`.
@@ -34,7 +29,7 @@ class Behind {
       : program_(program), target_(target) {
     find_walked(block[loop].body);
     for (size_t i = loop + 1; i < block.size() && !has_body(block[i]); i++) collect(block[i]);
-    const int64_t products = products_of(block[loop]);
+    const int64_t products = all_products(block[loop]);
     if (products > 0 && products <= kProductsOfStore * static_cast<int64_t>(stores_.size())) {
       accesses_.insert(accesses_.end(), stores_.begin(), stores_.end());
     }
@@ -73,7 +68,7 @@ class Behind {
     const bool stores = i.code == Code::Store && !i.flag;
     if (!(stores || i.code == Code::Load) || i.memory < 0 || walked_.count(i.memory)) return;
     const MemoryArgument& m = program_.arguments[static_cast<size_t>(i.memory)];
-    if (m.size * size_of(m.dtype) <= (stores ? target_.l2 : target_.l1)) return;
+    if (m.bytes() <= (stores ? target_.l2 : target_.l1)) return;
     const int64_t line = i.imm * size_of(m.dtype) / kCacheLine;
     std::vector<Access>& list = stores ? stores_ : accesses_;
     if (list.size() == kMost || !lines_.insert({i.args[0].id, line}).second) return;
@@ -169,8 +164,8 @@ class NextRow {
       if (i.code != Code::Pointer || i.memory < 0) continue;
       const MemoryArgument& m = program_.arguments[static_cast<size_t>(i.memory)];
       const auto sum = own.find(i.args[0].id);
-      if (m.size * size_of(m.dtype) <= target_.l3 || sum == own.end() ||
-          sum->second->op != Op::Add || loaded_.count(sum->second->args[0].id) == 0 ||
+      if (m.bytes() <= target_.l3 || sum == own.end() || sum->second->op != Op::Add ||
+          loaded_.count(sum->second->args[0].id) == 0 ||
           own.count(sum->second->args[1].id) > 0)  // not known where the body begins
         continue;
       std::set<int64_t> lines;

@@ -34,7 +34,7 @@ std::optional<Copy> copy_of(const Program& program, const Target& target, const 
     if (i.code == Code::Op && i.dst.lanes > 1) return {};
     if (i.code != Code::Pointer || i.memory < 0) continue;
     const MemoryArgument& m = program.arguments[static_cast<size_t>(i.memory)];
-    if (pointer || m.output || m.size * size_of(m.dtype) <= target.l2) return {};
+    if (pointer || m.output || m.bytes() <= target.l2) return {};
     pointer = &i;
     const auto phi = std::find_if(loop.phis.begin(), loop.phis.end(),
                                   [&](const Phi& p) { return p.dst.id == i.args[0].id; });
@@ -124,7 +124,7 @@ std::optional<Copy> squares_of(const Program& program, const Target& target,
                         LoopSteps(outer).of(pointer->args[0]) == count * length;
   const std::optional<Operand> first = first_of(outer, pointer->args[0]);
   if (!together || !first || bytes > target.l2 / 4 || all % line != 0 ||
-      program.arguments[m].size * size_of(program.arguments[m].dtype) <= target.l2) {
+      program.arguments[m].bytes() <= target.l2) {
     return {};
   }
   return Copy{pointer->memory, dtype, *first, line, all / line, {0}};
@@ -135,10 +135,7 @@ Instruction* products_of(Instruction& tiles) {
   Instruction* found = nullptr;
   for (Instruction& i : tiles.body) {
     if (!count_of(i) || !is_innermost(i) || i.phis.empty()) continue;
-    const bool multiplies = std::any_of(i.body.begin(), i.body.end(), [](const Instruction& x) {
-      return x.code == Code::Op && x.op == Op::Fma && x.dst.lanes > 1;
-    });
-    if (multiplies && (!found || *count_of(*found) < *count_of(i))) found = &i;
+    if (products_in(i) > 0 && (!found || *count_of(*found) < *count_of(i))) found = &i;
   }
   return found;
 }

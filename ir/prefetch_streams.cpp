@@ -54,10 +54,10 @@ class Streams {
       if (i.code != Code::Load || i.memory < 0 || i.dst.lanes == 1 || asked_.count(i.memory))
         continue;
       const MemoryArgument& m = program_.arguments[static_cast<size_t>(i.memory)];
-      const int64_t unit = size_of(m.dtype), step = along.of(i.args[0]).value_or(0) * unit;
+      const int64_t unit = size_of(i.args[0].dtype), step = along.of(i.args[0]).value_or(0) * unit;
       const bool in_order = step >= kCacheLine && step <= kMostStep;
       const bool ends_soon = count && *count * step < 2 * ahead;
-      if (m.output || m.size * unit <= near || !in_order || ends_soon) continue;
+      if (m.output || m.bytes() <= near || !in_order || ends_soon) continue;
       if (!lines.insert({i.args[0].id, i.imm * unit / kCacheLine}).second) continue;
       Instruction ask{.code = Code::Prefetch, .imm = i.imm + ahead / unit, .memory = i.memory};
       ask.args = {i.args[0]};

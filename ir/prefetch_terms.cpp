@@ -17,18 +17,11 @@ constexpr int64_t kLeastTerms = 64;  // of a sum that is worth it
 constexpr int64_t kProductsOfFarCache = 800, kProductsOfMemory = 400;
 constexpr int64_t kLinesAhead = 128;  // where that is not the far cache
 
-int64_t products_of(const Instruction& loop) {
-  return std::count_if(loop.body.begin(), loop.body.end(), [](const Instruction& i) {
-    return i.code == Code::Op && i.op == Op::Fma && i.dst.lanes > 1;
-  });
-}
-
 using Line = std::pair<int, int64_t>;  // a pointer, and the line from there
 
-std::optional<Line> line_of(const Program& program, const Instruction& load) {
+std::optional<Line> line_of(const Instruction& load) {
   if (load.code != Code::Load || load.memory < 0) return std::nullopt;
-  const DType t = program.arguments[static_cast<size_t>(load.memory)].dtype;
-  return Line{load.args[0].id, load.imm * size_of(t) / kCacheLine};
+  return Line{load.args[0].id, load.imm * size_of(load.args[0].dtype) / kCacheLine};
 }
 
 int64_t iterations_ahead(const Target& target, int64_t products, int64_t lines, int64_t count) {
@@ -41,7 +34,7 @@ int64_t iterations_ahead(const Target& target, int64_t products, int64_t lines, 
 // that follow each other from one iteration to the next are foreseen by the machine.
 void prefetch_in(const Program& program, const Target& target, Instruction& loop) {
   const std::optional<int64_t> count = count_of(loop);
-  const int64_t products = products_of(loop);
+  const int64_t products = products_in(loop);
   if (!count || *count < kLeastTerms || (target.far_l3 && products == 0)) return;
   // Products hide a miss of L2 alone.
   const int64_t near = target.far_l3 ? target.l2 / 4 : products > 0 ? 4 * target.l2 : target.l2;
@@ -51,19 +44,19 @@ void prefetch_in(const Program& program, const Target& target, Instruction& loop
   std::set<Line> all;
   for (const Instruction& i : loop.body) {
     if (i.code == Code::Prefetch) known.insert(i.memory);
-    const std::optional<Line> line = line_of(program, i);
+    const std::optional<Line> line = line_of(i);
     if (line && all.insert(*line).second) together[line->first]++;
   }
   std::vector<std::pair<size_t, int64_t>> far;  // places in the body, and elements of a step
   for (size_t at = 0; at < loop.body.size(); at++) {
     const Instruction& i = loop.body[at];
-    const std::optional<Line> line = line_of(program, i);
+    const std::optional<Line> line = line_of(i);
     if (!line || known.count(i.memory) > 0) continue;
     const MemoryArgument& m = program.arguments[static_cast<size_t>(i.memory)];
-    const int64_t unit = size_of(m.dtype), step = along.of(i.args[0]).value_or(0);
+    const int64_t unit = size_of(i.args[0].dtype), step = along.of(i.args[0]).value_or(0);
     const bool apart =
         step * unit >= 2 * kCacheLine && together[line->first] * kCacheLine < step * unit;
-    if (m.output || m.size * unit <= near || !apart || all.erase(*line) == 0) continue;
+    if (m.output || m.bytes() <= near || !apart || all.erase(*line) == 0) continue;
     far.emplace_back(at, step);
   }
   const auto lines = static_cast<int64_t>(far.size());

@@ -19,10 +19,6 @@ constexpr int64_t kLeastTiles = 4;        // the last has no next one
 constexpr int64_t kLongestRow = 2048;     // bytes; the machine foresees others, and they share sets
 constexpr int64_t kProductsAhead = 800;   // of vectors, two a cycle: what the last cache takes
 
-bool is_product(const Instruction& i) {
-  return i.code == Code::Op && i.op == Op::Fma && i.dst.lanes > 1;
-}
-
 // Of loads of single elements, the first of those in each row, which a loop walks `step` at a time.
 std::vector<const Instruction*> first_of_rows(const std::vector<const Instruction*>& loads,
                                               int64_t step) {
@@ -45,7 +41,7 @@ class Rows {
         around_(tiles),
         along_(products),
         steps_(count_of(products).value_or(0)),
-        fmas_(std::count_if(products.body.begin(), products.body.end(), is_product)) {
+        fmas_(products_in(products)) {
     std::map<int, std::vector<const Instruction*>> loads;  // by pointer
     for (const Instruction& i : products.body) {
       if (i.code != Code::Load || i.dst.lanes > 1 || i.memory == Program::kScratch) continue;
@@ -82,8 +78,8 @@ class Rows {
                         int64_t step) {
     const int64_t tile = around_.of(loads[0]->args[0]).value_or(0);
     const MemoryArgument& m = program.arguments[static_cast<size_t>(loads[0]->memory)];
-    const int64_t unit = size_of(m.dtype);
-    if (tile <= 0 || m.output || m.size * unit <= target_.l1) return;
+    const int64_t unit = size_of(loads[0]->args[0].dtype);
+    if (tile <= 0 || m.output || m.bytes() <= target_.l1) return;
     if (steps_ * step * unit > kLongestRow) return;
     const std::vector<const Instruction*> rows = first_of_rows(loads, step);
     if (static_cast<int64_t>(rows.size()) * kProductsPerRow <= fmas_) ask(rows, tile);
@@ -127,7 +123,7 @@ void visit_block(const Program& program, const Target& target, std::vector<Instr
 
 void prefetch_next_tiles(Program& program, const Target& target) {
   int64_t bytes = program.shared_bytes;
-  for (const MemoryArgument& m : program.arguments) bytes += m.size * size_of(m.dtype);
+  for (const MemoryArgument& m : program.arguments) bytes += m.bytes();
   if (bytes <= target.l2) return;
   for (Phase& phase : program.phases) {
     visit_block(program, target, phase.body);

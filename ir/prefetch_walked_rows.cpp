@@ -22,6 +22,7 @@ struct Pass {
   int64_t step;    // elements of an iteration
   double waiting;  // cycles of an iteration in which memory has nothing to do
   bool several;    // short rows at once
+  int64_t unit;    // bytes of an element
 };
 
 // Bytes of each memory that an innermost loop of so many iterations walks in vectors, those apart
@@ -72,7 +73,7 @@ class Rows {
 
  private:
   // Does a loop compute on several rows at once that end before the processor sees where they go?
-  bool walks_short_rows(const Instruction& loop, int memory, int64_t walked) const {
+  static bool walks_short_rows(const Instruction& loop, int memory, int64_t walked, int64_t unit) {
     constexpr int kOperations = 2;  // for a load
     std::set<int64_t> rows;
     int loads = 0, operations = 0;
@@ -82,8 +83,7 @@ class Rows {
       loads += load;
       operations += i.code == Code::Op && i.dst.lanes > 1;
     }
-    const DType t = program_.arguments[static_cast<size_t>(memory)].dtype;
-    return walked * size_of(t) < kShortest && rows.size() > 1 && operations >= kOperations * loads;
+    return walked * unit < kShortest && rows.size() > 1 && operations >= kOperations * loads;
   }
 
   void note(Instruction& loop) {
@@ -101,21 +101,21 @@ class Rows {
     for (const Instruction& i : loop.body) {
       if (i.code != Code::Load || i.memory < 0 || i.dst.lanes == 1) continue;
       const MemoryArgument& m = program_.arguments[static_cast<size_t>(i.memory)];
-      const int64_t unit = size_of(m.dtype);
-      if (m.output || m.size * unit <= target_.l2 || seen.count(i.memory)) continue;
+      const int64_t unit = size_of(i.args[0].dtype);
+      if (m.output || m.bytes() <= target_.l2 || seen.count(i.memory)) continue;
       const int64_t row = outer_.of(i.args[0]).value_or(0);
       const int64_t step = along.of(i.args[0]).value_or(0), walked = step * count;
       if (row <= 0 || row * unit > target_.l2 / 2 || walked <= 0 || walked > row) continue;
-      const bool several = walks_short_rows(loop, i.memory, walked);
+      const bool several = walks_short_rows(loop, i.memory, walked, unit);
       if (!several && (row * unit < kShortest || 4 * walked < 3 * row)) continue;
       seen.insert(i.memory);
-      passes_[i.memory].push_back({&loop, row, step, waiting_cycles(loop), several});
+      passes_[i.memory].push_back({&loop, row, step, waiting_cycles(loop), several, unit});
     }
   }
 
   // Each line is asked for by the pass that leaves memory idle longest.
   void share_out(int memory, std::vector<Pass>& passes) {
-    const int64_t unit = size_of(program_.arguments[static_cast<size_t>(memory)].dtype);
+    const int64_t unit = passes[0].unit;
     int64_t held = bytes_[memory];  // the next row's
     for (const auto& [_, bytes] : bytes_) held += bytes;
     std::map<int64_t, const Pass*> pass_of;  // by line of an iteration

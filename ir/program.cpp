@@ -268,7 +268,8 @@ class Verifier {
     check(argument || (i.memory <= Program::kScratch && i.memory >= Program::kLocal), i, "memory exists");
     if (argument) {
       const DType held = program_.arguments[static_cast<size_t>(i.memory)].dtype;
-      const bool is_word = i.dst.dtype == DType::I32 && size_of(held) < size_of(DType::I32);
+      const bool is_word =
+          i.dst.dtype == DType::I32 && held != DType::Bool && size_of(held) < size_of(DType::I32);
       check(held == i.dst.dtype || is_word || (held == DType::Bool && i.dst.dtype == DType::U8), i,
             "a pointer has its argument's element type, or reads a bool as a byte, or words");
     }

@@ -116,6 +116,8 @@ struct MemoryArgument {
   DType dtype = DType::F32;
   int64_t size = 0;
   bool output = false;
+
+  int64_t bytes() const { return size * size_of(dtype); }
 };
 
 /// How far a kernel goes in an argument: the number of elements from its start that hold all it

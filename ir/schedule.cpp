@@ -278,66 +278,68 @@ NodeRef stage_out(Kernel& k, Stage* s, const NodeRef& expr, const std::string& s
   return read(id, expr->dtype, used);
 }
 
-void pack(Kernel& k, const Step& step) {
+// The factor of a product that a step names: `S i`, of the sum in stage S.
+struct Factor {
+  Stage* stage;
+  int sum;  // value
+  size_t place;
+  NodeRef expr;
+};
+
+Factor find_factor(Kernel& k, const Step& step) {
   Stage* s = k.find_stage(step.args[0]);
   const int64_t factor = number(step, step.args[1]);
   check(step, factor == 0 || factor == 1, "a product has factors 0 and 1");
-  check_new_stage(k, step, step.args[2]);
-  for (Value& v : s->values) {
+  for (const Value& v : s->values) {
     if (v.reduce != Op::ReduceAdd || v.expr->op != Op::Mul) continue;
-    Sources src = v.expr->src;
-    const int id = v.id;
-    const DType dtype = v.expr->dtype;
-    const auto i = static_cast<size_t>(factor);
-    src[i] = stage_out(k, s, src[i], step.args[2]);
-    k.find_value(id).second->expr = scalar_op(Op::Mul, dtype, std::move(src));
-    return;
+    const auto place = static_cast<size_t>(factor);
+    return {s, v.id, place, v.expr->src[place]};
   }
   complain(step, "{} has no value that sums a product", s->name);
 }
 
+void replace_factor(Kernel& k, const Factor& f, const NodeRef& by) {
+  NodeRef& product = k.find_value(f.sum).second->expr;
+  Sources src = product->src;
+  src[f.place] = by;
+  product = scalar_op(Op::Mul, product->dtype, std::move(src));
+}
+
+void pack(Kernel& k, const Step& step) {
+  const Factor f = find_factor(k, step);
+  check_new_stage(k, step, step.args[2]);
+  replace_factor(k, f, stage_out(k, f.stage, f.expr, step.args[2]));
+}
+
 void polyphase(Kernel& k, const Step& step) {
-  Stage* s = k.find_stage(step.args[0]);
-  const int64_t factor = number(step, step.args[1]), n = number(step, step.args[3]);
-  check(step, factor == 0 || factor == 1, "a product has factors 0 and 1");
+  const Factor f = find_factor(k, step);
+  const int64_t n = number(step, step.args[3]);
   check(step, n >= 2, "the last axis has at least 2 phases, not {}", n);
   check_new_stage(k, step, step.args[2]);
-  for (Value& v : s->values) {
-    if (v.reduce != Op::ReduceAdd || v.expr->op != Op::Mul) continue;
-    Sources src = v.expr->src;
-    const int id = v.id;
-    const DType dtype = v.expr->dtype;
-    NodeRef& x = src[static_cast<size_t>(factor)];
-    check(step, x->op == Op::Read && !x->src.empty(), "factor {} of {} is no read of a value",
-          factor, s->name);
-    const Value& whole = *k.find_value(static_cast<int>(x->integer())).second;
-    std::vector<NodeRef> dims, at;
-    for (const NodeRef& d : whole.dims) {
-      const auto& arg = std::get<VarArg>(d->arg);
-      if (dims.size() + 1 < whole.dims.size()) at.push_back(axis(arg.name, arg.extent));
-      dims.push_back(at.size() > dims.size() ? at.back() : d);
-    }
-    const auto& last = std::get<VarArg>(dims.back()->arg);
-    check(step, last.extent % n == 0, "{} elements along {} are not {} phases of one length",
-          last.extent, last.name, n);
-    const NodeRef phase = axis(last.name + ".p", n), place = axis(last.name, last.extent / n);
-    dims.back() = phase;
-    dims.push_back(place);
-    at.push_back(index_add(phase, place, n));
-    const NodeRef element = read(whole.id, x->dtype, at);
-    std::vector<NodeRef> index(x->src.begin(), x->src.end() - 1);
-    const auto [quotient, remainder] = index_divmod(x->src.back(), n);
-    index.push_back(remainder);
-    index.push_back(quotient);
-    const DType type = x->dtype;
-    Stage* p = k.add_stage(step.args[2], dims);
-    const int copy = k.add_value(p, step.args[2], element, dims);
-    place_before(k, s);
-    x = read(copy, type, index);
-    k.find_value(id).second->expr = scalar_op(Op::Mul, dtype, std::move(src));
-    return;
+  check(step, f.expr->op == Op::Read && !f.expr->src.empty(),
+        "factor {} of {} is no read of a value", f.place, f.stage->name);
+  const Value& whole = *k.find_value(static_cast<int>(f.expr->integer())).second;
+  const auto& last = std::get<VarArg>(whole.dims.back()->arg);
+  check(step, last.extent % n == 0, "{} elements along {} are not {} phases of one length",
+        last.extent, last.name, n);
+  std::vector<NodeRef> dims, index(f.expr->src.begin(), f.expr->src.end() - 1);
+  for (size_t d = 0; d + 1 < whole.dims.size(); d++) {
+    const auto& arg = std::get<VarArg>(whole.dims[d]->arg);
+    dims.push_back(axis(arg.name, arg.extent));
   }
-  complain(step, "{} has no value that sums a product", s->name);
+  std::vector<NodeRef> at = dims;
+  const NodeRef phase = axis(last.name + ".p", n), place = axis(last.name, last.extent / n);
+  at.push_back(index_add(phase, place, n));
+  dims.push_back(phase);
+  dims.push_back(place);
+  const auto [quotient, remainder] = index_divmod(f.expr->src.back(), n);
+  index.push_back(remainder);
+  index.push_back(quotient);
+  const NodeRef element = read(whole.id, f.expr->dtype, at);
+  Stage* p = k.add_stage(step.args[2], dims);
+  const int copy = k.add_value(p, step.args[2], element, dims);
+  place_before(k, f.stage);
+  replace_factor(k, f, read(copy, element->dtype, index));
 }
 
 // A stage before `s` for the sums, over all that s sums, of 128 times `factor`, a read of words;

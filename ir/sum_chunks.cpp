@@ -219,9 +219,17 @@ void chunk_narrow_columns(ScheduleWriter& w) {
       sums *= extent(d);
     }
     const NodeRef& a = v.expr->src[static_cast<size_t>(c.a)];
-    const int64_t bytes = sums * size_of(v.expr->dtype);
+    const int64_t bytes = sums * size_of(v.expr->dtype),
+                  bytes_of_a = bytes_of_arrays(w.kernel(), a);
+    // Dot products fill their lanes with terms, but read a again for every few rows of b.
+    const auto lies_along = [&](const NodeRef& factor) {
+      const Strides along = strides_along(w.kernel(), factor, c.reduced.back());
+      return along.unit > 0 && along.other == 0;
+    };
+    const bool dots = lies_along(v.expr->src[0]) && lies_along(v.expr->src[1]);
+    if (dots && bytes_of_a <= w.target().l3) continue;
     if (!plain || !lanes || extent(lanes) < w.lanes() || rows < kLeastRows ||
-        bytes > w.target().l2 / 8 || bytes_of_arrays(w.kernel(), a) <= w.target().l2 / 2)
+        bytes > w.target().l2 / 8 || bytes_of_a <= w.target().l2 / 2)
       continue;
     NodeRef along;  // the outermost that has enough of them
     int64_t chunks = 0;

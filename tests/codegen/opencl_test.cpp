@@ -115,6 +115,12 @@ const Case kCases[] = {
        const Tensor a = wave({13, 37}, 0.37).to(DType::BF16), b = wave({37, 35}, 0.59).to(DType::BF16);
        return matmul(a.to(DType::F32), b.to(DType::F32));
      }},
+    {"products of bf16, loaded as words",
+     [] {
+       const Tensor a = contiguous(wave({13, 64}, 0.37).to(DType::BF16));
+       const Tensor b = contiguous(wave({35, 64}, 0.59).to(DType::BF16));
+       return matmul(a.to(DType::F32), b.to(DType::F32).mT());
+     }},
 };
 
 // A machine of this level with the instructions for packed products.

@@ -144,6 +144,29 @@ TEST_SUITE("ir") {
     }
   }
 
+  TEST_CASE("a word is one load of elements that no cast changes") {
+    const NodeRef k = axis("k", 64);
+    const auto cast = [](DType t, const NodeRef& x) { return scalar_op(Op::Cast, t, {x}); };
+    const auto is_load = [&](Op op, const NodeRef& factor, bool whole = true) {
+      const NodeRef word = axis("w", 64 / dot_terms(op));
+      return packed_word(op, factor, k, word, false, whole)->op == Op::Load;
+    };
+    const NodeRef i8 = load(0, DType::I8, k), i16 = load(0, DType::I16, k),
+                  bf16 = load(0, DType::BF16, k), f16 = load(0, DType::F16, k);
+    CHECK(is_load(Op::DotU8I8, i8));
+    CHECK(is_load(Op::DotU8I8, cast(DType::I32, cast(DType::U8, i8))));
+    CHECK(is_load(Op::DotU8I8, cast(DType::I32, cast(DType::I16, i8))));
+    CHECK(is_load(Op::DotI16, cast(DType::I32, i16)));
+    CHECK(!is_load(Op::DotI16, cast(DType::I32, i8)));
+    CHECK(!is_load(Op::DotI16, cast(DType::I32, cast(DType::I8, i16))));
+    CHECK(!is_load(Op::DotU8I8, cast(DType::I8, i16)));
+    CHECK(!is_load(Op::DotU8I8, cast(DType::U8, load(0, DType::Bool, k))));
+    CHECK(is_load(Op::DotBF16, cast(DType::F32, bf16)));
+    CHECK(!is_load(Op::DotBF16, cast(DType::F32, bf16), false));
+    CHECK(!is_load(Op::DotBF16, cast(DType::F32, cast(DType::BF16, f16))));
+    CHECK(!is_load(Op::DotBF16, cast(DType::F32, load(0, DType::BF16, index_mul(k, 2)))));
+  }
+
   TEST_CASE("packed products are blocked for small caches") {
     Target target = with_dots("x86-64-v3");
     target.l1 = 4 << 10;
