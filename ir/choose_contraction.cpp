@@ -1,6 +1,5 @@
 // The rule for contractions of one tile, with what follows from it element by element.
 #include <algorithm>
-#include <cstdlib>
 #include <limits>
 #include <set>
 
@@ -274,15 +273,9 @@ Stage* panel_stage(ScheduleWriter& w, const StageGroup& g) {
   // What one panel reads of it.
   int64_t elements = 1;
   for (size_t d = 0; d < v->dims.size(); d++) {
-    int64_t length = 1;
-    for (const auto& [axis, step] : linear_form(b->src[d]).terms) {
-      if (!is_axis_of(*s, axis.get())) return nullptr;
-      int64_t steps = s->keeps(s->values[0], axis_index(*s, axis.get())) ? 1 : extent(axis);
-      if (axis.get() == c.v.get()) steps = tile.nv * w.lanes();
-      if (axis.get() == c.y.get()) steps = tile.ny;
-      length += std::abs(step) * (std::min(steps, extent(axis)) - 1);
-    }
-    length = std::min(length, extent(v->dims[d]));
+    const std::optional<int64_t> reach = length_in_panel(w, *s, c, tile, b->src[d]);
+    if (!reach) return nullptr;
+    int64_t length = std::min(*reach, extent(v->dims[d]));
     if (d + 1 == v->dims.size()) length = (length + w.lanes() - 1) / w.lanes() * w.lanes();
     elements *= length;
   }

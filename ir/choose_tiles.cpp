@@ -1,6 +1,7 @@
 #include "ir/choose_tiles.h"
 
 #include <algorithm>
+#include <cstdlib>
 #include <numeric>
 
 #include "ir/dots.h"
@@ -315,6 +316,20 @@ bool loads_along(const ScheduleWriter& w, const NodeRef& x, const NodeRef& axis)
   return x->op == Op::Load && along.unit == 1 && along.other == 0;
 }
 
+std::optional<int64_t> length_in_panel(const ScheduleWriter& w, const Stage& s,
+                                       const Contraction& c, const Tile& tile,
+                                       const NodeRef& index) {
+  int64_t length = 1;
+  for (const auto& [axis, step] : linear_form(index).terms) {
+    if (!is_axis_of(s, axis.get())) return {};
+    int64_t steps = s.keeps(s.values[0], axis_index(s, axis.get())) ? 1 : extent(axis);
+    if (axis.get() == c.v.get()) steps = tile.nv * w.lanes();
+    if (axis.get() == c.y.get()) steps = tile.ny;
+    length += std::abs(step) * (std::min(steps, extent(axis)) - 1);
+  }
+  return length;
+}
+
 int64_t Packer::phases() const {
   constexpr int64_t kMost = 4, kFewer = 3;
   const NodeRef& b = s_->values[0].expr->src[static_cast<size_t>(c_.b)];
@@ -327,17 +342,9 @@ int64_t Packer::phases() const {
   if (linear_form(quotient).coefficient(c_.v) != 1 || uses(remainder, c_.v)) return 0;
   int64_t elements = 1;  // of what one panel reads
   for (size_t d = 0; d < b->src.size(); d++) {
-    int64_t length = 1;
-    for (const auto& [atom, step] : linear_form(b->src[d]).terms) {
-      if (!is_axis_of(*s_, atom.get())) return 0;
-      const bool is_last = d + 1 == b->src.size();
-      if (!is_last && atom.get() == c_.v.get()) return 0;
-      int64_t steps = s_->keeps(s_->values[0], axis_index(*s_, atom.get())) ? 1 : extent(atom);
-      if (atom.get() == c_.v.get()) steps = tile_.nv * w_.lanes();
-      if (c_.y && atom.get() == c_.y.get()) steps = tile_.ny;
-      length += std::abs(step) * (std::min(steps, extent(atom)) - 1);
-    }
-    elements *= length;
+    const std::optional<int64_t> length = length_in_panel(w_, *s_, c_, tile_, b->src[d]);
+    if (!length || (d + 1 < b->src.size() && uses(b->src[d], c_.v))) return 0;
+    elements *= *length;
   }
   const int64_t panel = depth_ * tile_.ny * tile_.nv * w_.lanes();
   const bool model = kFewer * elements <= panel;

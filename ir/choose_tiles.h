@@ -74,6 +74,13 @@ int64_t bytes_of_arrays(const Kernel& kernel, const NodeRef& expr);
 bool packs_once(const ScheduleWriter& w, const Stage& s, const Contraction& c,
                 const std::vector<NodeRef>& around);
 
+/// How many elements a panel of b reads along one dimension of an array or value, `index` being
+/// where contraction `s` reads it: from the first to the last. Nothing if that is no sum of steps
+/// along its axes.
+std::optional<int64_t> length_in_panel(const ScheduleWriter& w, const Stage& s,
+                                       const Contraction& c, const Tile& tile,
+                                       const NodeRef& index);
+
 /// Whether x is an element of an array, whose neighbours along `axis` are neighbours there.
 bool loads_along(const ScheduleWriter& w, const NodeRef& x, const NodeRef& axis);
 

@@ -64,6 +64,17 @@ TEST_SUITE("ir") {
       k.add_value(s, "v", load(in, DType::I32, i), {i}, Op::Count_, out);
       CHECK(error_of(k) == "kernel k: value v: loads x as i32, but it holds f32");
     }
+    SUBCASE("a word, but of numbers narrower than it") {
+      const int narrow = k.add_argument("y", DType::I8, 16, false),
+                flags = k.add_argument("z", DType::Bool, 16, false);
+      const int of_words = k.add_argument("words", DType::I32, 4, true);
+      k.add_value(s, "v", load(narrow, DType::I32, i), {i}, Op::Count_, of_words);
+      CHECK(error_of(k) == "");
+      s->values[0].expr = load(narrow, DType::I16, i);
+      CHECK(error_of(k) == "kernel k: value v: loads y as i16, but it holds i8");
+      s->values[0].expr = load(flags, DType::I32, i);
+      CHECK(error_of(k) == "kernel k: value v: loads z as i32, but it holds bool");
+    }
     SUBCASE("a value that does not exist yet") {
       k.add_value(s, "v", read(7, DType::F32, {i}), {i}, Op::Count_, out);
       CHECK(error_of(k) == "kernel k: value v: reads value 7, which no earlier stage makes");
