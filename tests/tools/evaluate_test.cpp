@@ -12,6 +12,7 @@
 #include <set>
 #include <sstream>
 #include <string>
+#include <tuple>
 
 #include "core/error.h"
 #include "runtime/runtime.h"
@@ -444,6 +445,13 @@ TEST_CASE("fills depend on the seed and the name alone and lie where they should
   double ones = 0;
   for (const double v : values("x:bool[10000]~bernoulli(0.25)", 1)) ones += v;
   CHECK(std::fabs(ones / 10000 - 0.25) < 0.03);
+  for (const auto& [text, low, high] : {std::tuple{"x:i8[10000]~bits", -128.0, 127.0},
+                                        std::tuple{"x:u8[10000]~bits", 0.0, 255.0}}) {
+    const std::vector<double> all = values(text, 1);
+    CHECK(std::set<double>(all.begin(), all.end()).size() == 256);
+    CHECK(*std::min_element(all.begin(), all.end()) == low);
+    CHECK(*std::max_element(all.begin(), all.end()) == high);
+  }
   CHECK(values("x:i32[3]~zeros", 0) == std::vector<double>{0, 0, 0});
 }
 

@@ -27,8 +27,8 @@ constexpr std::array kSpellings{
     Spelling{"x:f32[n=1..512:100, 784] + y:f32[n,1]", "(x:f32[n=1..512:100,784] + y:f32[n,1])"},
     Spelling{"x:f32[3,3].T @ x:f32[3,3][0].mT", "(x:f32[3,3].T @ x:f32[3,3][0].mT)"},
     Spelling{"x:f32[] + 2", "(x:f32[] + 2)"},
-    Spelling{"x:bool[4] + y:u64[4]~zeros + z:f64[4]~uniform + q:bf16[4]~ones + r:i8[4]~arange + s:bool[4]~bernoulli + t:bool[4]~bernoulli(0.25)",
-             "((((((x:bool[4] + y:u64[4]~zeros) + z:f64[4]~uniform) + q:bf16[4]~ones) + r:i8[4]~arange) + s:bool[4]~bernoulli(0.5)) + t:bool[4]~bernoulli(0.25))"},
+    Spelling{"x:bool[4] + y:u64[4]~zeros + z:f64[4]~uniform + q:bf16[4]~ones + r:i8[4]~arange + u:i8[4]~bits + s:bool[4]~bernoulli + t:bool[4]~bernoulli(0.25)",
+             "(((((((x:bool[4] + y:u64[4]~zeros) + z:f64[4]~uniform) + q:bf16[4]~ones) + r:i8[4]~arange) + u:i8[4]~bits) + s:bool[4]~bernoulli(0.5)) + t:bool[4]~bernoulli(0.25))"},
     Spelling{"a:i64[9][1:5, ::2, None, ..., -1, :, -3:, ::-1, i:i64[2], m:bool[3], [0, 2]]",
              "a:i64[9][1:5, ::2, None, ..., -1, :, -3:, ::-1, i:i64[2], m:bool[3], [0, 2]]"},
     Spelling{"zeros([2, 3])", "zeros([2, 3])"},
@@ -230,8 +230,12 @@ constexpr std::array kMistakes{
      "  line 1: x:f32[2]~\n"
      "                   ^"},
     Spelling{"x:f32[2]~norml",
-     "expected what fills x after '~' (normal uniform ids zeros ones arange bernoulli), found 'norml'; did you mean 'normal'?\n"
+     "expected what fills x after '~' (normal uniform ids bits zeros ones arange bernoulli), found 'norml'; did you mean 'normal'?\n"
      "  line 1: x:f32[2]~norml\n"
+     "                   ^"},
+    Spelling{"x:f32[2]~bits",
+     "~bits cannot fill x, which is f32\n"
+     "  line 1: x:f32[2]~bits\n"
      "                   ^"},
     Spelling{"x:i64[2]~normal",
      "~normal cannot fill x, which is i64\n"

@@ -10,11 +10,12 @@ namespace lazuli::notation {
 namespace {
 
 // clang-format off
-constexpr std::array<FillInfo, 7> kFills{{
+constexpr std::array<FillInfo, 8> kFills{{
     // kind               name         argument  bool   int    float
     {FillKind::Normal,    "normal",    false,    false, false, true},
     {FillKind::Uniform,   "uniform",   false,    false, false, true},
     {FillKind::Ids,       "ids",       true,     false, true,  true},
+    {FillKind::Bits,      "bits",      false,    false, true,  false},
     {FillKind::Zeros,     "zeros",     false,    true,  true,  true},
     {FillKind::Ones,      "ones",      false,    true,  true,  true},
     {FillKind::Arange,    "arange",    false,    false, true,  true},

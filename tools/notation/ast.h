@@ -69,8 +69,9 @@ struct Expr {
   std::vector<Argument> arguments;
 };
 
-/// What an input is filled with when nothing is bound to it.
-enum class FillKind : uint8_t { Normal, Uniform, Ids, Zeros, Ones, Arange, Bernoulli };
+/// What an input is filled with when nothing is bound to it. Bits: each value of an integer dtype,
+/// negative ones too, is as likely as any other.
+enum class FillKind : uint8_t { Normal, Uniform, Ids, Bits, Zeros, Ones, Arange, Bernoulli };
 
 struct FillInfo {
   FillKind kind;

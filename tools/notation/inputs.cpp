@@ -72,6 +72,7 @@ void fill_normal_f32(float* out, uint64_t count, uint64_t key) {
   if ((count & 1) != 0) out[count - 1] = normal_f32(key, count - 1);
 }
 
+/// What a fill of values, not of bits, has at `index`.
 Scalar element(const Fill& fill, DType dtype, uint64_t key, uint64_t index) {
   switch (fill.kind) {
     case FillKind::Zeros:
@@ -90,8 +91,10 @@ Scalar element(const Fill& fill, DType dtype, uint64_t key, uint64_t index) {
       const double place = uniform(random_bits(key, index), DType::F64);
       return Scalar(static_cast<int64_t>(place * fill.argument));
     }
+    case FillKind::Bits:
+      break;
   }
-  internal_error("a fill without a meaning");
+  internal_error("a fill without a value");
 }
 
 /// The memory of an input, filled when somebody looks at it.
@@ -121,7 +124,9 @@ class FilledStorage : public Storage {
     }
     const auto size = static_cast<size_t>(size_of(dtype_));
     for (uint64_t i = 0; i < count_; ++i) {
-      const uint64_t bits = to_bits(element(fill_, dtype_, key_, i), dtype_);
+      const uint64_t bits = fill_.kind == FillKind::Bits
+                                ? random_bits(key_, i)
+                                : to_bits(element(fill_, dtype_, key_, i), dtype_);
       std::memcpy(out + i * size, &bits, size);
     }
   }
