@@ -68,6 +68,8 @@ void check(const std::string& text) {
   CHECK(values_on("cpu", text) == values_on("reference", text));
 }
 
+TEST_SUITE_BEGIN("tools");
+
 TEST_CASE("integers of any value are on the CPU what they are on the reference") {
   for (const std::string_view x : kIntegers) {
     for (const std::string_view text : kOfOne) check(fmt::format(fmt::runtime(text), x));
@@ -76,6 +78,8 @@ TEST_CASE("integers of any value are on the CPU what they are on the reference")
     }
   }
 }
+
+TEST_SUITE_END();
 
 }  // namespace
 }  // namespace lazuli::notation
