@@ -20,6 +20,13 @@ bool is_nonzero_number(const Operand& a) {
 
 }  // namespace
 
+LlvmEmitter::LlvmEmitter(const Program& p, const Target& t) : program_(p), target_(t), repeats_(p) {
+  for (const Phase& phase : p.phases) {
+    count_uses(phase.body, uses_);
+    count_uses(phase.tail, uses_);
+  }
+}
+
 std::string LlvmEmitter::module(const std::string& name) {
   name_ = name;
   for (size_t i = 0; i < program_.phases.size(); i++) {

@@ -18,12 +18,13 @@
 #include "codegen/tile_config.h"
 #include "ir/program.h"
 #include "ir/target.h"
+#include "ir/value_uses.h"
 
 namespace lazuli {
 
 class LlvmEmitter {
  public:
-  LlvmEmitter(const Program& p, const Target& t) : program_(p), target_(t), repeats_(p) {}
+  LlvmEmitter(const Program& p, const Target& t);
 
   std::string module(const std::string& name);
 
@@ -120,6 +121,7 @@ class LlvmEmitter {
   const Program& program_;
   const Target& target_;
   const Repeats repeats_;
+  Uses uses_;
   std::string name_, out_, block_;
   Inside* inside_ = nullptr;
   std::map<std::string, size_t> loop_functions_;  // by text

@@ -47,9 +47,10 @@ std::optional<Copy> copy_of(const Program& program, const Target& target, const 
     if (i.code != Code::Load || i.args[0].id != pointer->dst.id) continue;
     if (seen.insert(i.imm * size_of(copy->dtype) / kCacheLine).second) copy->lines.insert(i.imm);
   }
-  // This panel, the next one and what is multiplied with them share the cache.
+  // They come in while the last tiles read this panel: what those have read may leave the cache.
+  // Where L3 is far, longer panels are packed ahead.
   const int64_t bytes = *rows * static_cast<int64_t>(copy->lines.size()) * kCacheLine;
-  if (bytes > target.l2 / 4) return {};
+  if (bytes > (target.far_l3 ? target.l2 / 4 : target.l2 * 7 / 8)) return {};
   return copy;
 }
 
@@ -140,11 +141,12 @@ Instruction* products_of(Instruction& tiles) {
   return found;
 }
 
-// Asks for the panel that `copy`, in the body of `outer`, packs in the next iteration. In the last
-// one it asks again and again for the first row of this panel, which costs next to nothing; where
-// it `goes_on`, the loop around begins with what lies behind.
-void prefetch_next(Program& program, const Target& target, Instruction& outer, size_t at,
-                   const Copy& copy, int64_t next, bool goes_on) {
+// Asks for the panel that `copy`, in the body of `outer`, packs in the next iteration: for as many
+// rows in each tile, spread over its products. In the last iteration it asks again and again for
+// the first row of this panel, which costs next to nothing; where it `goes_on`, the loop around
+// begins with what lies behind.
+void prefetch_next(Program& program, Instruction& outer, size_t at, const Copy& copy, int64_t next,
+                   bool goes_on) {
   const auto tiles = std::find_if(
       outer.body.begin() + static_cast<std::ptrdiff_t>(at) + 1, outer.body.end(),
       [](Instruction& i) { return count_of(i) && *count_of(i) > 1 && products_of(i); });
@@ -154,22 +156,32 @@ void prefetch_next(Program& program, const Target& target, Instruction& outer, s
   const int64_t rows = std::min((copy.rows + count - 1) / count, steps);
   ProgramWriter before(program, outer.dst.level), tile(program, tiles->dst.level),
       step(program, products.dst.level);
-  Operand distance = before.number(copy.row), ahead = before.number(next);
+  // A row is asked for in so many steps; after the first time that costs next to nothing.
+  int shift = 0;
+  while ((steps >> (shift + 1)) >= rows) shift++;
+  // Rows of a line each, behind each other: a part of a line further in each step.
+  const bool together = copy.row * size_of(copy.dtype) == kCacheLine && copy.row >> shift > 0;
+  Operand distance = before.number(together ? copy.row >> shift : copy.row),
+          first_row = before.number(copy.row), ahead = before.number(next);
   if (!goes_on) {
     const Operand more = before.op(
         Op::Lt, {before.op(Op::Add, {outer.dst, before.number(1)}), outer.end}, DType::Bool);
     distance = before.op(Op::Where, {more, distance, before.number(0)});
+    first_row = before.op(Op::Where, {more, first_row, before.number(0)});
     ahead = before.op(Op::Where, {more, ahead, before.number(0)});
   }
   const Operand panel = before.op(Op::Add, {copy.first, ahead});
-  const Operand first = tile.op(Op::Mul, {tiles->dst, tile.number(rows)});
-  // A row is asked for in so many steps; after the first time that costs next to nothing.
-  int shift = 0;
-  while (target.far_l3 && (steps >> (shift + 1)) >= rows) shift++;
-  const Operand turn =
-      shift > 0 ? step.op(Op::Shr, {products.dst, step.number(shift)}) : products.dst;
-  const Operand row = step.op(Op::Add, {step.op(Op::Min, {turn, step.number(rows - 1)}), first});
-  const Operand element = step.op(Op::Add, {step.op(Op::Mul, {row, distance}), panel});
+  const Operand row = tile.op(Op::Mul, {tiles->dst, tile.number(rows)});
+  const Operand first = tile.op(Op::Add, {tile.op(Op::Mul, {row, first_row}), panel});
+  Operand element = step.fresh(DType::I64);
+  if (together) {
+    products.phis.push_back({element, first, step.op(Op::Add, {element, distance})});
+  } else {
+    Operand turn = products.dst;
+    if (shift > 0) turn = step.op(Op::Shr, {turn, step.number(shift)});
+    if ((steps - 1) >> shift >= rows) turn = step.op(Op::Min, {turn, step.number(rows - 1)});
+    element = step.op(Op::Add, {step.op(Op::Mul, {turn, distance}), first});
+  }
   const Operand pointer = step.pointer(copy.memory, copy.dtype, element, true);
   for (int64_t line : copy.lines) step.prefetch(copy.memory, pointer, line);
   step.insert(products.body, 0);
@@ -195,7 +207,7 @@ void visit_block(Program& program, const Target& target, std::vector<Instruction
       const int64_t next = around.of(copy->first).value_or(0);
       const bool goes_on =
           outside && count_of(i) && LoopSteps(*outside).of(copy->first) == *count_of(i) * next;
-      if (next > 0) prefetch_next(program, target, i, at, *copy, next, goes_on);
+      if (next > 0) prefetch_next(program, i, at, *copy, next, goes_on);
     }
   }
 }

@@ -8,6 +8,7 @@
 
 #include "ir/loop_steps.h"
 #include "ir/prefetch.h"
+#include "ir/program_writer.h"
 
 namespace lazuli {
 namespace {
@@ -35,9 +36,11 @@ std::vector<const Instruction*> first_of_rows(const std::vector<const Instructio
 // The lines of tiles' rows that a loop of products asks for in each step.
 class Rows {
  public:
-  Rows(const Program& program, const Target& target, const Instruction& tiles,
+  Rows(Program& program, const Target& target, const Instruction& tiles,
        const Instruction& products)
-      : target_(target),
+      : program_(program),
+        target_(target),
+        products_(products),
         around_(tiles),
         along_(products),
         steps_(count_of(products).value_or(0)),
@@ -52,12 +55,15 @@ class Rows {
       if (around_.of(list[0]->args[0]) == step * steps_) {
         ask_some_ahead(list, step);
       } else if (list[0]->memory >= 0 && count_of(tiles).value_or(kLeastTiles) >= kLeastTiles) {
-        ask_a_tile_ahead(program, list, step);
+        ask_a_tile_ahead(list, step);
       }
     }
   }
 
   const std::vector<Instruction>& asked() const { return asked_; }
+  // Code that asks along stretches, and what it carries from step to step.
+  const std::vector<Instruction>& code() const { return code_; }
+  const std::vector<Phi>& phis() const { return phis_; }
 
  private:
   // Tiles that lie behind each other, as packed ones do: where the last cache is far.
@@ -74,15 +80,37 @@ class Rows {
   }
 
   // Rows as they lie, each of a few lines that the machine does not foresee.
-  void ask_a_tile_ahead(const Program& program, const std::vector<const Instruction*>& loads,
-                        int64_t step) {
+  void ask_a_tile_ahead(const std::vector<const Instruction*>& loads, int64_t step) {
     const int64_t tile = around_.of(loads[0]->args[0]).value_or(0);
-    const MemoryArgument& m = program.arguments[static_cast<size_t>(loads[0]->memory)];
+    const MemoryArgument& m = program_.arguments[static_cast<size_t>(loads[0]->memory)];
     const int64_t unit = size_of(loads[0]->args[0].dtype);
     if (tile <= 0 || m.output || m.bytes() <= target_.l1) return;
     if (steps_ * step * unit > kLongestRow) return;
     const std::vector<const Instruction*> rows = first_of_rows(loads, step);
-    if (static_cast<int64_t>(rows.size()) * kProductsPerRow <= fmas_) ask(rows, tile);
+    const auto count = static_cast<int64_t>(rows.size());
+    if (count * kProductsPerRow > fmas_) return;
+    if (count == 1 || tile != count * step * steps_ || !ask_a_stretch(*rows[0], tile))
+      ask(rows, tile);
+  }
+
+  // The next tile's rows lie behind each other: in each step the next part of all of them.
+  bool ask_a_stretch(const Instruction& first, int64_t tile) {
+    const auto pointer =
+        std::find_if(products_.body.begin(), products_.body.end(),
+                     [&](const Instruction& i) { return i.dst.id == first.args[0].id; });
+    if (pointer == products_.body.end() || pointer->code != Code::Pointer) return false;
+    const auto phi = std::find_if(products_.phis.begin(), products_.phis.end(),
+                                  [&](const Phi& p) { return p.dst.id == pointer->args[0].id; });
+    if (phi == products_.phis.end()) return false;
+    const int64_t part = tile / steps_, line = kCacheLine / size_of(first.args[0].dtype);
+    ProgramWriter step(program_, products_.dst.level);
+    const Operand element = step.fresh(DType::I64);
+    const Operand next = step.op(Op::Add, {element, step.number(part)});
+    const Operand at = step.pointer(first.memory, first.args[0].dtype, element, true);
+    for (int64_t n = 0; n < part; n += line) step.prefetch(first.memory, at, tile + n);
+    phis_.push_back({element, phi->init, next});
+    for (Instruction& i : step.take()) code_.push_back(std::move(i));
+    return true;
   }
 
   static int64_t line_of(const Instruction& load) {
@@ -96,13 +124,16 @@ class Rows {
     }
   }
 
+  Program& program_;
   const Target& target_;
+  const Instruction& products_;
   const LoopSteps around_, along_;
   const int64_t steps_, fmas_;
-  std::vector<Instruction> asked_;
+  std::vector<Instruction> asked_, code_;
+  std::vector<Phi> phis_;
 };
 
-void visit_block(const Program& program, const Target& target, std::vector<Instruction>& block) {
+void visit_block(Program& program, const Target& target, std::vector<Instruction>& block) {
   for (Instruction& tiles : block) {
     visit_block(program, target, tiles.body);
     if (tiles.code != Code::Loop) continue;
@@ -115,6 +146,8 @@ void visit_block(const Program& program, const Target& target, std::vector<Instr
                          [&](const Instruction& i) { return i.dst.id == ask.args[0].id; });
         if (pointer != products.body.end()) products.body.insert(pointer + 1, ask);
       }
+      products.body.insert(products.body.begin(), rows.code().begin(), rows.code().end());
+      products.phis.insert(products.phis.end(), rows.phis().begin(), rows.phis().end());
     }
   }
 }

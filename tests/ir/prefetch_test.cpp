@@ -67,6 +67,21 @@ Kernel batched(int64_t count, int64_t m, int64_t columns, int64_t terms) {
   return k;
 }
 
+// A product whose first factor has rows that lie `stride` apart.
+Kernel spaced(int64_t m, int64_t columns, int64_t terms, int64_t stride) {
+  Kernel k;
+  k.name = "spaced";
+  const int a = k.add_argument("a", DType::F32, m * stride, false),
+            b = k.add_argument("b", DType::F32, terms * columns, false),
+            out = k.add_argument("out", DType::F32, m * columns, true);
+  const NodeRef i = axis("i", m), j = axis("j", columns), t = axis("t", terms);
+  const NodeRef product = scalar_op(Op::Mul, DType::F32,
+                                    {load(a, DType::F32, index_add(index_mul(i, stride), t)),
+                                     load(b, DType::F32, index_add(index_mul(t, columns), j))});
+  k.add_value(k.add_stage("C", {i, j, t}), "C", product, {i, j}, Op::ReduceAdd, out);
+  return k;
+}
+
 // How many lines of each argument are asked for before a loop of the program.
 void count(const std::vector<Instruction>& code, std::vector<int>& lines) {
   for (const Instruction& i : code) {
@@ -220,20 +235,23 @@ TEST_SUITE("ir") {
   }
 
   TEST_CASE("rows of the next tile are asked for where each is of a few lines") {
-    const auto asked = [](int64_t rows, int64_t terms, int64_t l1 = 4 << 10) {
+    const auto asked = [](int64_t rows, int64_t terms, int64_t stride, int64_t l1 = 4 << 10) {
       Target target = named_target("x86-64-v4");
       target.l1 = l1;
       target.l2 = 64 << 10;
-      Kernel k = test::matmul(rows, 256, terms, false, false, false);
+      Kernel k = spaced(rows, 256, terms, stride);
       choose_schedule(k, target, {{"packed a of C", "no"}});
       CHECK(test::difference(k, target) == "");
       return prefetched(k, target)[0];
     };
-    CHECK(asked(64, 100) > 0);
-    CHECK(asked(64, 100) % 2 == 0);
-    CHECK(asked(64, 600) == 0);            // the machine foresees where a long row goes
-    CHECK(asked(64, 100, 64 << 10) == 0);  // all stay in L1
-    CHECK(asked(16, 100) == 0);            // hardly a next one
+    CHECK(asked(64, 100, 101) > 0);
+    CHECK(asked(64, 100, 101) % 2 == 0);
+    CHECK(asked(64, 600, 600) == 0);            // the machine foresees where a long row goes
+    CHECK(asked(64, 100, 101, 64 << 10) == 0);  // all stay in L1
+    CHECK(asked(16, 100, 101) == 0);            // hardly a next one
+    // Rows behind each other: in each step the next part of all, here of two terms of six rows.
+    CHECK(asked(60, 100, 100) == 1);
+    CHECK(asked(16, 100, 100) == 0);
   }
 
   TEST_CASE("the next panel is asked for while one is multiplied") {
@@ -246,22 +264,26 @@ TEST_SUITE("ir") {
       return prefetched(k, target)[1];
     };
     CHECK(asked(50, false, 64 << 10) == 2);   // in the tile that packs, and in the others
-    CHECK(asked(50, false, 24 << 10) == 0);   // two panels are too large
+    CHECK(asked(50, false, 24 << 10) == 2);
+    CHECK(asked(50, false, 8 << 10) == 0);    // the next panel is too large
     CHECK(asked(50, false, 256 << 10) == 0);  // the whole argument is there
     CHECK(asked(6, false, 64 << 10) == 0);    // no tiles but one
     CHECK(asked(50, true, 64 << 10) == 1);    // turned around, of lines that lie together
     CHECK(asked(50, true, 24 << 10) == 0);
     CHECK(asked(6, true, 64 << 10) == 0);
     CHECK(asked(50, true, 256 << 10) == 0);
-    // Over all steps of a tile, where each is long underway.
+    // Over all steps of a tile. Where L3 is far, panels that take half of L2 are packed ahead.
     for (const bool far : {false, true}) {
       Target target = named_target("x86-64-v3");
       target.l2 = 64 << 10;
       target.far_l3 = far;
       Kernel k = test::matmul(50, 512, 128, false, false, false);
-      const std::string program = print_program(choose_schedule(k, target));
-      CHECK((program.find(" = shr ") != std::string::npos) == far);
+      CHECK(print_program(choose_schedule(k, target)).find(" = shr ") != std::string::npos);
       CHECK(test::difference(k, target) == "");
+      Kernel long_panel = test::matmul(50, 512, 300, false, false, false);
+      choose_schedule(long_panel, target);
+      CHECK((prefetched(long_panel, target)[1] == 2) == !far);
+      CHECK(test::difference(long_panel, target) == "");
     }
   }
 
