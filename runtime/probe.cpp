@@ -208,6 +208,13 @@ Roofline measure_roofline(ThreadPool& pool) {
           .bandwidth_gbps = read_bandwidth(pool, loops) * 1e-9};
 }
 
+Roofline highest(const Roofline& a, const Roofline& b) {
+  return {.threads = a.threads,
+          .peak_gflops = std::max(a.peak_gflops, b.peak_gflops),
+          .fed_gflops = std::max(a.fed_gflops, b.fed_gflops),
+          .bandwidth_gbps = std::max(a.bandwidth_gbps, b.bandwidth_gbps)};
+}
+
 std::string roofline_text(const Roofline& roofline, const Device& device) {
   return fmt::format(
       "{} on {}, {} thread{}: {:.1f} GFLOP/s ({:.1f} with operands from L1), {:.1f} GB/s",

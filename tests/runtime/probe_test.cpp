@@ -29,6 +29,14 @@ TEST_SUITE("runtime") {
     CHECK(one.bandwidth_gbps < 1000);
   }
 
+  TEST_CASE("of two measurements of a machine, the higher one of each limit counts") {
+    const Roofline r = highest({2, 100, 80, 20}, {2, 90, 85, 25});
+    CHECK(r.threads == 2);
+    CHECK(r.peak_gflops == 100);
+    CHECK(r.fed_gflops == 85);
+    CHECK(r.bandwidth_gbps == 25);
+  }
+
   TEST_CASE("a chunk may ask for the roofline of its own thread") {
     ThreadPool pool(2);
     pool.parallel_for(0, 2, 1, [](int64_t begin, int64_t, int) {

@@ -106,7 +106,7 @@ void set_floor(Measured& m, const Roofline& roofline) {
 }
 
 /// A step as a user's program takes it: the making of its graphs is in its time.
-Measured measure_step(const Step& step, double seconds, const Roofline& roofline) {
+Measured measure_step(const Step& step, double seconds) {
   Measured m;
   m.name = step.name;
   m.whole = true;
@@ -122,14 +122,13 @@ Measured measure_step(const Step& step, double seconds, const Roofline& roofline
   const std::vector<Timing> timings = measure(runs, seconds);
   m.timing = timings[0];
   if (step.beside) m.beside = timings[1];
-  set_floor(m, roofline);
   return m;
 }
 
 /// `what` is an expression, or a name where there is one.
 Measured measure_one(const std::string& what, double seconds, const Common& common,
-                     Session& session, const Roofline& roofline, FunctionLimit& functions) {
-  if (const Step* const step = find_step(what)) return measure_step(*step, seconds, roofline);
+                     Session& session, FunctionLimit& functions) {
+  if (const Step* const step = find_step(what)) return measure_step(*step, seconds);
   const Workload* const row = find_workload(what);
   if (row == nullptr) refuse_unknown_name(what);
   Measured m;
@@ -154,7 +153,6 @@ Measured measure_one(const std::string& what, double seconds, const Common& comm
     m.flops = static_cast<double>(row->flops);
     m.bytes = static_cast<double>(row->bytes);
   }
-  set_floor(m, roofline);
   return m;
 }
 
@@ -212,11 +210,15 @@ int bench(const BenchOptions& options, const Common& common) {
   Session session(common);
   std::vector<OldRow> old;
   if (!options.compare.empty()) old = read_run(options.compare, session, what);
-  const Roofline roofline = measure_roofline(session.runtime().pool);
+  ThreadPool& pool = session.runtime().pool;
+  Roofline roofline = measure_roofline(pool);
   FunctionLimit functions(session);
   std::vector<Measured> all;
-  for (const std::string& one : what)
-    all.push_back(measure_one(one, options.seconds, common, session, roofline, functions));
+  for (const std::string& one : what) {
+    all.push_back(measure_one(one, options.seconds, common, session, functions));
+    roofline = highest(roofline, measure_roofline(pool));
+  }
+  for (Measured& m : all) set_floor(m, roofline);
   compare_with(old, all, roofline);
   // A file is for machines; who waits for it looks at the terminal.
   if (common.json != "-") print_table(all, session, roofline);
