@@ -28,8 +28,8 @@ void prefetch_walked_rows(Program& program, const Target& target);
 
 /// Where a loop packs a panel of a large argument and then walks it for many rows, memory would
 /// wait for the products, and they for memory: the next panel is asked for, some rows of it with
-/// each tile: at its beginning, or over all of it where the last cache is far. Behind the last
-/// panel of a loop that is the first of the loop around, where that lies next to it.
+/// each tile, spread over its products. Behind the last panel of a loop that is the first of the
+/// loop around, where that lies next to it.
 void prefetch_next_panels(Program& program, const Target& target);
 
 /// Where each iteration of a long loop, as over the terms of a sum, reads other cache lines of an
@@ -45,8 +45,8 @@ void prefetch_streams(Program& program, const Target& target);
 
 /// Where tiles of products walk more memory than L2 holds: rows of tiles, of which single elements
 /// are read. Where the last cache is far, packed ones are asked for ahead, since each panel of
-/// columns that passes through pushes some of them out; short ones that lie apart, of few lines
-/// each, a tile ahead.
+/// columns that passes through pushes some of them out; short ones as they lie, of few lines each,
+/// a tile ahead: those of a tile as one stretch where they follow each other.
 void prefetch_next_tiles(Program& program, const Target& target);
 
 }  // namespace lazuli
