@@ -288,6 +288,8 @@ Stage* panel_stage(ScheduleWriter& w, const StageGroup& g) {
   return inside ? p : nullptr;
 }
 
+namespace {
+
 // Where panels of b are too long for the last cache, and b is the same for several indices around
 // the tile: only the innermost sums that leave a panel in L2 are in the tile, the others around all
 // that the panel is read for, with partial sums in the output.
@@ -440,6 +442,256 @@ bool schedule_tall(ScheduleWriter& w, Stage* s, Stage* root, const Contraction& 
   return true;
 }
 
+// Contractions of one tile, and what follows from them element by element.
+class TiledGroup {
+ public:
+  TiledGroup(ScheduleWriter& w, StageGroup& g, std::vector<TiledSum> sums, Stage* root);
+
+  // Some terms at a time, where one of the rules for that applies.
+  bool schedule_by_terms();
+  void schedule();
+
+ private:
+  int64_t column_block();
+  int64_t row_block(int64_t columns) const;
+  std::string split_block(const NodeRef& axis, int64_t size);
+  bool is_once(const TiledSum& sum) const;
+  bool panels_go_outside() const;
+  std::string outer_loops(const TileLoops& t) const;
+  void order_loops(const TileLoops& t);
+  void pack(const TileLoops& t);
+  void give_reasons();
+
+  // Axes around the tile that panels of b depend on, and others.
+  struct AroundPanels {
+    std::vector<NodeRef> of_panels, of_rows;
+  };
+  AroundPanels axes_around_panels() const;
+
+  bool is_alone() const { return sums_.size() == 1 && !c_.y && !g_.panel && !in_tiles_; }
+  int64_t tile_columns() const { return tile_.nv * w_.lanes(); }
+  const NodeRef& factor_b(const TiledSum& sum) const {
+    return sum.stage->values[0].expr->src[static_cast<size_t>(sum.c.b)];
+  }
+
+  ScheduleWriter& w_;
+  StageGroup& g_;
+  const std::vector<TiledSum> sums_;
+  Stage* const root_;
+  // Of the last sum, which says how the loops of all run.
+  Stage* const s_;
+  const Contraction& c_;
+  const Tile tile_;
+  const bool in_tiles_;
+  const std::string batch_;
+  std::vector<Packer> packers_;  // of each sum
+  std::vector<bool> packed_b_, packed_a_;
+  bool packs_b_ = false, packs_a_ = false;
+  int64_t depth_ = 0;  // bytes of all terms, in a row or column
+  bool rows_first_ = false, finishes_rows_ = false;
+  int64_t columns_ = 0, rows_ = 0;      // of a block; 0: there are none
+  std::string column_loop_, row_loop_;  // over blocks
+};
+
+TiledGroup::TiledGroup(ScheduleWriter& w, StageGroup& g, std::vector<TiledSum> sums, Stage* root)
+    : w_(w),
+      g_(g),
+      sums_(std::move(sums)),
+      root_(root),
+      s_(sums_.back().stage),
+      c_(sums_.back().c),
+      tile_(tile_of(w, *s_, c_, extent(c_.r), batch_of(*s_, c_))),
+      in_tiles_(is_in_tiles(*s_)),
+      batch_(batch_loops(w, *root, *s_, c_)) {
+  std::vector<Stage*> hosts{root};
+  for (const TiledSum& t : sums_) {
+    packers_.emplace_back(w, t.stage, t.c, tile_);
+    packs_b_ |= packed_b_.emplace_back(packers_.back().packs_b());
+    packs_a_ |= packed_a_.emplace_back(packers_.back().packs_a());
+    depth_ += depth_of(t.c) * factor_size(*t.stage);
+    if (t.stage != root) hosts.push_back(t.stage);
+  }
+  rows_first_ = rows_go_outside(w, *s_, c_, tile_, bytes_beside(*s_, c_, hosts));
+}
+
+bool TiledGroup::schedule_by_terms() {
+  constexpr int64_t kDeep = 512;
+  const bool sums_alone = root_ == s_, one_axis = c_.reduced.size() == 1;
+  if (sums_alone && is_alone() && one_axis && !batch_.empty() &&
+      schedule_long_sums(w_, s_, c_, tile_, batch_, packers_[0], packs_a_, packs_b_))
+    return true;
+  if (is_alone() && schedule_tall(w_, s_, root_, c_, tile_, batch_, packers_[0])) return true;
+  const bool is_deep = w_.target().l3 / 32 < tile_columns() * depth_;
+  if (sums_alone && one_axis && batch_.empty() && !c_.y && packs_b_ &&
+      (is_deep || extent(c_.reduced[0]) >= kDeep) &&
+      w_.choose_whether("blocks of terms of " + s_->name, is_deep)) {
+    schedule_deep(w_, s_, c_, tile_, split_tile(w_, root_, c_, tile_));
+    return true;
+  }
+  return sums_alone && sums_.size() == 1 && !c_.y && !g_.panel && packs_b_ && !packs_a_ &&
+         schedule_long_panels(w_, s_, c_, tile_);
+}
+
+// Where a is too large for the cache that it is read from again and again, a block of columns is
+// walked by each row tile: read in place it then stays in L1, and the panels of a block in L2;
+// packed it stays in L2, and they in the last cache. Tile registers are faster than the last cache.
+int64_t TiledGroup::column_block() {
+  if (rows_first_ || c_.y || g_.panel) return 0;
+  const int64_t step = tile_columns();
+  const int64_t cache = packs_a_ && !in_tiles_ ? w_.target().l3 / 4 : w_.target().l2;
+  const int64_t fitting = cache / 4 / depth_ / step * step;
+  const auto possible = [&](int64_t n) { return n >= 2 * step && extent(c_.v) >= 2 * n; };
+  const bool pays = packs_b_ && extent(c_.r) * depth_ > cache / 2 &&
+                    (packs_a_ || tile_.mr * depth_ <= w_.target().l1 / 2);
+  std::vector<int64_t> others{0};
+  for (const int64_t n : {fitting / 2, fitting, 2 * fitting}) {
+    const int64_t whole = n / step * step;
+    if (possible(whole)) others.push_back(whole);
+  }
+  return w_.choose_number(
+      "columns at a time of " + root_->name,
+      pays && possible(fitting) ? even_block(w_, c_, batch_of(*s_, c_), tile_, fitting) : 0,
+      others);
+}
+
+// Rows that a thread takes at a time, of so many columns, where all panels are packed before, in
+// memory that the last cache has room for.
+int64_t TiledGroup::row_block(int64_t columns) const {
+  int64_t packed = depth_ * extent(c_.v);
+  for (const NodeRef& d : batch_axes(*s_, c_))
+    packed *= uses(factor_b(sums_.back()), d) ? extent(d) : 1;
+  const bool is_bounded_sum = is_bounded(*s_, c_.v.get()) || is_bounded(*s_, c_.r.get());
+  if (rows_first_ || c_.y || g_.panel || !packs_b_ || is_bounded_sum || packed > w_.target().l3 / 2)
+    return 0;
+  const int64_t n = shares_of(w_, c_, batch_of(*s_, c_), tile_, columns).rows * tile_.mr;
+  if (n != 1) return n;
+  return extent(c_.r) > 2 ? 2 : 0;  // the axis keeps a loop of its own
+}
+
+std::string TiledGroup::split_block(const NodeRef& axis, int64_t size) {
+  const std::string name = w_.loop(*s_, axis) + ".b";
+  const auto split = [&](const Stage* stage) {
+    w_.step("split {0} {1} {1}.b {1} {2}", stage->name, w_.loop(*stage, axis), size);
+  };
+  if (root_ != s_) split(root_);
+  for (const TiledSum& t : sums_) split(t.stage);
+  return name;
+}
+
+// Whether all panels of a sum are packed before: one that is made in the loop over them is one
+// thread's.
+bool TiledGroup::is_once(const TiledSum& sum) const {
+  return rows_first_ || rows_ > 0 ||
+         (!g_.panel && packs_once(w_, *sum.stage, sum.c, batch_axes(*sum.stage, sum.c)));
+}
+
+// Whether axes around the tile that panels do not depend on run inside of what walks these: where
+// one panel serves few rows of each, it then stays in L2.
+bool TiledGroup::panels_go_outside() const {
+  const AroundPanels around = axes_around_panels();
+  int64_t panels = packers_.back().column_tiles();
+  for (const NodeRef& d : around.of_panels) panels *= extent(d);
+  const bool may_be_outside =
+      share_evenly(w_.target(), panels) ||
+      std::all_of(sums_.begin(), sums_.end(), [&](const TiledSum& t) { return is_once(t); });
+  return packs_b_ && columns_ == 0 && !rows_first_ && !g_.panel && !around.of_rows.empty() &&
+         may_be_outside && extent(c_.r) < kManyRowTiles * tile_.mr &&
+         depth_ * tile_columns() > w_.target().l1;
+}
+
+TiledGroup::AroundPanels TiledGroup::axes_around_panels() const {
+  AroundPanels around;
+  for (const NodeRef& d : batch_axes(*s_, c_)) {
+    const bool uses_b = std::any_of(sums_.begin(), sums_.end(),
+                                    [&](const TiledSum& t) { return uses(factor_b(t), d); });
+    (uses_b ? around.of_panels : around.of_rows).push_back(d);
+  }
+  return around;
+}
+
+// The loops outside of a tile. The innermost one keeps in L1 what the one around it walks.
+std::string TiledGroup::outer_loops(const TileLoops& t) const {
+  const std::string images = t.y.empty() ? "" : " " + t.y,
+                    rows = row_loop_.empty() ? "" : " " + row_loop_;
+  if (panels_go_outside()) {
+    const AroundPanels around = axes_around_panels();
+    return w_.loops(*root_, around.of_panels) + images + " " + t.v +
+           w_.loops(*root_, around.of_rows) + rows + " " + t.r;
+  }
+  if (columns_ > 0) return fmt::format("{} {}{} {} {}", batch_, column_loop_, rows, t.r, t.v);
+  if (rows_first_) return batch_ + " " + t.r + images + " " + t.v;
+  return batch_ + images + " " + t.v + rows + " " + t.r;
+}
+
+void TiledGroup::order_loops(const TileLoops& t) {
+  const std::string outer = outer_loops(t);
+  if (root_ == s_) {
+    w_.step("order {}{}{}{}", s_->name, outer, w_.loops(*s_, c_.reduced), t.inner);
+    return;
+  }
+  w_.step("order {}{}{}", root_->name, outer, t.inner);
+  for (const TiledSum& sum : sums_) {
+    const Stage& m = *sum.stage;
+    const TileLoops u = split_tile(w_, sum.stage, sum.c, tile_);
+    w_.step("order {}{}{}{}", m.name, outer, w_.loops(m, sum.c.reduced), u.inner);
+    w_.step("at {} {} {}", m.name, root_->name, rows_first_ || columns_ > 0 ? t.v : t.r);
+    const bool seen = m.values[0].slot >= 0 || m.values[0].scope == Scope::Shared;
+    // The registers are those of one sum.
+    if (!seen && &m == s_ && !finishes_rows_) w_.step("scope {} reg", m.values[0].name);
+  }
+}
+
+void TiledGroup::pack(const TileLoops& t) {
+  const std::string& panel_loop = columns_ > 0 ? column_loop_ : t.v;
+  for (size_t i = 0; i < sums_.size(); i++) {
+    if (packed_b_[i]) packers_[i].pack_b({root_, is_once(sums_[i]) ? "" : panel_loop, ""});
+  }
+  if (g_.panel) {
+    w_.vectorize(g_.panel, {}, g_.panel->axes);
+    w_.step("at {} {} {}", g_.panel->name, root_->name, t.v);
+  }
+  for (size_t i = 0; i < sums_.size(); i++) {
+    if (packed_a_[i]) packers_[i].pack_a({root_, "", ""});
+  }
+}
+
+void TiledGroup::schedule() {
+  columns_ = column_block();
+  if (columns_ > 0) column_loop_ = split_block(c_.v, columns_);
+  const int64_t columns = columns_ > 0 ? columns_ : tile_columns();
+  rows_ = row_block(columns);
+  if (rows_ > 0) row_loop_ = split_block(c_.r, rows_);
+  // Tile registers are stored to memory.
+  finishes_rows_ = root_ != s_ && (in_tiles_ || epilogue_loops(w_, *root_, tile_));
+  const TileLoops t = split_tile(w_, root_, c_, tile_, !finishes_rows_);
+  order_loops(t);
+  pack(t);
+  for (const TiledSum& sum : sums_) unroll_sum(w_, sum.stage, sum.c);
+  if (rows_ > 0) {
+    w_.step("parallel {}{} {} {}", root_->name, batch_, columns_ > 0 ? column_loop_ : t.v,
+            row_loop_);
+    w_.reason(fmt::format("{}: {} rows at a time of {} columns, shared out among {} threads",
+                          root_->name, rows_, columns, w_.target().threads));
+  } else {
+    w_.parallel(root_);
+  }
+  give_reasons();
+}
+
+void TiledGroup::give_reasons() {
+  for (size_t i = 0; i < sums_.size(); i++) {
+    w_.reason(fmt::format("{}: tile of {} rows, {} images and {} vectors; {}{}",
+                          sums_[i].stage->name, tile_.mr, tile_.ny, tile_.nv,
+                          packed_b_[i] ? "panels of b are packed"
+                          : g_.panel   ? "panels of b are computed where they are read"
+                                       : "b is read where it lies",
+                          packed_a_[i] ? "; a is packed" : ""));
+  }
+  if (finishes_rows_) w_.reason(root_->name + ": a loop over the rows of a tile, for less code");
+}
+
+}  // namespace
+
 bool schedule_contraction(ScheduleWriter& w, StageGroup& g) {
   if (w.lanes() == 1) return false;
   std::vector<TiledSum> sums = tiled_sums(w, g);
@@ -451,171 +703,17 @@ bool schedule_contraction(ScheduleWriter& w, StageGroup& g) {
   for (TiledSum& t : sums) {
     if (pack_words(w, t.stage, sums.size() == 1)) t.c = contraction_of(*t.stage, {});
   }
-  Stage* s = sums.back().stage;
-  Stage* root = last != nullptr ? last : s;
   // Summed axes in the order of b's memory, so that consecutive steps find neighbouring lines.
   for (auto& [stage, c] : sums) {
     c.reduced =
         in_order_of_memory(w, stage->values[0].expr->src[static_cast<size_t>(c.b)], c.reduced);
   }
-  const Contraction c = sums.back().c;
-  if (sums.size() == 1 && !g.panel && schedule_few_rows_of_columns(w, s, root, c)) return true;
-  const Tile tile = tile_of(w, *s, c, extent(c.r), batch_of(*s, c));
-  std::vector<Packer> packers;
-  std::vector<bool> packed_b, packed_a;
-  bool packs_b = false, packs_a = false;
-  int64_t depth = 0;
-  for (const TiledSum& t : sums) {
-    packers.emplace_back(w, t.stage, t.c, tile);
-    packs_b |= packed_b.emplace_back(packers.back().packs_b());
-    packs_a |= packed_a.emplace_back(packers.back().packs_a());
-    depth += depth_of(t.c) * factor_size(*t.stage);
-  }
-  const std::string batch = batch_loops(w, *root, *s, c);
-  std::vector<Stage*> hosts{root};
-  for (const TiledSum& t : sums) {
-    if (t.stage != root) hosts.push_back(t.stage);
-  }
-  const bool rows_first = rows_go_outside(w, *s, c, tile, bytes_beside(*s, c, hosts));
-  // Where a is too large for the cache that it is read from again and again, a block of columns is
-  // walked by each row tile: read in place it then stays in L1, and the panels of a block in L2;
-  // packed it stays in L2, and they in the last cache. Tile registers are faster than the last
-  // cache.
-  const bool in_tiles = is_in_tiles(*s);
-  const int64_t tile_columns = tile.nv * w.lanes();
-  const int64_t cache = packs_a && !in_tiles ? w.target().l3 / 4 : w.target().l2;
-  const int64_t fitting = cache / 4 / depth / tile_columns * tile_columns;
-  if (root == s && sums.size() == 1 && c.reduced.size() == 1 && !c.y && !g.panel && !in_tiles &&
-      !batch.empty() && schedule_long_sums(w, s, c, tile, batch, packers[0], packs_a, packs_b))
+  Stage* const s = sums.back().stage;
+  Stage* const root = last != nullptr ? last : s;
+  if (sums.size() == 1 && !g.panel && schedule_few_rows_of_columns(w, s, root, sums[0].c))
     return true;
-  if (sums.size() == 1 && !c.y && !g.panel && !in_tiles &&
-      schedule_tall(w, s, root, c, tile, batch, packers[0]))
-    return true;
-  constexpr int64_t kDeep = 512;
-  const bool is_deep = w.target().l3 / 32 < tile_columns * depth;
-  if (root == s && c.reduced.size() == 1 && batch.empty() && !c.y && packs_b &&
-      (is_deep || extent(c.reduced[0]) >= kDeep) &&
-      w.choose_whether("blocks of terms of " + s->name, is_deep)) {
-    schedule_deep(w, s, c, tile, split_tile(w, root, c, tile));
-    return true;
-  }
-  if (root == s && sums.size() == 1 && !c.y && !g.panel && packs_b && !packs_a &&
-      schedule_long_panels(w, s, c, tile))
-    return true;
-  int64_t block = 0;
-  if (!rows_first && !c.y && !g.panel) {
-    const auto possible = [&](int64_t n) { return n >= 2 * tile_columns && extent(c.v) >= 2 * n; };
-    const bool pays = packs_b && extent(c.r) * depth > cache / 2 &&
-                      (packs_a || tile.mr * depth <= w.target().l1 / 2);
-    std::vector<int64_t> others{0};
-    for (const int64_t n : {fitting / 2, fitting, 2 * fitting}) {
-      const int64_t whole = n / tile_columns * tile_columns;
-      if (possible(whole)) others.push_back(whole);
-    }
-    block = w.choose_number(
-        "columns at a time of " + root->name,
-        pays && possible(fitting) ? even_block(w, c, batch_of(*s, c), tile, fitting) : 0, others);
-  }
-  const bool blocks = block > 0;
-  const auto split_block = [&](const NodeRef& axis, int64_t size) {
-    const std::string name = w.loop(*s, axis) + ".b";
-    const auto split = [&](const Stage* stage) {
-      w.step("split {0} {1} {1}.b {1} {2}", stage->name, w.loop(*stage, axis), size);
-    };
-    if (root != s) split(root);
-    for (const TiledSum& t : sums) split(t.stage);
-    return name;
-  };
-  const std::string columns = blocks ? split_block(c.v, block) : "";
-  // All panels are packed before, in memory that the last cache has room for.
-  int64_t packed = depth * extent(c.v);
-  for (const NodeRef& d : batch_axes(*s, c)) {
-    packed *= uses(s->values[0].expr->src[static_cast<size_t>(c.b)], d) ? extent(d) : 1;
-  }
-  int64_t row_block = 0;
-  const bool is_bounded_sum = is_bounded(*s, c.v.get()) || is_bounded(*s, c.r.get());
-  if (!rows_first && !c.y && !g.panel && packs_b && !is_bounded_sum &&
-      packed <= w.target().l3 / 2) {
-    const int64_t n = blocks ? block : tile_columns;
-    row_block = shares_of(w, c, batch_of(*s, c), tile, n).rows * tile.mr;
-    if (row_block == 1) row_block = extent(c.r) > 2 ? 2 : 0;  // the axis keeps a loop of its own
-  }
-  const std::string rows = row_block > 0 ? " " + split_block(c.r, row_block) : "";
-  // Tile registers are stored to memory.
-  const bool finishes_rows = root != s && (in_tiles || epilogue_loops(w, *root, tile));
-  const TileLoops t = split_tile(w, root, c, tile, !finishes_rows);
-  // The loop outside keeps its panel in L1.
-  const std::string images = t.y.empty() ? "" : " " + t.y;
-  const bool inner_columns = rows_first || blocks;
-  // Axes around the tile that panels do not depend on, inside of what walks these, where one panel
-  // serves few rows of each: it then stays in L2.
-  std::vector<NodeRef> of_panels, of_rows;
-  for (const NodeRef& d : batch_axes(*s, c)) {
-    const bool uses_b = std::any_of(sums.begin(), sums.end(), [&](const TiledSum& t) {
-      return uses(t.stage->values[0].expr->src[static_cast<size_t>(t.c.b)], d);
-    });
-    (uses_b ? of_panels : of_rows).push_back(d);
-  }
-  // A panel that is made in the loop over them is one thread's.
-  const auto is_once = [&](const TiledSum& sum) {
-    return rows_first || row_block > 0 ||
-           (!g.panel && packs_once(w, *sum.stage, sum.c, batch_axes(*sum.stage, sum.c)));
-  };
-  int64_t panels = packers.back().column_tiles();
-  for (const NodeRef& d : of_panels) panels *= extent(d);
-  const bool may_be_outside =
-      share_evenly(w.target(), panels) || std::all_of(sums.begin(), sums.end(), is_once);
-  const bool panels_outside = packs_b && !blocks && !rows_first && !g.panel && !of_rows.empty() &&
-                              may_be_outside && extent(c.r) < kManyRowTiles * tile.mr &&
-                              depth * tile_columns > w.target().l1;
-  const std::string outer = panels_outside ? w.loops(*root, of_panels) + images + " " + t.v +
-                                                 w.loops(*root, of_rows) + rows + " " + t.r
-                            : blocks ? fmt::format("{} {}{} {} {}", batch, columns, rows, t.r, t.v)
-                            : rows_first ? batch + " " + t.r + images + " " + t.v
-                                         : batch + images + " " + t.v + rows + " " + t.r;
-  const std::string innermost = inner_columns ? t.v : t.r;
-  if (root == s) {
-    w.step("order {}{}{}{}", s->name, outer, w.loops(*s, c.reduced), t.inner);
-  } else {
-    w.step("order {}{}{}", root->name, outer, t.inner);
-    for (const TiledSum& sum : sums) {
-      const Stage& m = *sum.stage;
-      const TileLoops u = split_tile(w, sum.stage, sum.c, tile);
-      w.step("order {}{}{}{}", m.name, outer, w.loops(m, sum.c.reduced), u.inner);
-      w.step("at {} {} {}", m.name, root->name, innermost);
-      const bool seen = m.values[0].slot >= 0 || m.values[0].scope == Scope::Shared;
-      // The registers are those of one sum.
-      if (!seen && &m == s && !finishes_rows) w.step("scope {} reg", m.values[0].name);
-    }
-  }
-  for (size_t i = 0; i < packers.size(); i++) {
-    if (!packed_b[i]) continue;
-    packers[i].pack_b({root, is_once(sums[i]) ? "" : blocks ? columns : t.v, ""});
-  }
-  if (g.panel) {
-    w.vectorize(g.panel, {}, g.panel->axes);
-    w.step("at {} {} {}", g.panel->name, root->name, t.v);
-  }
-  for (size_t i = 0; i < packers.size(); i++) {
-    if (packed_a[i]) packers[i].pack_a({root, "", ""});
-  }
-  for (const TiledSum& t : sums) unroll_sum(w, t.stage, t.c);
-  if (row_block > 0) {
-    w.step("parallel {}{} {}{}", root->name, batch, blocks ? columns : t.v, rows);
-    w.reason(fmt::format("{}: {} rows at a time of {} columns, shared out among {} threads",
-                         root->name, row_block, blocks ? block : tile_columns, w.target().threads));
-  } else {
-    w.parallel(root);
-  }
-  for (size_t i = 0; i < sums.size(); i++) {
-    w.reason(fmt::format("{}: tile of {} rows, {} images and {} vectors; {}{}", sums[i].stage->name,
-                         tile.mr, tile.ny, tile.nv,
-                         packed_b[i] ? "panels of b are packed"
-                         : g.panel   ? "panels of b are computed where they are read"
-                                     : "b is read where it lies",
-                         packed_a[i] ? "; a is packed" : ""));
-  }
-  if (finishes_rows) w.reason(root->name + ": a loop over the rows of a tile, for less code");
+  TiledGroup tiled(w, g, std::move(sums), root);
+  if (!tiled.schedule_by_terms()) tiled.schedule();
   return true;
 }
 
