@@ -89,8 +89,11 @@ class Rows {
     const std::vector<const Instruction*> rows = first_of_rows(loads, step);
     const auto count = static_cast<int64_t>(rows.size());
     if (count * kProductsPerRow > fmas_) return;
-    if (count == 1 || tile != count * step * steps_ || !ask_a_stretch(*rows[0], tile))
-      ask(rows, tile);
+    const int64_t row = step * steps_;
+    bool together = count > 1 && tile == count * row;
+    for (int64_t r = 0; r < count; r++)
+      together &= rows[static_cast<size_t>(r)]->imm == rows[0]->imm + r * row;
+    if (!together || !ask_a_stretch(*rows[0], tile)) ask(rows, tile);
   }
 
   // The next tile's rows lie behind each other: in each step the next part of all of them.
@@ -107,7 +110,7 @@ class Rows {
     const Operand element = step.fresh(DType::I64);
     const Operand next = step.op(Op::Add, {element, step.number(part)});
     const Operand at = step.pointer(first.memory, first.args[0].dtype, element, true);
-    for (int64_t n = 0; n < part; n += line) step.prefetch(first.memory, at, tile + n);
+    for (int64_t n = 0; n < part; n += line) step.prefetch(first.memory, at, first.imm + tile + n);
     phis_.push_back({element, phi->init, next});
     for (Instruction& i : step.take()) code_.push_back(std::move(i));
     return true;

@@ -24,8 +24,8 @@ struct Roofline {
 /// make a smaller pool. DeviceError if there is no memory to read.
 Roofline measure_roofline(ThreadPool& pool);
 
-/// The higher of each limit. Of the same machine and as many threads: whatever else runs there
-/// lowers what is measured, and nothing raises it.
+/// The higher of each limit, of one machine and as many threads: whatever else runs there lowers
+/// what is measured.
 Roofline highest(const Roofline& a, const Roofline& b);
 
 /// `cpu on znver3, 4 threads: 284.6 GFLOP/s (284.1 with operands from L1), 22.4 GB/s`; percentages

@@ -65,6 +65,24 @@ TEST_SUITE("codegen") {
     }
   }
 
+  TEST_CASE("loops of products count down where nothing reads their number") {
+    const Target target = named_target("x86-64-v3");
+    const auto text = [&](const Tensor& t) {
+      const NodeRef root = t.node();
+      const Plan plan = make_plan({&root, 1}, target);
+      Kernel k = clone(*plan.steps[0].kernel);
+      choose_schedule(k, target);
+      CHECK(test::difference(k, target) == "");
+      return emit_llvm(lower(k, target), target, "kernel");
+    };
+    const auto has = [](const std::string& all, const char* part) {
+      return all.find(part) != std::string::npos;
+    };
+    const Tensor a = randn({40, 64}).realize(), b = randn({64, 48}).realize();
+    CHECK(has(text(matmul(a, b)), ", -1\n"));
+    CHECK(!has(text(exp(a)), ", -1\n"));
+  }
+
   TEST_CASE("equal steps of a recurrent network are printed once and called") {
     const Tensor x = randn({32, 64}).realize(), w = randn({64, 128}).realize();
     const Tensor u = randn({128, 128}).realize(), start = randn({32, 128}).realize();

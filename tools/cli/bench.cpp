@@ -100,6 +100,16 @@ void measure_whole(const Expression& e, notation::Result result, double seconds,
   m.timing = measure([&] { realize(e.evaluate().tensors); }, seconds);
 }
 
+/// The limits anew, or, where there is no memory left to read, those of before: the rows that are
+/// measured already matter more.
+Roofline measure_again(ThreadPool& pool, const Roofline& before) {
+  try {
+    return measure_roofline(pool);
+  } catch (const DeviceError&) {
+    return before;
+  }
+}
+
 void set_floor(Measured& m, const Roofline& roofline) {
   const double compute = std::isnan(m.flops) ? 0 : m.flops / (roofline.peak_gflops * 1e9);
   m.floor_seconds = std::max(compute, m.bytes / (roofline.bandwidth_gbps * 1e9));
@@ -211,12 +221,15 @@ int bench(const BenchOptions& options, const Common& common) {
   std::vector<OldRow> old;
   if (!options.compare.empty()) old = read_run(options.compare, session, what);
   ThreadPool& pool = session.runtime().pool;
-  Roofline roofline = measure_roofline(pool);
+  Roofline roofline = measure_roofline(pool), before = roofline;
   FunctionLimit functions(session);
   std::vector<Measured> all;
   for (const std::string& one : what) {
     all.push_back(measure_one(one, options.seconds, common, session, functions));
-    roofline = highest(roofline, measure_roofline(pool));
+    const Roofline after = measure_again(pool, before);
+    all.back().around = highest(before, after);
+    roofline = highest(roofline, after);
+    before = after;
   }
   for (Measured& m : all) set_floor(m, roofline);
   compare_with(old, all, roofline);

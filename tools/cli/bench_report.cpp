@@ -37,7 +37,7 @@ double spread(const Timing& t) {
 
 Comparison compare(const OldRow& old, const Measured& row, const Roofline& roofline) {
   const bool by_memory = row.bytes / (roofline.bandwidth_gbps * 1e9) >= row.floor_seconds;
-  const double now = by_memory ? roofline.bandwidth_gbps : roofline.peak_gflops;
+  const double now = by_memory ? row.around.bandwidth_gbps : row.around.peak_gflops;
   const double then = by_memory ? old.bandwidth_gbps : old.peak_gflops;
   Comparison c;
   c.ratio = old.timing.median / row.timing.median;
@@ -48,7 +48,7 @@ Comparison compare(const OldRow& old, const Measured& row, const Roofline& roofl
 }
 
 OldRow old_row(const Json& row) {
-  const Json &time = row.at("seconds"), &limit = row.at("roofline");
+  const Json &time = row.at("seconds"), &limit = row.at("around");
   OldRow old;
   old.name = row.at("name");
   old.timing.low = time.at("low");
@@ -152,6 +152,8 @@ Json to_json(const Measured& m, Session& session, const Roofline& roofline) {
                    {"floor_seconds", m.floor_seconds},
                    {"function_seconds", m.function_seconds},
                    {"percent", m.percent()}};
+  j["around"] = {{"peak_gflops", m.around.peak_gflops},
+                 {"bandwidth_gbps", m.around.bandwidth_gbps}};
   if (m.before) {
     j["before"] = {
         {"ratio", m.before->ratio}, {"noise", m.before->noise}, {"verdict", m.before->verdict()}};

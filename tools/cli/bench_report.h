@@ -28,7 +28,7 @@ struct Comparison {
 struct OldRow {
   std::string name;
   Timing timing;
-  double bandwidth_gbps = 0, peak_gflops = 0;
+  double bandwidth_gbps = 0, peak_gflops = 0;  // before or after it, the higher one
 };
 
 /// One row.
@@ -40,7 +40,8 @@ struct Measured {
   int64_t compiled = 0, loaded = 0;  // kernels, the latter from the disk cache
   Timing timing;
   double flops = 0, bytes = 0;
-  double floor_seconds = 0;     // of operations and bytes
+  Roofline around{};            // measured before or after it, the higher one of each limit
+  double floor_seconds = 0;     // of operations and bytes, by the highest limits of the run
   double function_seconds = 0;  // of functions such as exp, alone
   double sum = 0, sum_abs = 0;
   std::optional<Comparison> before;
@@ -60,8 +61,8 @@ std::vector<OldRow> read_run(const std::string& path, Session& session,
                              std::span<const std::string> names);
 
 /// Sets every row beside the one of its name in `old`, if there is one. The noise is what the
-/// middle halves of both runs spread over, and what the limit that bounds the row has moved by
-/// between them, at least 2 %.
+/// middle halves of both runs spread over, and what the limit that bounds the row, as measured
+/// beside it, has moved by between them, at least 2 %.
 void compare_with(std::span<const OldRow> old, std::vector<Measured>& rows,
                   const Roofline& roofline);
 
