@@ -81,6 +81,18 @@ TEST_SUITE("codegen") {
     const Tensor a = randn({40, 64}).realize(), b = randn({64, 48}).realize();
     CHECK(has(text(matmul(a, b)), ", -1\n"));
     CHECK(!has(text(exp(a)), ", -1\n"));
+    // Where the next panel is asked for, each step reads its number.
+    const auto counted_down = [](int64_t l2) {
+      Target small = named_target("x86-64-v3");
+      small.l2 = l2;
+      Kernel k = test::matmul(50, 512, 128, false, false, false);
+      choose_schedule(k, small);
+      const std::string all = emit_llvm(lower(k, small), small, "kernel");
+      int count = 0;
+      for (size_t at = 0; (at = all.find(", -1\n", at)) != std::string::npos; at++) count++;
+      return count;
+    };
+    CHECK(counted_down(64 << 10) < counted_down(256 << 10));
   }
 
   TEST_CASE("equal steps of a recurrent network are printed once and called") {

@@ -105,7 +105,8 @@ void measure_whole(const Expression& e, notation::Result result, double seconds,
 Roofline measure_again(ThreadPool& pool, const Roofline& before) {
   try {
     return measure_roofline(pool);
-  } catch (const DeviceError&) {
+  } catch (const DeviceError& e) {
+    fmt::print(stderr, "the machine's limits are those of before this row: {}\n", e.what());
     return before;
   }
 }
