@@ -115,6 +115,34 @@ int64_t part_along(const Stage& s, const NodeRef& a, int64_t lanes) {
   return part % lanes == 0 && extent(a) <= kMostParts * part ? part : 0;
 }
 
+// How often what the expressions choose by axis `a` comes again, as the phases of a strided
+// convolution's gradient do: that many neighbours, written out, each compute their own choice. 1:
+// it is not so.
+int64_t period_along(const Stage& s, const NodeRef& a) {
+  constexpr int64_t kMost = 4;
+  int64_t period = 1;
+  for (const Value& v : s.values) {
+    visit(v.expr, [&](const NodeRef& n) {
+      if (n->op != Op::FMod || n->integer() > kMost || extent(a) % n->integer() != 0) return;
+      const LinearForm form = linear_form(n->src[0]);
+      if (form.terms.size() == 1 && form.coefficient(a.get()) == 1)
+        period = std::max(period, n->integer());
+    });
+  }
+  return period;
+}
+
+// Whether the sums of few places along `row`, such as those of a window, have factors in common.
+bool is_window(const Stage& s, const NodeRef& row) {
+  constexpr int64_t kMost = 7;
+  if (s.values.size() > 1 || extent(row) == 1 || extent(row) > kMost) return false;
+  bool shared = false, own = false;
+  visit(s.values[0].expr, [&](const NodeRef& n) {
+    if (n->op == Op::Load || n->op == Op::Read) (uses(n, row) ? own : shared) = true;
+  });
+  return shared && own;
+}
+
 constexpr int64_t kCheap = 6;  // an expression that memory takes longer for than its operations
 
 }  // namespace
@@ -256,8 +284,25 @@ void ScheduleWriter::vectorize(Stage* s, const std::vector<NodeRef>& outer,
     around += ".o";
     std::stable_partition(window, reduced.end(), [&](const NodeRef& a) { return !slides(a); });
   }
+  const bool has_period = few_rows.empty() && kept_vector && !kept.empty() && chosen.empty();
+  if (const int64_t n = has_period ? period_along(*s, kept.back()) : 1; n > 1) {
+    few_rows = " " + loop(*s, kept.back());
+    step("split {0}{1}{1}.o{1} {2}", s->name, few_rows, n);
+    around += ".o";
+  }
   RowsTogether together;
-  if (!kept_vector && !kept.empty() && chosen.empty()) together = rows_together(*s, kept.back());
+  if (!kept_vector && !kept.empty() && chosen.empty()) {
+    together = rows_together(*s, kept.back());
+    if (cost <= kCheap && is_window(*s, kept.back())) {
+      constexpr int64_t kTerms = 4;  // registers of what is summed
+      together = {.rows = extent(kept.back())};
+      while (together.rows * (unroll / together.fewer_vectors) >
+                 target_.vector_registers - kTerms &&
+             together.fewer_vectors < unroll) {
+        together.fewer_vectors *= 2;
+      }
+    }
+  }
   if (together.rows > 1) {
     unroll = std::max<int64_t>(unroll / together.fewer_vectors, 1);
     // Fewer where there are too few for all threads; each is added as before.

@@ -483,16 +483,51 @@ void schedule_member(ScheduleWriter& w, Stage* s, const RowPlan& plan) {
 
 }  // namespace
 
+namespace {
+
+// A row that vectors fill along another axis than its last is stored with that axis last, where no
+// reader's vectors run along the last one.
+void store_along_vectors(ScheduleWriter& w, const StageGroup& g, const RowPlan& plan) {
+  const auto lane_of = [&](const Stage& s) {
+    std::vector<NodeRef> among = ScheduleWriter::axes_without(s, plan.grid);
+    for (const NodeRef& a : selecting_axes(s)) {
+      std::erase_if(among, [&](const NodeRef& x) { return x.get() == a.get(); });
+    }
+    return vector_axis(w.kernel(), s, among, static_cast<int>(w.lanes()));
+  };
+  for (Stage* s : g.members) {
+    const NodeRef lane = lane_of(*s);
+    if (!lane || extent(lane) < w.lanes() || !keeps_in_all(*s, lane)) continue;
+    const Reads reads(w.kernel());
+    bool across = false;
+    for (const Value& v : s->values) {
+      across |= v.slot >= 0 || v.dims.empty() || !contains(v.dims, lane);
+      for (const auto& reader : w.kernel().stages) {
+        const NodeRef other = lane_of(*reader);
+        for (const Reads::Read& r : reads.of(reader.get())) {
+          if (r.value != v.id || r.index.empty()) continue;
+          across |= !g.has(reader.get()) || !other || uses(r.index.back(), other);
+        }
+      }
+    }
+    if (!across) lay_along(w, {s}, lane);
+  }
+}
+
+}  // namespace
+
 bool schedule_rows(ScheduleWriter& w, StageGroup& g) {
   fuse_siblings(w, g);
   forward_values(w, g);
   Stage* root = g.root();
   if (g.members.size() == 1) {
-    if (!g.image && reduces(*root) && w.lanes() > 1) {
-      const NodeRef v = vector_axis_of_sums(w.kernel(), *root, static_cast<int>(w.lanes()));
-      if (v && schedule_turned_sum(w, root, v)) return true;
+    NodeRef v;
+    if (reduces(*root) && w.lanes() > 1) {
+      v = vector_axis_of_sums(w.kernel(), *root, static_cast<int>(w.lanes()));
+      if (v && !g.image && schedule_turned_sum(w, root, v)) return true;
     }
-    w.vectorize(root, {}, root->axes);
+    const bool selects = v && contains(selecting_axes(*root), v);
+    w.vectorize(root, {}, root->axes, selects ? NodeRef() : v);
     place_image(w, g);
     w.parallel(root);
     return true;
@@ -569,6 +604,7 @@ bool schedule_rows(ScheduleWriter& w, StageGroup& g) {
            around, n, w.loops(*root, rest), copies, copies.empty() ? n + ".u" : copies);
     at = n + ".b";
   } else {
+    if (turned.empty()) store_along_vectors(w, g, plan);
     at = w.loop(*root, plan.grid.back());
     w.vectorize(root, plan.grid, ScheduleWriter::axes_without(*root, plan.grid));
   }

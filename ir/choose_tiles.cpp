@@ -253,12 +253,25 @@ int64_t factor_size(const Stage& s) {
   return size_of(s.values[0].expr->src[0]->dtype);
 }
 
+// How far apart rows of a panel lie, in elements: those of the innermost sum, or the furthest if no
+// two overlap, as windows do.
+int64_t Packer::row_step() const {
+  const NodeRef& b = s_->values[0].expr->src[static_cast<size_t>(c_.b)];
+  int64_t nearest = b_.along_k.largest, furthest = nearest;
+  for (const NodeRef& k : c_.reduced) {
+    const int64_t step = strides_along(w_.kernel(), b, k).largest;
+    nearest = std::min(nearest, step);
+    furthest = std::max(furthest, step);
+  }
+  return nearest >= tile_.nv * w_.lanes() ? furthest : b_.along_k.largest;
+}
+
 // A panel is worth its copy if the lanes are not neighbours, or its rows lie far apart and many
 // tiles read it again; fewer, where all its rows share lines of L1 and push each other out.
 bool Packer::packs_b() {
   if (has_words()) return true;
   const bool scattered = b_.along_v.other > 0;
-  const int64_t step = b_.along_k.largest * factor_size(*s_);
+  const int64_t step = row_step() * factor_size(*s_);
   if (b_.stored && !scattered) return false;
   const bool collide = step % (w_.target().l1 / w_.target().l1_ways) == 0 && depth_ >= 128;
   const bool model =

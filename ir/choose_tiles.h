@@ -99,6 +99,7 @@ class Packer {
   int64_t row_tiles() const { return extent(c_.r) / tile_.mr; }
   int64_t column_tiles() const;
   bool packs_b();
+  int64_t row_step() const;
   bool packs_a();
   void pack_b(const PackPlace& place);
   void pack_a(const PackPlace& place);

@@ -13,6 +13,7 @@
 
 #include <functional>
 #include <map>
+#include <optional>
 #include <unordered_map>
 #include <vector>
 
@@ -173,6 +174,7 @@ class Emitter {
                           int64_t& offset);
   Operand load_vector(const Access& a, const NodeRef& lane, const LinearForm& scalar_part);
   Operand load_strided(const Access& a, const NodeRef& first, int64_t step, int64_t live);
+  std::optional<Operand> load_repeated(const Access& a, const NodeRef& lane);
   Operand gather(const Access& a, const NodeRef& lane);
   void store(int memory, DType dtype, const NodeRef& index, const Operand& v, bool padded,
              bool stream);

@@ -120,7 +120,10 @@ Operand Emitter::load(const Access& a) {
   LinearForm form = linear_form(a.index);
   const int64_t step = form.coefficient(lane);
   const NodeRef rest = index_add(a.index, lane, -step);
-  if (lane_of(rest)) return gather(a, lane);
+  if (lane_of(rest)) {
+    const std::optional<Operand> repeated = load_repeated(a, lane);
+    return repeated ? *repeated : gather(a, lane);
+  }
   if (step == 1) return load_vector(a, lane, linear_form(rest));
   const bool in_all_lanes = live_lanes(lane) == lanes_ && !(a.valid && lane_of(a.valid));
   if (step == -1 && lanes_ > 1 && in_all_lanes) {
@@ -148,6 +151,51 @@ Operand Emitter::load_strided(const Access& a, const NodeRef& first, int64_t ste
   const Operand high = load_strided(a, second, step / 2, 2 * (live - half));
   return push({.code = Code::Evens, .args = {low, high}}, std::max(low.level, high.level), a.dtype,
               lanes_);
+}
+
+// Each element several times, as what grows an image reads it: loaded once, and each lane takes its
+// own. Lanes that are never valid do not matter. Nothing behind the last element is touched.
+std::optional<Operand> Emitter::load_repeated(const Access& a, const NodeRef& lane) {
+  if (lanes_ == 1 || a.dtype == DType::Bool || live_lanes(lane) < lanes_) return {};
+  const bool has_holes = a.valid && lane_of(a.valid);
+  Access once = a;
+  once.index = {};
+  std::vector<int64_t> lanes, elements;
+  for (int64_t q = 0; q < lanes_; q++) {
+    const Substitution at{{lane, index_const(q)}};
+    if (has_holes) {
+      const NodeRef valid = substitute(a.valid, at);
+      if (valid->op == Op::Const && valid->hi == 0) continue;
+      if (!lanes.empty() && valid.get() != once.valid.get()) return {};
+      once.valid = valid;
+    }
+    const NodeRef index = substitute(a.index, at);
+    if (!once.index) once.index = index;
+    const NodeRef apart = index_add(index, once.index, -1);
+    if (apart->op != Op::Const) return {};
+    lanes.push_back(q);
+    elements.push_back(apart->lo);
+  }
+  if (lanes.empty()) return {};
+  if (has_holes && once.valid->op == Op::Const) once.valid = {};
+  // Lane q reads element (before + q) / repeat, counted from that of the first lane.
+  const auto is_repeated = [&](int64_t repeat, int64_t before) {
+    for (size_t i = 0; i < lanes.size(); i++) {
+      if ((before + lanes[i]) / repeat - (before + lanes[0]) / repeat != elements[i]) return false;
+    }
+    return (before + lanes[0]) / repeat == 0;
+  };
+  for (int repeat = 2; repeat <= lanes_; repeat++) {
+    for (int64_t before = 0; before < repeat; before++) {
+      if (!is_repeated(repeat, before)) continue;
+      const NodeRef whole = lane_variable(elements.back() + 1);
+      const Operand x = load_vector(once, whole, linear_form(once.index));
+      const Operand r = push({.code = Code::Permute, .args = {x}, .imm = before, .repeat = repeat},
+                             x.level, a.dtype, lanes_);
+      return has_holes ? op(Op::Where, a.dtype, {emit(a.valid), r, constant(a.dtype, 0)}) : r;
+    }
+  }
+  return {};
 }
 
 Operand Emitter::load_scalar(const Access& a) {

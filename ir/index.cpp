@@ -416,6 +416,10 @@ NodeRef substitute(const NodeRef& root, const Substitution& map, Substitution& m
 
 NodeRef scalar_op(Op op, DType dtype, Sources src, const Arg& arg) {
   if (op == Op::Where && is_const(src[0])) return const_value(src[0]) ? src[1] : src[2];
+  for (size_t i = 1; op == Op::Where && i < 3; i++) {  // what the same condition has chosen before
+    const NodeRef inner = src[i];
+    if (inner->op == Op::Where && inner->src[0].get() == src[0].get()) src[i] = inner->src[i];
+  }
   if (op == Op::Cast && src[0]->dtype == dtype) return src[0];
   if (dtype == DType::Bool && (op == Op::And || op == Op::Or)) {
     const bool absorbing = op == Op::Or;

@@ -110,7 +110,8 @@ class Printer {
       case Code::Blend:
         return fmt::format("blend {} at {}", args_text(i), i.imm);
       case Code::Permute:
-        return fmt::format("permute {} from {} by {}", args_text(i), i.imm, i.step);
+        return fmt::format("permute {} from {} by {}{}", args_text(i), i.imm, i.step,
+                           i.repeat > 1 ? fmt::format(" over {}", i.repeat) : "");
       case Code::Pointer: return fmt::format("{} + {}", memory_text(program_, i.memory), args_text(i));
       case Code::Load: return fmt::format("load {}[{}]{}", text(i.args[0]), i.imm, mask_text(i, 1));
       case Code::LaneReduce: return fmt::format("across {} {}", name(i.op), args_text(i));
@@ -345,7 +346,7 @@ int shuffled_lane(const Instruction& i, int q) {
     case Code::Blend:
       return high ? n + q : q;
     case Code::Permute:
-      return ((imm + q * i.step) % n + n) % n;
+      return ((imm + q * i.step) / i.repeat % n + n) % n;
     default:
       internal_error("program: shuffled_lane of what is no shuffle");
   }

@@ -33,7 +33,7 @@ enum class Code : uint8_t {
   Evens,        // lane q is element 2*q of a run of which args[0] holds [0, lanes) and args[1] [lanes - 1, 2*lanes - 1)
   Zip,          // lanes of args[0] and args[1] in turn: the first half of them, or with `flag` the second
   Blend,        // lane q of args[1] where q has a bit of `imm`, else of args[0]
-  Permute,      // lane q is lane imm + q * step of args[0], modulo their number
+  Permute,      // lane q is lane (imm + q * step) / repeat of args[0], modulo their number
   Pointer,      // address of element args[0] of memory `memory`; `flag`: for Prefetch alone, so it may lie outside
   Load,         // element(s) at pointer args[0] + imm; masked by `mask` leading lanes, or by the Bool args[1]
   Store,        // args[1] to args[0] + imm; masked likewise (Bool args[2]); `flag`: non-temporal
@@ -78,6 +78,7 @@ struct Instruction {
   int mask = 0;        // Load, Store: only the first `mask` lanes; 0: all
   bool flag = false;
   int step = 1;        // Permute; Store, before its frame is closed: elements from one lane's to the next's
+  int repeat = 1;      // Permute
   TileShape tile = {}; // TileDot; `flag`: the sums begin with what lies there, else with zeros
   Operand begin = {}, end = {};  // Loop
   std::vector<Phi> phis = {};

@@ -27,6 +27,19 @@ TEST_SUITE("ir") {
     CHECK(index_text(sum({{i, 100}, {j, -1}}, 3)) == "100*i - j + 3");
   }
 
+  TEST_CASE("what a condition has chosen it does not choose again") {
+    const NodeRef i = axis("i", 8), c = index_less(i, index_const(3)),
+                  d = index_less(i, index_const(5));
+    const auto where = [](const NodeRef& condition, const NodeRef& x, const NodeRef& y) {
+      return scalar_op(Op::Where, DType::F32, {condition, x, y});
+    };
+    const NodeRef x = load(0, DType::F32, i), y = load(1, DType::F32, i),
+                  z = load(2, DType::F32, i);
+    CHECK(where(c, where(c, x, y), z).get() == where(c, x, z).get());
+    CHECK(where(c, x, where(c, y, z)).get() == where(c, x, z).get());
+    CHECK(where(c, where(d, x, y), z)->src[1]->op == Op::Where);
+  }
+
   TEST_CASE("a sum knows its interval") {
     const NodeRef i = axis("i", 8), j = axis("j", 100);
     const NodeRef n = sum({{i, 100}, {j, -2}}, 5);

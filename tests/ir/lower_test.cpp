@@ -420,6 +420,41 @@ TEST_SUITE("ir") {
     }
   }
 
+  TEST_CASE("elements that several lanes read are loaded once") {
+    for (int repeat : {2, 3, 5}) {
+      for (int before : {0, 1}) {
+        for (int valid : {0, 1, 2, 3}) {  // always, in some rows, in every other lane, in both
+          const int64_t n = 19, row_elements = (n - 1 + before) / repeat + 1;
+          Kernel k;
+          k.name = "repeated";
+          const int x = k.add_argument("x", DType::F32, 3 * row_elements, false),
+                    out = k.add_argument("out", DType::F32, 3 * n, true);
+          const NodeRef row = axis("row", 3), i = axis("i", n);
+          const NodeRef one = index_divmod(index_add(i, index_const(before)), repeat).first;
+          const NodeRef at = index_add(index_mul(row, row_elements), one);
+          NodeRef known;
+          if (valid & 1) known = index_less(row, index_const(2));
+          if (valid & 2) {
+            const NodeRef even = index_less(index_divmod(i, 2).second, index_const(1));
+            known = known ? scalar_op(Op::And, DType::Bool, {even, known}) : even;
+          }
+          k.add_value(k.add_stage("out", {row, i}), "out", load(x, DType::F32, at, known), {row, i},
+                      Op::Count_, out);
+          for (int lanes : {4, 8, 16}) {
+            Kernel trial = clone(k);
+            apply_schedule(trial, fmt::format("split out i io iv {}; vector out iv", lanes));
+            INFO(repeat, " ", before, " ", valid, " ", lanes);
+            CHECK(test::difference(trial, Target()) == "");
+            // Where vectors begin at other places of a repeat, the shape of one is not that of all.
+            const std::string text = print_program(lower(trial, Target()));
+            const bool permutes = text.find(fmt::format(" over {}", repeat)) != std::string::npos;
+            if (repeat == 2) CHECK(permutes);
+          }
+        }
+      }
+    }
+  }
+
   TEST_CASE("elements an odd distance apart are chosen from whole vectors") {
     for (int64_t step : {3, 5, 7, 9, 25}) {
       for (int64_t terms : {int64_t{1}, int64_t{2}, step / 2 + 1, step}) {

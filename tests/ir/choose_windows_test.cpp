@@ -1,0 +1,70 @@
+// How the gradients of convolutions with few sums a place are scheduled: depthwise, strided, and of
+// patches.
+#include <doctest/doctest.h>
+#include <fmt/format.h>
+
+#include "core/gradient.h"
+#include "core/ops.h"
+#include "tests/ir/chosen.h"
+
+namespace lazuli {
+namespace {
+
+using test::array;
+
+const Target kTargets[] = {named_target("x86-64-v3"), named_target("x86-64-v4")};
+
+// The gradient of a depthwise convolution of 8 channels of 40 by 40 by its image or its weight.
+Tensor depthwise_gradient(bool by_image, int64_t kernel, int64_t stride) {
+  const Tensor x = array({1, 8, 40, 40}), w = array({8, 1, kernel, kernel});
+  const Tensor y = conv2d(x, w, {}, stride, kernel / 2, 1, 8);
+  return grad(sum(y * array(y.shape())), by_image ? x : w);
+}
+
+TEST_SUITE("ir") {
+  TEST_CASE(
+      "phases of a strided depthwise gradient: rows stored along their vectors, written out") {
+    for (const Target& target : kTargets) {
+      const std::string steps = test::checked_schedule(depthwise_gradient(true, 3, 2), target);
+      CHECK(test::holds(steps, "dims sum 0 1 3 2"));
+      CHECK(test::holds(steps, "split shrink u u.o u 2"));
+      // Neighbouring rows of one phase have nothing to choose.
+      const std::string one = test::checked_schedule(depthwise_gradient(true, 3, 1), target);
+      CHECK(!test::holds(one, "dims"));
+      CHECK(!test::holds(one, "u.o u 2"));
+    }
+  }
+
+  TEST_CASE("sums of a window take the terms that they share together") {
+    for (const Target& target : kTargets) {
+      for (const int64_t kernel : {3, 5, 7}) {
+        for (const int64_t stride : {1, 2}) {
+          if (kernel == 7 && stride == 2) continue;  // which fill eight lanes nearly
+          INFO(kernel, " ", stride);
+          const std::string steps =
+              test::checked_schedule(depthwise_gradient(false, kernel, stride), target);
+          CHECK(test::holds(steps, fmt::format("split sum m m.o m {}", kernel).c_str()));
+          CHECK(test::holds(steps, "vector sum k.v"));
+          CHECK(test::holds(steps, "unroll sum m"));
+        }
+      }
+      // As many accumulators as there are registers for, beside the terms.
+      const std::string steps = test::checked_schedule(depthwise_gradient(false, 5, 1), target);
+      const int64_t elements = target.vector_registers > 16 ? 3 * 16 : 2 * 8;
+      CHECK(test::holds(steps, fmt::format("split sum k k.o k.u {}", elements).c_str()));
+    }
+  }
+
+  TEST_CASE("rows of a panel that lie far apart without overlapping are packed") {
+    const auto how = [](int64_t kernel, int64_t stride) {
+      const Tensor x = array({1, 3, 112, 112}), w = array({256, 3, kernel, kernel});
+      const Tensor y = conv2d(x, w, {}, stride);
+      return test::reasons({grad(sum(y * array(y.shape())), w)});
+    };
+    CHECK(test::holds(how(16, 16), "panels of b are packed"));
+    CHECK(!test::holds(how(16, 4), "panels of b are packed"));
+  }
+}
+
+}  // namespace
+}  // namespace lazuli
