@@ -62,24 +62,31 @@ struct TiledSum {
   Contraction c;
 };
 
+}  // namespace
+
 // Where vectors along the last axis would be mostly empty: lanes along an axis that fills them, in
 // whichever factor it is and however its neighbours lie, since panels of that can be packed. Rows
 // are the longest axis of the other factor, of which single elements are read; if they are few too,
 // to read the large factor in another order gains less. It takes more code, which must be worth it,
-// and elements that are converted are better converted in vectors.
+// and elements that are converted are better converted in vectors. The same where dot products
+// would have their lanes along few terms.
 Contraction with_full_vectors(const ScheduleWriter& w, const Stage& s, const Contraction& given) {
   constexpr int64_t kFewRows = 8;
-  constexpr double kGain = 2, kWorth = 2e4;  // cycles
-  if (2 * extent(given.v) > w.lanes()) return given;
+  constexpr double kGain = 2, kWorth = 2e4, kStore = 2;  // cycles
+  const double dots = has_dots(w, s, given) ? dot_cycles(w, s, given) : 0;
+  if (dots == 0 && 2 * extent(given.v) > w.lanes()) return given;
   const Value& v = s.values[0];
   bool converts = false;
   visit(v.expr, [&](const NodeRef& n) { converts |= n->op == Op::Cast && is_float(n->dtype); });
   if (converts) return given;
+  double results = 1;
+  for (const NodeRef& d : v.dims) results *= static_cast<double>(extent(d));
   const auto cycles = [&](const Contraction& c) {
-    return static_cast<double>(batch_of(s, c)) * model_tile(w, s, c, extent(c.r)).cycles;
+    return static_cast<double>(batch_of(s, c)) * model_tile(w, s, c, extent(c.r)).cycles +
+           (c.scattered ? kStore * results : 0);
   };
   Contraction best = given;
-  double least = cycles(given);
+  double least = dots > 0 ? dots : cycles(given);
   if (least < kWorth) return given;
   for (const NodeRef& d : v.dims) {
     const bool in0 = uses(v.expr->src[0], d), in1 = uses(v.expr->src[1], d);
@@ -95,13 +102,16 @@ Contraction with_full_vectors(const ScheduleWriter& w, const Stage& s, const Con
                        !uses(v.expr->src[static_cast<size_t>(c.b)], e);
       if (row && (!c.r || extent(e) > extent(c.r))) c.r = e;
     }
-    if (!c.r || (4 * extent(given.v) > w.lanes() && extent(c.r) <= kFewRows)) continue;
+    const bool few = dots == 0 && 4 * extent(given.v) > w.lanes() && extent(c.r) <= kFewRows;
+    if (!c.r || few) continue;
     if (cycles(c) * kGain >= least) continue;
     best = c;
     least = cycles(c) * kGain;
   }
   return best;
 }
+
+namespace {
 
 // The contractions of a group that holds nothing else but their epilogue, all with the same tile.
 // Or none.

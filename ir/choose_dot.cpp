@@ -94,6 +94,55 @@ bool has_dots(const ScheduleWriter& w, const Stage& s, const Contraction& c) {
          is_along(w, s.values[0].expr->src[0], lane) && is_along(w, s.values[0].expr->src[1], lane);
 }
 
+namespace {
+
+// The rows of the two factors that a tile of dot products takes at a time.
+struct DotTile {
+  NodeRef rows, columns;
+  int64_t mr = 1, mc = 1;
+};
+
+std::optional<DotTile> dot_tile(const ScheduleWriter& w, const Value& v) {
+  const NodeRef &f0 = v.expr->src[0], &f1 = v.expr->src[1];
+  DotTile t{tile_axis(axes_of_one(v, f0, f1)), tile_axis(axes_of_one(v, f1, f0))};
+  if (!t.rows || !t.columns) return {};
+  // The compiler loads ahead where it has many registers, and spills where it has just enough.
+  const int registers = w.target().vector_registers;
+  const int64_t room = registers - (registers > 16 ? 6 : 4);
+  t.mc = std::min<int64_t>(extent(t.columns), 3);
+  t.mr = std::min<int64_t>(extent(t.rows), room / t.mc);
+  return t;
+}
+
+// A sum's vectors of terms are written out where they are few: a loop so short costs more to leave
+// than to run.
+bool has_few_vectors(const ScheduleWriter& w, const NodeRef& lane) {
+  constexpr int64_t kFewVectors = 8;
+  return extent(lane) % w.lanes() == 0 && extent(lane) <= kFewVectors * w.lanes();
+}
+
+}  // namespace
+
+double dot_cycles(const ScheduleWriter& w, const Stage& s, const Contraction& c) {
+  // What it takes to end a loop over vectors, the last of which is a part of one as a rule.
+  constexpr double kEnd = 12, kWrittenOut = 2;
+  const Value& v = s.values[0];
+  const std::optional<DotTile> t = dot_tile(w, v);
+  if (!t) return 0;
+  const auto parts = [](int64_t n, int64_t size) { return (n + size - 1) / size; };
+  const NodeRef& lane = c.reduced.back();
+  int64_t walks = depth_of(c) / extent(lane);
+  for (const NodeRef& d : v.dims) {
+    walks *= d.get() == t->rows.get()      ? parts(extent(d), t->mr)
+             : d.get() == t->columns.get() ? parts(extent(d), t->mc)
+                                           : extent(d);
+  }
+  const auto vectors = static_cast<double>(parts(extent(lane), w.lanes()));
+  const auto step = static_cast<double>(std::max(t->mr * t->mc, t->mr + t->mc)) / 2;
+  const double end = has_few_vectors(w, lane) ? kWrittenOut : kEnd;
+  return static_cast<double>(walks) * (vectors * step + end);
+}
+
 // A contraction whose kept axes are too short for vectors, or scattered in both factors, while both
 // are contiguous along a summed axis (the weight gradient of a convolution): a tile of dot
 // products, with lanes along that axis. What is made of the sums follows each tile.
@@ -105,19 +154,14 @@ bool schedule_dot(ScheduleWriter& w, StageGroup& g) {
   const Value& v = s->values[0];
   const NodeRef lane = c.reduced.back();
   const NodeRef &f0 = v.expr->src[0], &f1 = v.expr->src[1];
-  const NodeRef rows = tile_axis(axes_of_one(v, f0, f1)),
-                columns = tile_axis(axes_of_one(v, f1, f0));
-  if (!rows || !columns) return false;
+  const std::optional<DotTile> tile = dot_tile(w, v);
+  if (!tile || (g.members.size() == 1 && with_full_vectors(w, *s, c).scattered)) return false;
+  const auto& [rows, columns, mr, mc] = *tile;
   const std::optional<std::vector<Stage*>> epilogue = epilogue_of(w.kernel(), g);
   if (!epilogue || epilogue->size() + 1 != g.members.size()) return false;
   for (const Stage* e : *epilogue) {
     if (!is_epilogue(w.kernel(), *e, *s)) return false;
   }
-  // The compiler loads ahead where it has many registers, and spills where it has just enough.
-  const int registers = w.target().vector_registers;
-  const int64_t room = registers - (registers > 16 ? 6 : 4);
-  const int64_t mc = std::min<int64_t>(extent(columns), 3),
-                mr = std::min<int64_t>(extent(rows), room / mc);
   std::vector<NodeRef> kept, both;
   for (const NodeRef& d : v.dims) {
     if (d.get() == rows.get() || d.get() == columns.get()) continue;
@@ -144,13 +188,7 @@ bool schedule_dot(ScheduleWriter& w, StageGroup& g) {
     w.step("at {} {} {}", s->name, root->name,
            kept.empty() ? i + ".o" : w.loop(*root, kept.back()));
   }
-  // One of many rows of few vectors is written out: a loop so short costs more to leave than to
-  // run.
-  constexpr int64_t kFewVectors = 8;
-  const bool few = extent(lane) % w.lanes() == 0 && extent(lane) <= kFewVectors * w.lanes();
-  if (few && !summed.empty()) {
-    w.step("unroll {} {}.o", s->name, l);
-  }
+  if (has_few_vectors(w, lane) && !summed.empty()) w.step("unroll {} {}.o", s->name, l);
   // The operand that few loops depend on stays in cache while the others turn.
   w.step(
       "order {0}{6} {1}.o {2}.o{3}{4} {5}.o {1}.i {2}.i {5}.v; unroll {0} {1}.i {2}.i; vector {0} "

@@ -488,8 +488,10 @@ namespace {
 // A row that vectors fill along another axis than its last is stored with that axis last, where no
 // reader's vectors run along the last one.
 void store_along_vectors(ScheduleWriter& w, const StageGroup& g, const RowPlan& plan) {
+  const std::vector<NodeRef> around(plan.grid.begin(), plan.grid.end() - (plan.block ? 1 : 0));
   const auto lane_of = [&](const Stage& s) {
-    std::vector<NodeRef> among = ScheduleWriter::axes_without(s, plan.grid);
+    if (plan.block && &s == g.root()) return plan.block;
+    std::vector<NodeRef> among = ScheduleWriter::axes_without(s, around);
     for (const NodeRef& a : selecting_axes(s)) {
       std::erase_if(among, [&](const NodeRef& x) { return x.get() == a.get(); });
     }
@@ -564,6 +566,7 @@ bool schedule_rows(ScheduleWriter& w, StageGroup& g) {
   ScheduleWriter::RowsTogether some;
   if (turned.empty()) some = rows_together(w, g, plan);
   const bool together = some.rows > 1, apart = some.apart > 1;
+  if (turned.empty() && !plan.narrow && !together) store_along_vectors(w, g, plan);
   if (together) {
     plan.block = plan.grid.back();
     at = w.loop(*root, plan.block) + ".o";
@@ -604,7 +607,6 @@ bool schedule_rows(ScheduleWriter& w, StageGroup& g) {
            around, n, w.loops(*root, rest), copies, copies.empty() ? n + ".u" : copies);
     at = n + ".b";
   } else {
-    if (turned.empty()) store_along_vectors(w, g, plan);
     at = w.loop(*root, plan.grid.back());
     w.vectorize(root, plan.grid, ScheduleWriter::axes_without(*root, plan.grid));
   }

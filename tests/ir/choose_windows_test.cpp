@@ -55,6 +55,25 @@ TEST_SUITE("ir") {
     }
   }
 
+  TEST_CASE("sums of rows that leave lanes empty have their vectors along channels") {
+    const auto how = [](int64_t images, int64_t channels, int64_t width, int64_t out) {
+      const Tensor x = array({images, channels, width, width}), w = array({out, channels, 3, 3});
+      const Tensor y = conv2d(x, w, {}, 1, 1);
+      return test::reasons({grad(sum(y * array(y.shape())), w)});
+    };
+    CHECK(test::holds(how(64, 6, 10, 16), "tile of 6 rows, 1 images and 2 vectors"));
+    CHECK(test::holds(how(1, 128, 14, 128), "tile of 6 rows, 1 images and 2 vectors"));
+    // Rows of whole vectors, of many, and so many results that to store them apart takes long.
+    CHECK(test::holds(how(64, 6, 8, 16), "dot products of 4 by 3 rows"));
+    CHECK(test::holds(how(16, 6, 28, 16), "dot products of 4 by 3 rows"));
+    CHECK(test::holds(how(1, 256, 7, 256), "dot products of 4 by 3 rows"));
+    const Tensor x = array({4, 6, 10, 10}), w = array({16, 6, 3, 3});
+    const Tensor y = conv2d(x, w, {}, 1, 1);
+    for (const Target& target : kTargets) {
+      test::checked_schedule(grad(sum(y * array(y.shape())), w), target);
+    }
+  }
+
   TEST_CASE("rows of a panel that lie far apart without overlapping are packed") {
     const auto how = [](int64_t kernel, int64_t stride) {
       const Tensor x = array({1, 3, 112, 112}), w = array({256, 3, kernel, kernel});
