@@ -115,35 +115,42 @@ int64_t part_along(const Stage& s, const NodeRef& a, int64_t lanes) {
   return part % lanes == 0 && extent(a) <= kMostParts * part ? part : 0;
 }
 
-// How often what the expressions choose by axis `a` comes again, as the phases of a strided
-// convolution's gradient do: that many neighbours, written out, each compute their own choice. 1:
-// it is not so.
+// After how many indices of axis `a` the conditions of an expression come again, as the phases of a
+// strided convolution's gradient do: so many neighbours, written out, each compute their own choice
+// alone. 1: there is no such number, or it is large.
 int64_t period_along(const Stage& s, const NodeRef& a) {
   constexpr int64_t kMost = 4;
   int64_t period = 1;
+  if (is_bounded(s, a.get())) return period;
+  const auto note = [&](const NodeRef& n) {
+    if (n->op != Op::FMod) return;
+    const LinearForm form = linear_form(n->src[0]);
+    const int64_t both = std::lcm(period, n->integer());
+    const bool alone = form.terms.size() == 1 && form.coefficient(a.get()) == 1;
+    if (alone && both <= kMost && extent(a) % both == 0) period = both;
+  };
   for (const Value& v : s.values) {
     visit(v.expr, [&](const NodeRef& n) {
-      if (n->op != Op::FMod || n->integer() > kMost || extent(a) % n->integer() != 0) return;
-      const LinearForm form = linear_form(n->src[0]);
-      if (form.terms.size() == 1 && form.coefficient(a.get()) == 1)
-        period = std::max(period, n->integer());
+      if (n->op == Op::Where) visit(n->src[0], note);
+      if (n->op == Op::Load && n->src.size() > 1) visit(n->src[1], note);
     });
   }
   return period;
 }
 
-// Whether the sums of few places along `row`, such as those of a window, have factors in common.
-bool is_window(const Stage& s, const NodeRef& row) {
+constexpr int64_t kCheap = 6;  // an expression that memory takes longer for than its operations
+
+// Whether `row` is a few rows that read some of what they sum alike, and some each for itself.
+bool has_shared_factor(const Stage& s, const NodeRef& row) {
   constexpr int64_t kMost = 7;
-  if (s.values.size() > 1 || extent(row) == 1 || extent(row) > kMost) return false;
+  const bool few = extent(row) > 1 && extent(row) <= kMost && !is_bounded(s, row.get());
+  if (s.values.size() > 1 || !few) return false;
   bool shared = false, own = false;
   visit(s.values[0].expr, [&](const NodeRef& n) {
     if (n->op == Op::Load || n->op == Op::Read) (uses(n, row) ? own : shared) = true;
   });
   return shared && own;
 }
-
-constexpr int64_t kCheap = 6;  // an expression that memory takes longer for than its operations
 
 }  // namespace
 
@@ -155,12 +162,24 @@ constexpr int64_t kCheap = 6;  // an expression that memory takes longer for tha
 // of several arrays are many streams: too many for L3, and for the registers of several sums. Where
 // a miss takes long, long rows come as fast together in any case, and of short ones two by a vector
 // each are best (of rows of 3 KiB, 12.3 GB/s where four by two vectors reach 10.3).
+//
+// The few rows of a weight's gradient along a window, or others as few with a factor in common, are
+// taken together whole.
 ScheduleWriter::RowsTogether ScheduleWriter::rows_together(const Stage& s,
                                                            const NodeRef& row) const {
   constexpr int64_t kPage = 4096, kShort = 512, kFewest = 8;
   constexpr int64_t kApart = 32 << 10, kManyRows = 32;
   constexpr int64_t kBlocks = 2;  // for each thread
   constexpr int64_t kTerms = 4;   // registers of what is summed
+  if (has_shared_factor(s, row) && expression_cost(s) <= kCheap) {
+    constexpr int64_t kVectors = 4;  // at a time, of one row
+    RowsTogether whole{.rows = extent(row)};
+    while (whole.fewer_vectors < kVectors &&
+           whole.rows * (kVectors / whole.fewer_vectors) > target_.vector_registers - kTerms) {
+      whole.fewer_vectors *= 2;
+    }
+    return whole;
+  }
   const RowBytes bytes = row_bytes(s, row);
   if (expression_cost(s) > kCheap || extent(row) < kFewest || bytes.step == 0) return {};
   constexpr RowsTogether kSeveral{.rows = 4, .fewer_vectors = 2};
@@ -284,25 +303,16 @@ void ScheduleWriter::vectorize(Stage* s, const std::vector<NodeRef>& outer,
     around += ".o";
     std::stable_partition(window, reduced.end(), [&](const NodeRef& a) { return !slides(a); });
   }
-  const bool has_period = few_rows.empty() && kept_vector && !kept.empty() && chosen.empty();
-  if (const int64_t n = has_period ? period_along(*s, kept.back()) : 1; n > 1) {
+  constexpr int kMostCost = 64;
+  const bool may_repeat =
+      few_rows.empty() && kept_vector && !kept.empty() && chosen.empty() && cost <= kMostCost;
+  if (const int64_t n = may_repeat ? period_along(*s, kept.back()) : 1; n > 1) {
     few_rows = " " + loop(*s, kept.back());
     step("split {0}{1}{1}.o{1} {2}", s->name, few_rows, n);
     around += ".o";
   }
   RowsTogether together;
-  if (!kept_vector && !kept.empty() && chosen.empty()) {
-    together = rows_together(*s, kept.back());
-    if (cost <= kCheap && is_window(*s, kept.back())) {
-      constexpr int64_t kTerms = 4;  // registers of what is summed
-      together = {.rows = extent(kept.back())};
-      while (together.rows * (unroll / together.fewer_vectors) >
-                 target_.vector_registers - kTerms &&
-             together.fewer_vectors < unroll) {
-        together.fewer_vectors *= 2;
-      }
-    }
-  }
+  if (!kept_vector && !kept.empty() && chosen.empty()) together = rows_together(*s, kept.back());
   if (together.rows > 1) {
     unroll = std::max<int64_t>(unroll / together.fewer_vectors, 1);
     // Fewer where there are too few for all threads; each is added as before.

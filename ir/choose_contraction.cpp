@@ -89,7 +89,7 @@ Contraction with_full_vectors(const ScheduleWriter& w, const Stage& s, const Con
   double least = dots > 0 ? dots : cycles(given);
   if (least < kWorth) return given;
   for (const NodeRef& d : v.dims) {
-    const bool in0 = uses(v.expr->src[0], d), in1 = uses(v.expr->src[1], d);
+    const bool in0 = uses(factor(v, 0), d), in1 = uses(factor(v, 1), d);
     if (in0 == in1 || extent(d) < w.lanes()) continue;
     Contraction c = given;
     c.v = d;
@@ -98,8 +98,7 @@ Contraction with_full_vectors(const ScheduleWriter& w, const Stage& s, const Con
     c.r = c.y = {};
     c.scattered = true;
     for (const NodeRef& e : v.dims) {
-      const bool row = uses(v.expr->src[static_cast<size_t>(c.a)], e) &&
-                       !uses(v.expr->src[static_cast<size_t>(c.b)], e);
+      const bool row = uses(factor(v, c.a), e) && !uses(factor(v, c.b), e);
       if (row && (!c.r || extent(e) > extent(c.r))) c.r = e;
     }
     const bool few = dots == 0 && 4 * extent(given.v) > w.lanes() && extent(c.r) <= kFewRows;
@@ -187,7 +186,7 @@ bool rows_go_outside(ScheduleWriter& w, const Stage& s, const Contraction& c, co
 bool schedule_few_rows_of_columns(ScheduleWriter& w, Stage* s, Stage* root, const Contraction& c) {
   constexpr int64_t kMostRows = 8, kTerms = 8, kLeast = 512;
   const Value& v = s->values[0];
-  const NodeRef& b = v.expr->src[static_cast<size_t>(c.b)];
+  const NodeRef& b = factor(v, c.b);
   const Strides along = strides_along(w.kernel(), b, c.v);
   int64_t bytes = factor_size(*s), others = 1;
   for (const NodeRef& axis : s->axes) bytes *= uses(b, axis) ? extent(axis) : 1;
@@ -274,7 +273,7 @@ Stage* panel_stage(ScheduleWriter& w, const StageGroup& g) {
   const Stage* s = sums[0].stage;
   const Contraction& c = sums[0].c;
   if (extent(c.v) < w.lanes()) return nullptr;  // dot products may do better
-  const NodeRef& b = s->values[0].expr->src[static_cast<size_t>(c.b)];
+  const NodeRef& b = factor(s->values[0], c.b);
   if (b->op != Op::Read) return nullptr;
   const auto [p, v] = w.kernel().find_value(static_cast<int>(b->integer()));
   if (!is_private_copy(w.kernel(), *p)) return nullptr;
@@ -308,7 +307,7 @@ bool schedule_long_panels(ScheduleWriter& w, Stage* s, const Contraction& c, con
   std::vector<NodeRef> batch;
   for (const NodeRef& d : v.dims) {
     if (d.get() == c.v.get() || d.get() == c.r.get()) continue;
-    if (uses(v.expr->src[static_cast<size_t>(c.b)], d)) return false;
+    if (uses(factor(v, c.b), d)) return false;
     batch.push_back(d);
   }
   const int64_t room = w.target().l2 / 4;
@@ -397,8 +396,8 @@ bool schedule_tall(ScheduleWriter& w, Stage* s, Stage* root, const Contraction& 
   constexpr int64_t kVectors = 3;                           // of most tiles
   const Value& v = s->values[0];
   const DType dtype = v.expr->dtype;
-  const auto lies_along = [&](int factor, const NodeRef& axis) {
-    return loads_along(w, v.expr->src[static_cast<size_t>(factor)], axis);
+  const auto lies_along = [&](int place, const NodeRef& axis) {
+    return loads_along(w, factor(v, place), axis);
   };
   const NodeRef& k = c.reduced.back();
   const std::vector<NodeRef> outer_terms(c.reduced.begin(), c.reduced.end() - 1);
@@ -481,7 +480,7 @@ class TiledGroup {
   bool is_alone() const { return sums_.size() == 1 && !c_.y && !g_.panel && !in_tiles_; }
   int64_t tile_columns() const { return tile_.nv * w_.lanes(); }
   const NodeRef& factor_b(const TiledSum& sum) const {
-    return sum.stage->values[0].expr->src[static_cast<size_t>(sum.c.b)];
+    return factor(sum.stage->values[0], sum.c.b);
   }
 
   ScheduleWriter& w_;
@@ -715,8 +714,7 @@ bool schedule_contraction(ScheduleWriter& w, StageGroup& g) {
   }
   // Summed axes in the order of b's memory, so that consecutive steps find neighbouring lines.
   for (auto& [stage, c] : sums) {
-    c.reduced =
-        in_order_of_memory(w, stage->values[0].expr->src[static_cast<size_t>(c.b)], c.reduced);
+    c.reduced = in_order_of_memory(w, factor(stage->values[0], c.b), c.reduced);
   }
   Stage* const s = sums.back().stage;
   Stage* const root = last != nullptr ? last : s;

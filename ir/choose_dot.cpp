@@ -82,8 +82,8 @@ bool is_summed_along_lanes(const ScheduleWriter& w, const Stage& s, const Contra
   if (!c.is || c.y || c.op != Op::Mul || c.reduced.size() != 1 || extent(c.v) >= w.lanes())
     return false;
   const NodeRef& lane = c.reduced[0];
-  return extent(lane) >= 2 * w.lanes() && is_along(w, s.values[0].expr->src[0], lane) &&
-         is_along(w, s.values[0].expr->src[1], lane);
+  return extent(lane) >= 2 * w.lanes() && is_along(w, factor(s.values[0], 0), lane) &&
+         is_along(w, factor(s.values[0], 1), lane);
 }
 
 bool has_dots(const ScheduleWriter& w, const Stage& s, const Contraction& c) {
@@ -91,7 +91,7 @@ bool has_dots(const ScheduleWriter& w, const Stage& s, const Contraction& c) {
   const NodeRef& lane = c.reduced.back();
   // A part of a vector will do if it is a much larger one than along the kept axis.
   return extent(lane) >= std::min(w.lanes(), 2 * extent(c.v)) &&
-         is_along(w, s.values[0].expr->src[0], lane) && is_along(w, s.values[0].expr->src[1], lane);
+         is_along(w, factor(s.values[0], 0), lane) && is_along(w, factor(s.values[0], 1), lane);
 }
 
 namespace {
@@ -103,7 +103,7 @@ struct DotTile {
 };
 
 std::optional<DotTile> dot_tile(const ScheduleWriter& w, const Value& v) {
-  const NodeRef &f0 = v.expr->src[0], &f1 = v.expr->src[1];
+  const NodeRef &f0 = factor(v, 0), &f1 = factor(v, 1);
   DotTile t{tile_axis(axes_of_one(v, f0, f1)), tile_axis(axes_of_one(v, f1, f0))};
   if (!t.rows || !t.columns) return {};
   // The compiler loads ahead where it has many registers, and spills where it has just enough.
@@ -153,8 +153,9 @@ bool schedule_dot(ScheduleWriter& w, StageGroup& g) {
   if (!c.is || !has_dots(w, *s, c)) return false;
   const Value& v = s->values[0];
   const NodeRef lane = c.reduced.back();
-  const NodeRef &f0 = v.expr->src[0], &f1 = v.expr->src[1];
+  const NodeRef &f0 = factor(v, 0), &f1 = factor(v, 1);
   const std::optional<DotTile> tile = dot_tile(w, v);
+  // The rule of contractions asks the same.
   if (!tile || (g.members.size() == 1 && with_full_vectors(w, *s, c).scattered)) return false;
   const auto& [rows, columns, mr, mc] = *tile;
   const std::optional<std::vector<Stage*>> epilogue = epilogue_of(w.kernel(), g);
@@ -216,8 +217,7 @@ bool schedule_few_rows(ScheduleWriter& w, StageGroup& g) {
                     (root == s || is_epilogue(w.kernel(), *root, *s));
   if (!fits) return false;
   const Value& v = s->values[0];
-  const NodeRef &lane = c.reduced[0], &a = v.expr->src[static_cast<size_t>(c.a)],
-                &b = v.expr->src[static_cast<size_t>(c.b)];
+  const NodeRef &lane = c.reduced[0], &a = factor(v, c.a), &b = factor(v, c.b);
   if (!is_along(w, a, lane) || !is_along(w, b, lane) ||
       strides_along(w.kernel(), b, c.v).other == 0 || extent(lane) < kFewVectors * w.lanes() ||
       extent(c.v) < 2 * kMostColumns)
@@ -312,7 +312,7 @@ void order_dims(ScheduleWriter& w) {
   for (const auto& s : w.kernel().stages) {
     const Contraction c = contraction_of(*s, {});
     if (!c.is || extent(c.v) < w.lanes()) continue;
-    const NodeRef& b = s->values[0].expr->src[static_cast<size_t>(c.b)];
+    const NodeRef& b = factor(s->values[0], c.b);
     if (b->op != Op::Read) continue;
     const auto [owner, v] = w.kernel().find_value(static_cast<int>(b->integer()));
     if (v->slot >= 0 || v->reduces() || owner->values.size() > 1 || !values_read(*owner).empty())

@@ -375,10 +375,12 @@ bool in_unit_steps(const NodeRef& expr, const NodeRef& a) {
 Contraction contraction_of(const Stage& s, const std::vector<NodeRef>& fixed) {
   Contraction c;
   if (s.values.size() != 1 || s.values[0].reduce != Op::ReduceAdd) return c;
-  c.op = s.values[0].expr->op;
-  if (c.op != Op::Mul && !is_dot(c.op)) return c;
   const Value& v = s.values[0];
-  const NodeRef f[2] = {v.expr->src[0], v.expr->src[1]};
+  c.op = combination(v)->op;
+  c.more = combination(v).get() != v.expr.get() ? 1 : 0;
+  const bool of_result = c.more > 0 && (c.op == Op::Sub || c.op == Op::Add);
+  if (c.op != Op::Mul && !is_dot(c.op) && !of_result) return c;
+  const NodeRef f[2] = {factor(v, 0), factor(v, 1)};
   std::vector<NodeRef> free;
   for (const NodeRef& d : v.dims) {
     if (!contains(fixed, d)) free.push_back(d);
@@ -440,14 +442,15 @@ void each_tile(const TileSpace& space, F visit) {
   const auto cycles = [&](int64_t m, int64_t y, int64_t x) {
     if (m * y * x == 0) return 0.0;
     const auto tiles = static_cast<double>(m * y * x), loads = static_cast<double>(m + y * x);
-    const double step = std::max({tiles / 2, loads / 2 * 1.02, 4.2, panel_cycles(y, x)}) +
-                        kWait * loads + space.late * static_cast<double>(y * x) +
-                        (space.apart && y > 1 ? kWaitApart * panel_cycles(y, x) : 0);
+    const double step =
+        std::max({tiles * (1 + space.more) / 2, loads / 2 * 1.02, 4.2, panel_cycles(y, x)}) +
+        kWait * loads + space.late * static_cast<double>(y * x) +
+        (space.apart && y > 1 ? kWaitApart * panel_cycles(y, x) : 0);
     return step * static_cast<double>(depth) + kBetweenTiles;
   };
   const int registers = target.vector_registers;
   // An element of a, and products of i16 that another instruction adds.
-  const int others = space.op == Op::DotI16 && !target.has_u8_dot ? 3 : 1;
+  const int others = space.op == Op::DotI16 && !target.has_u8_dot ? 3 : 1 + space.more;
   const int64_t vectors = (columns + space.lanes - 1) / space.lanes;
   for (int64_t nv = 1; nv <= 4; nv++) {
     for (int64_t ny = 1; ny <= (images > 1 ? 4 : 1); ny++) {

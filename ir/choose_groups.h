@@ -63,11 +63,12 @@ NodeRef vector_axis_of_sums(const Kernel& kernel, const Stage& s, int lanes);
 /// stage: with their loops unrolled only what is chosen is computed, and its parts once for all.
 std::vector<NodeRef> selecting_axes(const Stage& s);
 
-/// Sum of a product whose factors each miss a kept axis of the other: v is in factor b alone, r in
-/// factor a alone, and y, if any, another axis in b alone.
+/// Sum of what combines two factors that each miss a kept axis of the other, products as a rule: v
+/// is in factor b alone, r in factor a alone, and y, if any, another axis in b alone.
 struct Contraction {
   bool is = false;
-  Op op = Op::Mul;  // or a dot
+  Op op = Op::Mul;  // or a dot; Add or Sub, whose squares or absolute values are summed
+  int more = 0;     // operations on each term beside the multiply-add
   int a = 0, b = 1;
   NodeRef v, r, y;
   std::vector<NodeRef> reduced;
@@ -90,6 +91,7 @@ struct TileSpace {
   int64_t rows = 1, images = 1, columns = 1;
   int64_t depth = 1;  // terms of each sum
   Op op = Op::Mul;
+  int more = 0;            // operations beside a multiply-add, each with a register of its own
   bool scattered = false;  // to store lanes apart takes code for each of them: few ragged tiles
   double late = 0;         // cycles that each vector of columns takes longer to load
   bool apart = false;      // each image has lines of its own, read where they lie

@@ -231,7 +231,7 @@ Chunks find_chunks(const ScheduleWriter& w, const StageGroup& g,
 // What contraction `r` reads as its rows, if that is a value as it is, along the one axis that is
 // summed, in whole vectors; null if not.
 const Value* rows_of(const ScheduleWriter& w, const RowContraction& r) {
-  const NodeRef& a = r.stage->values[0].expr->src[static_cast<size_t>(r.c.a)];
+  const NodeRef& a = factor(r.stage->values[0], r.c.a);
   const bool plain = a->op == Op::Read && !a->src.empty() && r.c.reduced.size() == 1 &&
                      r.terms == 0 && a->src.back().get() == r.c.reduced[0].get() &&
                      extent(r.c.reduced[0]) % w.lanes() == 0;
@@ -287,8 +287,7 @@ bool depends_on_others(const RowContraction& r, const NodeRef& block,
   const Value& v = r.stage->values[0];
   return std::any_of(v.dims.begin(), v.dims.end(), [&](const NodeRef& d) {
     const bool tiled = d.get() == r.c.v.get() || d.get() == r.c.r.get() || d.get() == r.c.y.get();
-    return !tiled && d.get() != block.get() && !contains(fixed, d) &&
-           uses(v.expr->src[static_cast<size_t>(r.c.b)], d);
+    return !tiled && d.get() != block.get() && !contains(fixed, d) && uses(factor(v, r.c.b), d);
   });
 }
 
@@ -354,9 +353,9 @@ void schedule_tile(ScheduleWriter& w, const StageGroup& g, const RowContraction&
   }
   // What this block computes, or reads alone, is packed in the block; other operands once for all
   // blocks, and once at all where they are the same around them.
-  const NodeRef& factor = r.stage->values[0].expr->src[static_cast<size_t>(r.c.b)];
-  bool local = uses(factor, block.get());
-  visit(factor, [&](const NodeRef& n) {
+  const NodeRef& b = factor(r.stage->values[0], r.c.b);
+  bool local = uses(b, block.get());
+  visit(b, [&](const NodeRef& n) {
     local |=
         n->op == Op::Read && g.has(w.kernel().find_value(static_cast<int>(n->integer())).first);
   });

@@ -481,14 +481,11 @@ void schedule_member(ScheduleWriter& w, Stage* s, const RowPlan& plan) {
               plan.narrow || plan.all_along ? plan.block : NodeRef(), plan.block);
 }
 
-}  // namespace
-
-namespace {
-
 // A row that vectors fill along another axis than its last is stored with that axis last, where no
-// reader's vectors run along the last one.
+// reader's vectors run along the last one. The results of a kernel keep their order.
 void store_along_vectors(ScheduleWriter& w, const StageGroup& g, const RowPlan& plan) {
   const std::vector<NodeRef> around(plan.grid.begin(), plan.grid.end() - (plan.block ? 1 : 0));
+  // As vectorize() chooses it.
   const auto lane_of = [&](const Stage& s) {
     if (plan.block && &s == g.root()) return plan.block;
     std::vector<NodeRef> among = ScheduleWriter::axes_without(s, around);
@@ -500,16 +497,21 @@ void store_along_vectors(ScheduleWriter& w, const StageGroup& g, const RowPlan& 
   for (Stage* s : g.members) {
     const NodeRef lane = lane_of(*s);
     if (!lane || extent(lane) < w.lanes() || !keeps_in_all(*s, lane)) continue;
-    const Reads reads(w.kernel());
+    const bool last = std::all_of(s->values.begin(), s->values.end(), [&](const Value& v) {
+      return !v.dims.empty() && v.dims.back().get() == lane.get();
+    });
+    const bool local = std::all_of(s->values.begin(), s->values.end(), [&](const Value& v) {
+      return v.slot < 0 && contains(v.dims, lane);
+    });
+    if (last || !local) continue;
+    const Reads reads(w.kernel());  // in the order of dimensions that it has by now
     bool across = false;
-    for (const Value& v : s->values) {
-      across |= v.slot >= 0 || v.dims.empty() || !contains(v.dims, lane);
-      for (const auto& reader : w.kernel().stages) {
-        const NodeRef other = lane_of(*reader);
-        for (const Reads::Read& r : reads.of(reader.get())) {
-          if (r.value != v.id || r.index.empty()) continue;
-          across |= !g.has(reader.get()) || !other || uses(r.index.back(), other);
-        }
+    for (const Stage* reader : readers_of(w.kernel(), *s)) {
+      const NodeRef other = g.has(reader) ? lane_of(*reader) : NodeRef();
+      for (const Reads::Read& r : reads.of(reader)) {
+        const bool of_s = std::any_of(s->values.begin(), s->values.end(),
+                                      [&](const Value& v) { return v.id == r.value; });
+        across |= of_s && (!other || uses(r.index.back(), other));
       }
     }
     if (!across) lay_along(w, {s}, lane);

@@ -14,7 +14,7 @@ namespace {
 // What a vector of b takes longer to load where windows slide over its memory, so that most lie in
 // two cache lines.
 double late_vectors(const ScheduleWriter& w, const Stage& s, const Contraction& c) {
-  const NodeRef& b = s.values[0].expr->src[static_cast<size_t>(c.b)];
+  const NodeRef& b = factor(s.values[0], c.b);
   const auto is_unit = [&](const NodeRef& axis) {
     return strides_along(w.kernel(), b, axis.get()).unit > 0;
   };
@@ -27,7 +27,7 @@ double late_vectors(const ScheduleWriter& w, const Stage& s, const Contraction& 
 // packed for other reasons.
 bool has_images_apart(const ScheduleWriter& w, const Stage& s, const Contraction& c) {
   if (!c.y) return false;
-  const NodeRef& b = s.values[0].expr->src[static_cast<size_t>(c.b)];
+  const NodeRef& b = factor(s.values[0], c.b);
   const Strides lanes = strides_along(w.kernel(), b, c.v);
   int64_t span = 0;  // elements from the first term of a sum to the last
   for (const NodeRef& k : c.reduced) {
@@ -45,6 +45,7 @@ TileSpace tile_space(const ScheduleWriter& w, const Stage& s, const Contraction&
           .columns = extent(c.v),
           .depth = depth_of(c),
           .op = c.op,
+          .more = c.more,
           .scattered = c.scattered,
           .late = late_vectors(w, s, c),
           .apart = has_images_apart(w, s, c),
@@ -231,9 +232,9 @@ Factor look_at(const Kernel& kernel, const NodeRef& f, const NodeRef& v, const N
 
 Packer::Packer(ScheduleWriter& w, Stage* s, const Contraction& c, const Tile& tile)
     : w_(w), s_(s), c_(c), tile_(tile) {
-  const NodeRef& product = s->values[0].expr;
-  b_ = look_at(w.kernel(), product->src[static_cast<size_t>(c.b)], c.v, c.reduced.back());
-  a_ = look_at(w.kernel(), product->src[static_cast<size_t>(c.a)], c.r, c.reduced.back());
+  const Value& v = s->values[0];
+  b_ = look_at(w.kernel(), factor(v, c.b), c.v, c.reduced.back());
+  a_ = look_at(w.kernel(), factor(v, c.a), c.r, c.reduced.back());
   depth_ = depth_of(c);
 }
 
@@ -250,13 +251,13 @@ bool Packer::has_words() const {
 }
 
 int64_t factor_size(const Stage& s) {
-  return size_of(s.values[0].expr->src[0]->dtype);
+  return size_of(factor(s.values[0], 0)->dtype);
 }
 
 // How far apart rows of a panel lie, in elements: those of the innermost sum, or the furthest if no
 // two overlap, as windows do.
 int64_t Packer::row_step() const {
-  const NodeRef& b = s_->values[0].expr->src[static_cast<size_t>(c_.b)];
+  const NodeRef& b = factor(s_->values[0], c_.b);
   int64_t nearest = b_.along_k.largest, furthest = nearest;
   for (const NodeRef& k : c_.reduced) {
     const int64_t step = strides_along(w_.kernel(), b, k).largest;
@@ -316,7 +317,7 @@ int64_t bytes_of_arrays(const Kernel& kernel, const NodeRef& expr) {
 bool packs_once(const ScheduleWriter& w, const Stage& s, const Contraction& c,
                 const std::vector<NodeRef>& around) {
   constexpr int64_t kCopies = 2;  // of each element
-  const NodeRef& b = s.values[0].expr->src[static_cast<size_t>(c.b)];
+  const NodeRef& b = factor(s.values[0], c.b);
   int64_t turns = 1, packed = size_of(b->dtype);
   for (const NodeRef& a : around) turns *= uses(b, a) ? 1 : extent(a);
   for (const NodeRef& a : s.axes) packed *= uses(b, a) ? extent(a) : 1;
@@ -345,7 +346,7 @@ std::optional<int64_t> length_in_panel(const ScheduleWriter& w, const Stage& s,
 
 int64_t Packer::phases() const {
   constexpr int64_t kMost = 4, kFewer = 3;
-  const NodeRef& b = s_->values[0].expr->src[static_cast<size_t>(c_.b)];
+  const NodeRef& b = factor(s_->values[0], c_.b);
   if (b->op != Op::Read || b->src.empty()) return 0;
   const int64_t n = linear_form(b->src.back()).coefficient(c_.v);
   if (n < 2 || n > kMost || (n & (n - 1)) != 0) return 0;
@@ -506,8 +507,7 @@ void Packer::pack_a(const PackPlace& place) {
 NodeRef Packer::twin(const Stage& stage, const NodeRef& axis) const {
   size_t i = 0;
   const Value& packed = stage.values[0];
-  const NodeRef& product = s_->values[0].expr;
-  for (const NodeRef& f : product->src) {
+  for (const NodeRef& f : combination(s_->values[0])->src) {
     if (f->op != Op::Read || f->integer() != packed.id) continue;
     for (; i < f->src.size(); i++) {
       if (f->src[i].get() == axis.get()) return packed.dims[i];

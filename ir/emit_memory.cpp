@@ -154,9 +154,16 @@ Operand Emitter::load_strided(const Access& a, const NodeRef& first, int64_t ste
 }
 
 // Each element several times, as what grows an image reads it: loaded once, and each lane takes its
-// own. Lanes that are never valid do not matter. Nothing behind the last element is touched.
+// own. Lanes that are never valid are left out, and zero afterwards. Of an argument, nothing behind
+// the last element is touched.
 std::optional<Operand> Emitter::load_repeated(const Access& a, const NodeRef& lane) {
-  if (lanes_ == 1 || a.dtype == DType::Bool || live_lanes(lane) < lanes_) return {};
+  if (lanes_ == 1 || live_lanes(lane) < lanes_) return {};
+  if (a.dtype == DType::Bool) {
+    Access bytes = a;
+    bytes.dtype = DType::U8;
+    const std::optional<Operand> x = load_repeated(bytes, lane);
+    return x ? std::optional(op(Op::Ne, DType::Bool, {*x, constant(DType::U8, 0)})) : std::nullopt;
+  }
   const bool has_holes = a.valid && lane_of(a.valid);
   Access once = a;
   once.index = {};
@@ -176,7 +183,7 @@ std::optional<Operand> Emitter::load_repeated(const Access& a, const NodeRef& la
     lanes.push_back(q);
     elements.push_back(apart->lo);
   }
-  if (lanes.empty()) return {};
+  if (2 * static_cast<int64_t>(lanes.size()) < lanes_) return {};  // few single loads do as well
   if (has_holes && once.valid->op == Op::Const) once.valid = {};
   // Lane q reads element (before + q) / repeat, counted from that of the first lane.
   const auto is_repeated = [&](int64_t repeat, int64_t before) {

@@ -18,8 +18,7 @@ double filled(int64_t columns, int64_t lanes) {
 NodeRef axis_outside(const Value& v, const Contraction& c) {
   for (size_t d = 1; d < v.dims.size(); d++) {
     const NodeRef& outside = v.dims[d - 1];
-    const bool of_b = uses(v.expr->src[static_cast<size_t>(c.b)], outside) &&
-                      !uses(v.expr->src[static_cast<size_t>(c.a)], outside);
+    const bool of_b = uses(factor(v, c.b), outside) && !uses(factor(v, c.a), outside);
     if (v.dims[d].get() == c.v.get() && of_b) return outside;
   }
   return {};
@@ -36,11 +35,10 @@ bool gains(const ScheduleWriter& w, const Stage& s, const Contraction& c, const 
   if (dots && extent(c.reduced.back()) >= kShort * w.lanes()) return false;
   double uses_of_b = 1;
   for (const NodeRef& d : v.dims) {
-    const bool around = !uses(v.expr->src[static_cast<size_t>(c.b)], d);
+    const bool around = !uses(factor(v, c.b), d);
     uses_of_b *= around ? static_cast<double>(extent(d)) : 1;
   }
-  const bool apart =
-      strides_along(w.kernel(), v.expr->src[static_cast<size_t>(c.b)], c.v).other > 0;
+  const bool apart = strides_along(w.kernel(), factor(v, c.b), c.v).other > 0;
   const double products = uses_of_b / static_cast<double>(2 * w.lanes());
   const double as_rows = products / (dots ? kShortDots : filled(extent(c.v), w.lanes())),
                as_one = products / filled(extent(outside) * extent(c.v), w.lanes());
@@ -57,7 +55,7 @@ bool gather(ScheduleWriter& w, size_t stage) {
   // As one axis in all but the factor that is packed.
   Kernel others = clone(w.kernel());
   Value& sum = others.stages[stage]->values[0];
-  sum.expr = sum.expr->src[static_cast<size_t>(c.a)];
+  sum.expr = factor(sum, c.a);
   if (!can_merge(others, outside, c.v)) return false;
   const std::string j = w.loop(s, outside), k = w.loop(s, c.v);
   if (!w.choose_whether(fmt::format("{} and {} of {} as one", j, k, s.name), true)) return false;

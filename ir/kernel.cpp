@@ -86,6 +86,21 @@ void verify_expression(const Kernel& kernel, const Stage& stage, const Value& va
 
 }  // namespace
 
+const NodeRef& combination(const Value& v) {
+  const NodeRef* r = &v.expr;
+  const auto is_of_one = [](const Node& n) {
+    const bool square = n.op == Op::Mul && n.src[0].get() == n.src[1].get();
+    return square || n.op == Op::Abs;
+  };
+  while (is_of_one(**r)) r = &(*r)->src[0];
+  const bool combines = is_elementwise((*r)->op) && (*r)->src.size() >= 2;
+  return combines ? *r : v.expr;
+}
+
+const NodeRef& factor(const Value& v, int place) {
+  return combination(v)->src[static_cast<size_t>(place)];
+}
+
 bool Stage::keeps(const Value& v, int axis) const {
   return contains(v.dims, axes[static_cast<size_t>(axis)]);
 }

@@ -55,6 +55,12 @@ struct Value {
   bool reduces() const { return reduce != Op::Count_; }
 };
 
+/// What combines the two factors of a value's terms: the product that is summed, or the difference
+/// whose squares or absolute values are.
+const NodeRef& combination(const Value& v);
+/// Factor 0 or 1: a source of the combination.
+const NodeRef& factor(const Value& v, int place);
+
 struct Loop {
   std::string name;
   int axis = 0;        // index into the stage's axes

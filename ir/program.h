@@ -78,7 +78,7 @@ struct Instruction {
   int mask = 0;        // Load, Store: only the first `mask` lanes; 0: all
   bool flag = false;
   int step = 1;        // Permute; Store, before its frame is closed: elements from one lane's to the next's
-  int repeat = 1;      // Permute
+  int repeat = 1;      // Permute: so many neighbouring lanes take the same element
   TileShape tile = {}; // TileDot; `flag`: the sums begin with what lies there, else with zeros
   Operand begin = {}, end = {};  // Loop
   std::vector<Phi> phis = {};

@@ -291,18 +291,21 @@ Factor find_factor(Kernel& k, const Step& step) {
   const int64_t factor = number(step, step.args[1]);
   check(step, factor == 0 || factor == 1, "a product has factors 0 and 1");
   for (const Value& v : s->values) {
-    if (v.reduce != Op::ReduceAdd || v.expr->op != Op::Mul) continue;
+    const NodeRef& of_two = combination(v);
+    const bool fits = is_elementwise(of_two->op) && of_two->src.size() == 2;
+    if (v.reduce != Op::ReduceAdd || !fits) continue;
     const auto place = static_cast<size_t>(factor);
-    return {s, v.id, place, v.expr->src[place]};
+    return {s, v.id, place, of_two->src[place]};
   }
   complain(step, "{} has no value that sums a product", s->name);
 }
 
 void replace_factor(Kernel& k, const Factor& f, const NodeRef& by) {
-  NodeRef& product = k.find_value(f.sum).second->expr;
-  Sources src = product->src;
+  Value& sum = *k.find_value(f.sum).second;
+  const NodeRef of_two = combination(sum);
+  Sources src = of_two->src;
   src[f.place] = by;
-  product = scalar_op(Op::Mul, product->dtype, std::move(src));
+  sum.expr = substitute(sum.expr, {{of_two, scalar_op(of_two->op, of_two->dtype, std::move(src))}});
 }
 
 void pack(Kernel& k, const Step& step) {

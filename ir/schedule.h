@@ -8,7 +8,7 @@
 //   inplace V W                  V is kept in the memory of W
 //   stream V                     non-temporal stores
 //   fuse A B                     B's values join the loops of A (equal axes)
-//   pack S i P                   factor i (0, 1) of the product that S sums becomes stage P
+//   pack S i P                   factor i (0, 1) of what S sums (ir/kernel.h) becomes stage P
 //   polyphase S i P n            factor i, a read of V, reads stage P in its place: the elements of V,
 //   every n-th along its last axis beside each other, as strided convolutions read them
 //   dot S l D P Q [n]            products that S sums along l are taken a word of D (dot.u8i8,

@@ -82,21 +82,21 @@ LongSum long_sum(const ScheduleWriter& w, const Stage& s) {
   if (extent(c.r) <= kFew || extent(c.v) <= kFew) return {};
   // Rows of a that lie along the sum are read in the order of memory once for each panel of b: two
   // vectors or less of that come from the last cache as fast as they are multiplied.
-  const NodeRef& a = v.expr->src[static_cast<size_t>(c.a)];
+  const NodeRef& a = factor(v, c.a);
   const bool in_order = strides_along(w.kernel(), a, c.reduced[0]).unit > 0;
   if (in_order && extent(c.v) <= 2 * w.lanes()) return {};
   // Columns that lie along the sum are turned around, which takes longer by a few terms of many of
   // them than by all of some. Where a stays near, or they are far more than its rows, nothing makes
   // up for that.
   constexpr int64_t kManyColumns = 16;  // for each row
-  const NodeRef& b = v.expr->src[static_cast<size_t>(c.b)];
+  const NodeRef& b = factor(v, c.b);
   const bool apart = strides_along(w.kernel(), b, c.v).other > 0;
   const bool near = extent(c.reduced[0]) * extent(c.r) * factor_size(s) <= w.target().l2 / 2;
   if (apart && (near || extent(c.v) >= kManyColumns * extent(c.r))) return {};
   LongSum l;
   bool computed = false;
   for (const auto& [side, kept] : {std::pair{c.a, c.r}, std::pair{c.b, c.v}}) {
-    visit(v.expr->src[static_cast<size_t>(side)], [&](const NodeRef& n) {
+    visit(factor(v, side), [&](const NodeRef& n) {
       computed |= n->op == Op::Read;
       if (n->op == Op::Load) l.bytes_of_term += size_of(n->dtype) * extent(kept);
     });
@@ -172,8 +172,8 @@ FewSums outermost_of_few(const ScheduleWriter& w, const Stage& s) {
     few.most = std::min(few.most, bytes / (4 * sums * size_of(v.expr->dtype)));
   }
   const auto distance = [&](const NodeRef& axis) {
-    return std::min(strides_along(w.kernel(), v.expr->src[0], axis.get()).largest,
-                    strides_along(w.kernel(), v.expr->src[1], axis.get()).largest);
+    return std::min(strides_along(w.kernel(), factor(v, 0), axis.get()).largest,
+                    strides_along(w.kernel(), factor(v, 1), axis.get()).largest);
   };
   const NodeRef outermost = *std::max_element(
       c.reduced.begin(), c.reduced.end(),
@@ -211,14 +211,13 @@ void chunk_narrow_columns(ScheduleWriter& w) {
     int64_t rows = 1, sums = 1;
     bool plain = true;
     for (const NodeRef& d : v.dims) {
-      const bool in_a = uses(v.expr->src[static_cast<size_t>(c.a)], d),
-                 in_b = uses(v.expr->src[static_cast<size_t>(c.b)], d);
+      const bool in_a = uses(factor(v, c.a), d), in_b = uses(factor(v, c.b), d);
       if (in_a && !in_b && (!lanes || extent(d) > extent(lanes))) lanes = d;
       plain &= in_a != in_b;
       rows *= in_b ? extent(d) : 1;
       sums *= extent(d);
     }
-    const NodeRef& a = v.expr->src[static_cast<size_t>(c.a)];
+    const NodeRef& a = factor(v, c.a);
     const int64_t bytes = sums * size_of(v.expr->dtype),
                   bytes_of_a = bytes_of_arrays(w.kernel(), a);
     // Dot products fill their lanes with terms, but read a again for every few rows of b.
@@ -226,7 +225,7 @@ void chunk_narrow_columns(ScheduleWriter& w) {
       const Strides along = strides_along(w.kernel(), factor, c.reduced.back());
       return along.unit > 0 && along.other == 0;
     };
-    const bool dots = lies_along(v.expr->src[0]) && lies_along(v.expr->src[1]);
+    const bool dots = lies_along(factor(v, 0)) && lies_along(factor(v, 1));
     if (dots && bytes_of_a <= w.target().l3) continue;
     if (!plain || !lanes || extent(lanes) < w.lanes() || rows < kLeastRows ||
         bytes > w.target().l2 / 8 || bytes_of_a <= w.target().l2 / 2)

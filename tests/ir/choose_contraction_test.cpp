@@ -27,6 +27,26 @@ TEST_SUITE("ir") {
     CHECK(!packs(8, 1024, 128));
   }
 
+  TEST_CASE("distances are contractions: factors of a difference are packed, tiles hold the sums") {
+    for (const char* name : {"x86-64-v3", "x86-64-v4"}) {
+      const Target target = named_target(name);
+      const Tensor a = array({100, 40}), b = array({90, 40});
+      const Tensor apart = unsqueeze(a, 1) - unsqueeze(b, 0);
+      for (const Tensor& x :
+           {square(apart), abs(apart), square(abs(apart)),
+            square(unsqueeze(a, 1) + unsqueeze(b, 0)), square(unsqueeze(a, 1) * unsqueeze(b, 0))}) {
+        const std::string steps = test::checked_schedule(sum(x, {2}), target);
+        CHECK(test::holds(steps, "pack sum 1 sum.b"));
+        CHECK(test::holds(steps, "unroll sum i.i j.u"));
+      }
+      CHECK(test::holds(test::checked_schedule(cdist(a, b), target), "pack sum 1 sum.b"));
+      // Sums of differences, and of what only one factor has, are none.
+      CHECK(!test::holds(test::checked_schedule(sum(apart, {2}), target), "pack"));
+      const Tensor centred = square(a - array({40}));
+      CHECK(!test::holds(test::checked_schedule(sum(centred, {1}), target), "pack"));
+    }
+  }
+
   TEST_CASE("factors of few long sums are multiplied a few rows at a time") {
     Target target = named_target("x86-64-v3");
     target.l1 = 32 << 10;

@@ -3,6 +3,8 @@
 #include <doctest/doctest.h>
 #include <fmt/format.h>
 
+#include <regex>
+
 #include "core/gradient.h"
 #include "core/ops.h"
 #include "tests/ir/chosen.h"
@@ -35,6 +37,22 @@ TEST_SUITE("ir") {
     }
   }
 
+  TEST_CASE("rows are written out by period where conditions fold") {
+    const Target target = named_target("x86-64-v3");
+    const auto writes_out = [&](int64_t stride) {
+      const std::string steps = test::checked_schedule(depthwise_gradient(true, 5, stride), target);
+      const std::regex split(fmt::format("split shrink (\\w) \\1\\.o \\1 {}\n", stride));
+      return std::regex_search(steps, split);
+    };
+    CHECK(writes_out(2));
+    CHECK(writes_out(4));
+    CHECK(!writes_out(3));  // 40 rows are no multiple
+    CHECK(!writes_out(5));  // too many
+    // An address has a period too, but chooses nothing.
+    const Tensor again = repeat(array({4, 64}), {8, 1});
+    CHECK(!test::holds(test::checked_schedule(again * array({32, 64}), target), "split mul i"));
+  }
+
   TEST_CASE("sums of a window take the terms that they share together") {
     for (const Target& target : kTargets) {
       for (const int64_t kernel : {3, 5, 7}) {
@@ -52,6 +70,20 @@ TEST_SUITE("ir") {
       const std::string steps = test::checked_schedule(depthwise_gradient(false, 5, 1), target);
       const int64_t elements = target.vector_registers > 16 ? 3 * 16 : 2 * 8;
       CHECK(test::holds(steps, fmt::format("split sum k k.o k.u {}", elements).c_str()));
+    }
+  }
+
+  TEST_CASE("the gradients of depthwise convolutions of other ranks, dtypes and sizes") {
+    const Target& target = kTargets[0];
+    const auto both = [&](const Tensor& x, const Tensor& w, const Tensor& y) {
+      for (const Tensor& by : {x, w})
+        test::checked_schedule(grad(sum(y * array(y.shape(), y.dtype())), by), target);
+    };
+    for (const DType t : {DType::F64, DType::F32}) {
+      const Tensor line = array({2, 6, 33}, t), taps = array({6, 1, 4}, t);
+      both(line, taps, conv1d(line, taps, {}, 3, 1, 1, 6));
+      const Tensor cube = array({1, 4, 7, 9, 18}, t), w = array({4, 1, 2, 3, 3}, t);
+      both(cube, w, conv3d(cube, w, {}, 2, 1, 1, 4));
     }
   }
 

@@ -455,6 +455,25 @@ TEST_SUITE("ir") {
     }
   }
 
+  TEST_CASE("elements that few lanes read are no vector") {
+    for (const DType t : {DType::F32, DType::Bool}) {
+      for (const int64_t live : {1, 3, 4, 8}) {
+        Kernel k;
+        k.name = "spread";
+        const int x = k.add_argument("x", t, 16, false), out = k.add_argument("out", t, 32, true);
+        const NodeRef i = axis("i", 32),
+                      valid = index_less(index_divmod(i, 8).second, index_const(live));
+        k.add_value(k.add_stage("out", {i}), "out", load(x, t, index_divmod(i, 2).first, valid),
+                    {i}, Op::Count_, out);
+        apply_schedule(k, "split out i io iv 8; vector out iv");
+        INFO(name(t), " ", live);
+        CHECK(test::difference(k, Target()) == "");
+        const std::string text = print_program(lower(k, Target()));
+        CHECK((text.find("permute") != std::string::npos) == (live >= 4));
+      }
+    }
+  }
+
   TEST_CASE("elements an odd distance apart are chosen from whole vectors") {
     for (int64_t step : {3, 5, 7, 9, 25}) {
       for (int64_t terms : {int64_t{1}, int64_t{2}, step / 2 + 1, step}) {
