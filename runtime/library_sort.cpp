@@ -303,47 +303,64 @@ bool may_precede(T x, T limit, bool descending) {
   }
 }
 
+constexpr int64_t kBlock = 32;  // elements that are looked at before any of them
+
+// Whether any of up to kBlock elements may. They are counted, and a whole block by a number that is
+// known, so that the compiler takes vectors of them.
+template <typename T>
+bool any_may_precede(const T* x, int64_t n, T limit, bool descending) {
+  const auto count = [&](auto before, int64_t end) {
+    int found = 0;
+    for (int64_t i = 0; i < end; i++) found += before(x[i]);
+    return found;
+  };
+  const auto larger = [&](T v) { return may_precede(v, limit, true); };
+  const auto smaller = [&](T v) { return may_precede(v, limit, false); };
+  const auto in_all = [&](auto before) {
+    return (n == kBlock ? count(before, kBlock) : count(before, n)) > 0;
+  };
+  return descending ? in_all(larger) : in_all(smaller);
+}
+
 // The first `count` of a line in order: whatever is before the last of those found so far joins
-// them, and when they are twice as many, half of them are dropped. Of equals the first are kept,
-// since later ones are not before them.
+// them. A few are kept in order, each put in its place; of more, when they are twice as many, half
+// are dropped. Of equals the first are kept, since later ones are not before them.
 template <typename Entry, typename T>
 void find_first(const T* x, int64_t length, bool descending, size_t count,
                 std::vector<Entry>& found) {
-  constexpr int64_t kBlock = 32;
+  constexpr size_t kFew = 32;
   using U = Unsigned<sizeof(T)>;
   const U flip = flip_of<T>(descending);
-  const size_t most = std::max<size_t>(2 * count, 8);
+  const bool few = count <= kFew;
   found.clear();
   bool full = false;
   Entry last;
   const auto keep_best = [&] {
-    if (found.size() <= count) return;
+    if (found.size() < count) return;
     const auto end = found.begin() + static_cast<std::ptrdiff_t>(count);
-    std::nth_element(found.begin(), end - 1, found.end());
+    if (!few) std::nth_element(found.begin(), end - 1, found.end());
     found.erase(end, found.end());
     last = found.back();
     full = true;
   };
   for (int64_t begin = 0; begin < length; begin += kBlock) {
     const int64_t n = std::min(kBlock, length - begin);
-    if (full) {
-      const T limit = x[last.place()];
-      bool any = false;
-      if (descending) {
-        for (int64_t i = 0; i < n; i++) any |= may_precede(x[begin + i], limit, true);
-      } else {
-        for (int64_t i = 0; i < n; i++) any |= may_precede(x[begin + i], limit, false);
-      }
-      if (!any) continue;
-    }
+    if (full && !any_may_precede(x + begin, n, x[last.place()], descending)) continue;
     for (int64_t i = begin; i < begin + n; i++) {
       if (full && !may_precede(x[i], x[last.place()], descending)) continue;
       const U key = key_of(x[i]) ^ flip;
       if (full && key >= last.key()) continue;
-      found.emplace_back(key, i);
-      if (found.size() >= most) keep_best();
+      const Entry entry(key, i);
+      if (few) {
+        found.insert(std::upper_bound(found.begin(), found.end(), entry), entry);
+        keep_best();
+      } else {
+        found.push_back(entry);
+        if (found.size() >= 2 * count) keep_best();
+      }
     }
   }
+  if (few) return;
   keep_best();
   std::sort(found.begin(), found.end());
 }
