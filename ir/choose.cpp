@@ -315,10 +315,13 @@ void ScheduleWriter::vectorize(Stage* s, const std::vector<NodeRef>& outer,
   if (!kept_vector && !kept.empty() && chosen.empty()) together = rows_together(*s, kept.back());
   if (together.rows > 1) {
     unroll = std::max<int64_t>(unroll / together.fewer_vectors, 1);
-    // Fewer where there are too few for all threads; each is added as before.
+    // Fewer where there are too few for all threads; each is added as before. Those that a group
+    // takes together are as many for all its members.
     int64_t all = 1;
     for (const NodeRef& a : kept) all *= extent(a);
-    while (together.apart == 1 && together.rows > 1 && all < together.rows * target_.threads) {
+    const bool alone = kept.back().get() != block.get();
+    while (alone && together.apart == 1 && together.rows > 1 &&
+           all < together.rows * target_.threads) {
       together.rows /= 2;
     }
   }

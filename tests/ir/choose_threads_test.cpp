@@ -32,6 +32,21 @@ TEST_SUITE("ir") {
     CHECK(test::holds(schedule(2048, 256, 512, 1), "order C m.o n.o"));
   }
 
+  TEST_CASE("rows that a group takes together are as many for any number of threads") {
+    Target target = named_target("x86-64-v3");
+    const auto schedule = [&](int threads, const Tensor& sums) {
+      target.threads = threads;
+      const std::string steps = test::checked_schedule(sums * 0.2, target);
+      return steps.substr(0, steps.rfind("parallel"));
+    };
+    for (const int64_t rows : {2, 3, 7, 8, 9}) {
+      const Tensor x = test::array({2, rows, 33, 31}), g = test::array({2, 1, 33, 31});
+      const Tensor some = sum(x * g, {2, 3});
+      const std::string alone = schedule(1, some);
+      for (const int threads : {3, 7, 64}) CHECK(schedule(threads, some) == alone);
+    }
+  }
+
   TEST_CASE("many threads share out blocks of rows, too") {
     Target target = named_target("x86-64-v4");
     const auto schedule = [&](int threads) {

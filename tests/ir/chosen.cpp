@@ -53,6 +53,7 @@ std::string checked_schedule(const std::vector<Tensor>& tensors, const Target& t
   Kernel k = clone(*plan.steps.back().kernel);
   choose_schedule(k, target);
   CHECK(reasons(k).find("given up") == std::string::npos);
+  CHECK(reasons(k).find("no legal schedule") == std::string::npos);
   CHECK(difference(k, target) == "");
   return k.schedule;
 }
