@@ -485,14 +485,9 @@ void schedule_member(ScheduleWriter& w, Stage* s, const RowPlan& plan) {
 // reader's vectors run along the last one. The results of a kernel keep their order.
 void store_along_vectors(ScheduleWriter& w, const StageGroup& g, const RowPlan& plan) {
   const std::vector<NodeRef> around(plan.grid.begin(), plan.grid.end() - (plan.block ? 1 : 0));
-  // As vectorize() chooses it.
   const auto lane_of = [&](const Stage& s) {
-    if (plan.block && &s == g.root()) return plan.block;
-    std::vector<NodeRef> among = ScheduleWriter::axes_without(s, around);
-    for (const NodeRef& a : selecting_axes(s)) {
-      std::erase_if(among, [&](const NodeRef& x) { return x.get() == a.get(); });
-    }
-    return vector_axis(w.kernel(), s, among, static_cast<int>(w.lanes()));
+    const bool block = plan.block && &s == g.root();
+    return block ? plan.block : w.lane_axis(s, ScheduleWriter::axes_without(s, around));
   };
   for (Stage* s : g.members) {
     const NodeRef lane = lane_of(*s);

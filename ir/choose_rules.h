@@ -44,6 +44,8 @@ class ScheduleWriter {
     std::string inner() const { return fmt::format(" {} {}", unrolled, lane); }
   };
   Split split_vectors(const Stage& s, const NodeRef& axis, int64_t unroll);
+  /// The axis among these that vectorize() takes. Null: there are no vectors.
+  NodeRef lane_axis(const Stage& s, std::vector<NodeRef> among) const;
   /// Vectors along the best axis among `local`, or `along` if that is given, the axes in `outer` as
   /// loops around. Everything that is not ordered comes between. Of `block`, if given, the stage
   /// computes a few vectors at a time, since it is attached to a loop over them.
