@@ -6,7 +6,9 @@
 #include "core/error.h"
 #include "core/gradient_graph.h"
 #include "core/graph.h"
+#include "core/ops_creation.h"
 #include "core/ops_elementwise.h"
+#include "core/ops_scan.h"
 
 namespace lazuli {
 namespace {
@@ -162,14 +164,6 @@ Grads scan_product_rule(const N& out, const E& g) {
   return {where(first, scan_sum(g * without, out, back), where(eq(seen, zero), plain, zero))};
 }
 
-Grads scan_rule(const N& out, const N& g) {
-  switch (static_cast<ScanOp>(out->ints()[0])) {
-    case ScanOp::Add: return {scan_sum(g, out, out->ints()[2] == 0)};
-    case ScanOp::Mul: return scan_product_rule(out, g);
-    default: user_error("grad: a running maximum or minimum has no gradient of its own; use cummax or cummin, whose values are gathered");
-  }
-}
-
 // Flat position of the coordinates in the index sources, -1 where one is outside.
 E flat_index(const N& gather_node) {
   const N& x = gather_node->src[0];
@@ -189,6 +183,24 @@ Grads gather_rule(const N& out, const N& g) {
   Grads r(out->src.size());
   r[0] = scatter(constant(Scalar(0), x->dtype, x->shape), flat_index(out), g, Combine::Add);
   return r;
+}
+
+Grads scan_rule(const N& out, const N& g) {
+  switch (static_cast<ScanOp>(out->ints()[0])) {
+    case ScanOp::Add:
+      return {scan_sum(g, out, out->ints()[2] == 0)};
+    case ScanOp::Mul:
+      return scan_product_rule(out, g);
+    default:
+      break;
+  }
+  // Max and Min: what is best so far was taken from the last of its equals.
+  Sources at;
+  for (int64_t a = 0; a < out->rank(); a++) {
+    at.push_back(a == out->ints()[1] ? detail::places_of_best(out)
+                                     : detail::coordinate(out->shape, a));
+  }
+  return {gather_rule(gather(x0(out), at), g)[0]};
 }
 
 E gather_flat(const E& x, const N& index) {

@@ -1,8 +1,9 @@
 #include "core/ops_scan.h"
 
+#include <limits>
+
 #include "core/ops_creation.h"
 #include "core/ops_elementwise.h"
-#include "core/ops_index.h"
 #include "core/promotion.h"
 
 namespace lazuli {
@@ -20,15 +21,25 @@ Tensor accumulated(std::string_view name, ScanOp op, const Tensor& x, int64_t di
 ValuesIndices extreme(std::string_view name, ScanOp op, const Tensor& x, int64_t dim) {
   const int64_t axis = check_axis(name, dim, x.dim());
   if (x.dim() == 0) return {Tensor(x.node()), Tensor(constant(0, DType::I64))};
-  const Tensor v = detach(x), best(scan(v.node(), op, axis));
-  // Where an element is the best so far, it is the last of its equals so far.
-  const Tensor taken = is_float(x.dtype()) ? (v == best) | isnan(v) : v == best;
-  const Tensor place = where(taken, Tensor(detail::coordinate(x.shape(), axis)), 0);
-  const Tensor index(scan(place.node(), ScanOp::Max, axis));
-  return {is_float(x.dtype()) ? gather(x, axis, index) : best, index};
+  const Tensor best(scan(x.node(), op, axis));
+  return {best, Tensor(detail::places_of_best(best.node()))};
 }
 
 }  // namespace
+
+NodeRef detail::places_of_best(const NodeRef& best) {
+  const int64_t axis = best->ints()[1], size = best->shape[static_cast<size_t>(axis)];
+  const bool reverse = best->ints()[2] != 0;
+  const Tensor x(best->src[0]), b(best);
+  // Where an element is the best so far, it is the last of its equals so far.
+  const Tensor taken = is_float(x.dtype()) ? (x == b) | isnan(x) : x == b;
+  const DType t = size <= std::numeric_limits<int32_t>::max() ? DType::I32 : DType::I64;
+  const Tensor here = cast(Tensor(coordinate(x.shape(), axis)), t);
+  const Tensor place = where(taken, here, reverse ? size - 1 : 0);
+  return cast(Tensor(scan(place.node(), reverse ? ScanOp::Min : ScanOp::Max, axis, reverse)),
+              DType::I64)
+      .node();
+}
 
 Tensor cumsum(const Tensor& x, int64_t dim, std::optional<DType> dtype) {
   return accumulated("cumsum", ScanOp::Add, x, dim, dtype);

@@ -19,4 +19,9 @@ ValuesIndices cummax(const Tensor& x, int64_t dim);
 /// The smallest element so far, as cummax.
 ValuesIndices cummin(const Tensor& x, int64_t dim);
 
+namespace detail {
+/// Where, along the axis of a scan of maxima or minima, each of its elements was taken from: I64.
+NodeRef places_of_best(const NodeRef& best);
+}  // namespace detail
+
 }  // namespace lazuli

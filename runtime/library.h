@@ -23,7 +23,8 @@ std::vector<InPlace> in_place_arguments(const Node& node);
 double library_operations(const Node& node);
 
 // ---- its ops, each for itself
-void run_scan(const Node& node, std::span<void* const> arrays, ThreadPool& pool);
+/// `wide`: in vectors of 32 bytes where the machine has them. The bits are the same.
+void run_scan(const Node& node, std::span<void* const> arrays, ThreadPool& pool, bool wide = true);
 void run_argsort(const Node& node, std::span<void* const> arrays, ThreadPool& pool);
 void run_sort(const Node& node, std::span<void* const> arrays, ThreadPool& pool);
 void run_scatter(const Node& node, std::span<void* const> arrays, ThreadPool& pool);

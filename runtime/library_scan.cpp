@@ -1,7 +1,8 @@
-// Scans. Lines along the last axis go through registers sixteen elements at a time, in the way of
-// Hillis and Steele inside a vector; those along another axis side by side, a vector of lines at a
-// time. Lines longer than a chunk are scanned by chunks, each from the total of those before it, so
-// that threads may share a line; the chunks follow from the shape.
+// Scans. Lines along the last axis go through registers 64 bytes at a time, in the way of
+// Hillis and Steele inside 16 bytes and of Sklansky over these, to the same bits for vectors of
+// every length; those along another axis side by side, a stretch of each row at a time. Lines
+// longer than a chunk are scanned by chunks, each from the total of those before it, so that
+// threads may share a line; the chunks follow from the shape.
 #include <algorithm>
 #include <cstring>
 #include <memory>
@@ -15,104 +16,129 @@
 namespace lazuli {
 namespace {
 
-constexpr int64_t kBlock = 16;       // elements that are in registers at once
+template <typename A>
+constexpr int64_t kBlockOf = 64 / sizeof(A);  // elements that are in registers at once
 constexpr int64_t kChunk = 1 << 15;  // of a line
 constexpr int64_t kShort = 16;       // elements that are scanned one after the other
 constexpr int64_t kGrain = 1 << 14;  // elements that are worth a thread
-constexpr int64_t kTileLines = 64;   // side by side
+constexpr int64_t kFewestLines = 64, kMostLines = 1024;  // side by side
 
-/// Vectors of 16 bytes, which every target has; signed integers as unsigned ones, which wrap.
-template <typename A, bool kWraps>
-struct VectorOf {
+// Inlined without optimisation too: what holds wide vectors is compiled for a machine that has them
+// only as a part of its caller.
+#define LAZULI_INLINE [[gnu::always_inline]] inline
+
+// A line in the making, a block at a time, in vectors of kBytes, of which every target has
+// those of 16; after chunks that combine to `before`, if there are any. A piece is 16 bytes of a
+// vector.
+template <typename A, template <typename> typename Op, int kBytes, bool kFollows>
+class Blocks {
+  // Signed integers as unsigned ones, which wrap.
+  static constexpr bool kWraps = std::is_same_v<Op<A>, Sum<A>> || std::is_same_v<Op<A>, Product<A>>;
   using Lane = typename std::conditional_t<kWraps && std::is_integral_v<A>, std::make_unsigned<A>,
                                            std::type_identity<A>>::type;
-  typedef Lane Type __attribute__((vector_size(16)));
-  static constexpr int kLanes = 16 / sizeof(A);
-};
-
-// The lanes of v moved up by one; the first one from `fill`.
-template <typename V, int... kLane>
-V shifted_by_one(V fill, V v, std::integer_sequence<int, kLane...>) {
-  // In two steps, each one instruction of the oldest vector unit.
-  const V up = __builtin_shufflevector(v, v, (kLane > 0 ? kLane - 1 : 0)...);
-  return __builtin_shufflevector(up, fill, (kLane > 0 ? kLane : sizeof...(kLane))...);
-}
-template <typename V, int... kLane>
-V shifted_by_two(V fill, V v, std::integer_sequence<int, kLane...>) {
-  return __builtin_shufflevector(fill, v, (static_cast<int>(sizeof...(kLane)) - 2 + kLane)...);
-}
-template <typename V, int... kLane>
-V last_lane(V v, std::integer_sequence<int, kLane...>) {
-  constexpr int kLast = sizeof...(kLane) - 1;
-  return __builtin_shufflevector(v, v, (kLast + 0 * kLane)...);
-}
-template <typename V, int... kLane>
-V reversed(V v, std::integer_sequence<int, kLane...>) {
-  constexpr int kLast = sizeof...(kLane) - 1;
-  return __builtin_shufflevector(v, v, (kLast - kLane)...);
-}
-
-// A line in the making, kBlock elements at a time, after chunks that combine to `before`.
-template <typename A, template <typename> typename Op>
-class Blocks {
-  static constexpr bool kWraps = std::is_same_v<Op<A>, Sum<A>> || std::is_same_v<Op<A>, Product<A>>;
-  using Vector = VectorOf<A, kWraps>;
-  using V = typename Vector::Type;
-  using Lane = typename Vector::Lane;
-  using Lanes = std::make_integer_sequence<int, Vector::kLanes>;
-  static constexpr int kVectors = kBlock / Vector::kLanes;
+  typedef Lane V __attribute__((vector_size(kBytes)));
+  static constexpr int kLanes = kBytes / sizeof(A), kPiece = 16 / sizeof(A);
+  static constexpr int kVectors = kBlockOf<A> / kLanes;
+  using Lanes = std::make_integer_sequence<int, kLanes>;
+  using All = std::make_integer_sequence<int, kVectors>;
+  static_assert(kVectors <= 4);
 
  public:
-  explicit Blocks(A before) : before_(splat(before)) {}
+  LAZULI_INLINE explicit Blocks(A before) {
+    for (int i = 0; i < kLanes; i++) before_[i] = static_cast<Lane>(before);
+    for (int i = 0; i < kLanes; i++) identity_[i] = static_cast<Lane>(Op<A>::kIdentity);
+    total_ = identity_;
+  }
 
   // The elements at x, or those that end with it in reverse.
   template <bool kReverse>
-  void scan(const A* x, A* out) {
-    V v[kVectors];
-    for (int i = 0; i < kVectors; i++) {
+  LAZULI_INLINE void scan(const A* x, A* out) {
+    V v[kVectors], moved;
+    each(All(), [&](auto i) {
       std::memcpy(&v[i], x + place<kReverse>(i), sizeof(V));
-      if (kReverse) v[i] = reversed(v[i], Lanes());
-      v[i] = Op<A>::apply(shifted_by_one(identity_, v[i], Lanes()), v[i]);
-      if constexpr (Vector::kLanes > 2) {
-        v[i] = Op<A>::apply(shifted_by_two(identity_, v[i], Lanes()), v[i]);
+      if constexpr (kReverse) reverse(v[i], Lanes());
+      from_before<1>(v[i], moved, Lanes());
+      Op<A>::follow(moved, v[i]);
+      if constexpr (kPiece > 2) {
+        from_before<2>(v[i], moved, Lanes());
+        Op<A>::follow(moved, v[i]);
       }
-    }
-    for (int i = 1; i < kVectors; i++) v[i] = Op<A>::apply(last_lane(v[i - 1], Lanes()), v[i]);
-    for (V& y : v) y = Op<A>::apply(total_, y);
-    total_ = last_lane(v[kVectors - 1], Lanes());
+      if constexpr (kLanes > kPiece) {
+        from_first_piece(v[i], moved, Lanes());
+        Op<A>::follow(moved, v[i]);
+      }
+    });
+    each(std::integer_sequence<int, 1, 2>(), [&](auto half) {
+      each(All(), [&](auto i) {
+        if constexpr ((i & half) != 0) {
+          last(v[(i & -half) - 1], moved, Lanes());
+          Op<A>::follow(moved, v[i]);
+        }
+      });
+    });
+    V end;  // what comes next waits for one operation alone
+    last(v[kVectors - 1], end, Lanes());
+    each(All(), [&](auto i) { Op<A>::follow(total_, v[i]); });
+    Op<A>::follow(total_, end);
+    total_ = end;
     if (!out) return;
-    for (int i = 0; i < kVectors; i++) {
-      v[i] = Op<A>::apply(before_, v[i]);
-      if (kReverse) v[i] = reversed(v[i], Lanes());
+    each(All(), [&](auto i) {
+      if constexpr (kFollows) Op<A>::follow(before_, v[i]);
+      if constexpr (kReverse) reverse(v[i], Lanes());
       std::memcpy(out + place<kReverse>(i), &v[i], sizeof(V));
-    }
+    });
   }
-  A total() const { return static_cast<A>(total_[0]); }
+  LAZULI_INLINE A total() const { return static_cast<A>(total_[0]); }
 
  private:
-  static V splat(A value) {
-    V v;
-    for (int i = 0; i < Vector::kLanes; i++) v[i] = static_cast<Lane>(value);
-    return v;
+  // Written out, so that vectors are in registers.
+  template <int... i, typename F>
+  LAZULI_INLINE static void each(std::integer_sequence<int, i...>, const F& f) {
+    (f(std::integral_constant<int, i>()), ...);
   }
   template <bool kReverse>
-  static int place(int vector) {
-    return kReverse ? -(vector + 1) * Vector::kLanes + 1 : vector * Vector::kLanes;
+  LAZULI_INLINE static int place(int vector) {
+    return kReverse ? -(vector + 1) * kLanes + 1 : vector * kLanes;
+  }
+  // In each piece of `to` the elements kBy places before, at first identities. By one in two steps,
+  // each one instruction of the oldest vector unit.
+  template <int kBy, int... kLane>
+  LAZULI_INLINE void from_before(const V& v, V& to, std::integer_sequence<int, kLane...>) const {
+    if constexpr (kBy == 1) {
+      to = __builtin_shufflevector(v, v, (kLane % kPiece > 0 ? kLane - 1 : kLane)...);
+      to = __builtin_shufflevector(to, identity_, (kLane % kPiece > 0 ? kLane : kLanes + kLane)...);
+    } else {
+      to = __builtin_shufflevector(v, identity_,
+                                   (kLane % kPiece < kBy ? kLanes + kLane : kLane - kBy)...);
+    }
+  }
+  template <int... kLane>
+  LAZULI_INLINE void from_first_piece(const V& v, V& to,
+                                      std::integer_sequence<int, kLane...>) const {
+    static_assert(kLanes <= 2 * kPiece);
+    to = __builtin_shufflevector(v, identity_, (kLane < kPiece ? kLanes + kLane : kPiece - 1)...);
+  }
+  template <int... kLane>
+  LAZULI_INLINE static void last(const V& v, V& to, std::integer_sequence<int, kLane...>) {
+    to = __builtin_shufflevector(v, v, (kLanes - 1 + 0 * kLane)...);
+  }
+  template <int... kLane>
+  LAZULI_INLINE static void reverse(V& v, std::integer_sequence<int, kLane...>) {
+    v = __builtin_shufflevector(v, v, (kLanes - 1 - kLane)...);
   }
 
-  const V identity_ = splat(Op<A>::kIdentity);
-  const V before_;
-  V total_ = identity_;  // of this chunk so far
+  V identity_, before_;
+  V total_;  // of this chunk so far, in all lanes
 };
 
 // Small integers: their scans are one addition an element.
-template <typename A, template <typename> typename Op>
-requires(sizeof(A) < 4) class Blocks<A, Op> {
+template <typename A, template <typename> typename Op, int kBytes, bool kFollows>
+requires(sizeof(A) < 4) class Blocks<A, Op, kBytes, kFollows> {
  public:
   explicit Blocks(A before) : before_(before) {}
   template <bool kReverse>
   void scan(const A* x, A* out) {
-    for (int i = 0; i < kBlock; i++) {
+    for (int i = 0; i < kBlockOf<A>; i++) {
       const int at = kReverse ? -i : i;
       total_ = combine<Op>(total_, x[at]);
       if (out) out[at] = combine<Op>(before_, total_);
@@ -125,22 +151,21 @@ requires(sizeof(A) < 4) class Blocks<A, Op> {
   A total_ = Op<A>::kIdentity;
 };
 
-// `count` elements from x on, or down to the first in reverse, after what combines to `before`.
-// Returns their own combination; without `out` that is all.
-template <typename T, template <typename> typename Op, bool kReverse,
+template <typename T, template <typename> typename Op, bool kReverse, int kBytes, bool kFollows,
           typename A = typename Number<T>::Acc>
-A scan_chunk(const T* x, T* out, int64_t count, A before) {
+LAZULI_INLINE A scan_blocks(const T* x, T* out, int64_t count, A before) {
   using N = Number<T>;
   constexpr int kStep = kReverse ? -1 : 1;
+  constexpr int64_t kBlock = kBlockOf<A>;
   if (count <= kShort) {
     A total = Op<A>::kIdentity;
     for (int64_t i = 0; i < count; i++) {
       total = combine<Op>(total, N::widen(x[i * kStep]));
-      if (out) out[i * kStep] = N::narrow(combine<Op>(before, total));
+      if (out) out[i * kStep] = N::narrow(kFollows ? combine<Op>(before, total) : total);
     }
     return total;
   }
-  Blocks<A, Op> blocks(before);
+  Blocks<A, Op, kBytes, kFollows> blocks(before);
   int64_t i = 0;
   if constexpr (std::is_same_v<T, A>) {
     for (; i + kBlock <= count; i += kBlock) {
@@ -159,6 +184,25 @@ A scan_chunk(const T* x, T* out, int64_t count, A before) {
   return blocks.total();
 }
 
+#if defined(__x86_64__)
+template <typename T, template <typename> typename Op, bool kReverse, bool kFollows, typename A>
+__attribute__((target("avx2"))) A scan_wide_blocks(const T* x, T* out, int64_t count, A before) {
+  return scan_blocks<T, Op, kReverse, 32, kFollows>(x, out, count, before);
+}
+#endif
+
+// `count` elements from x on, or down to the first in reverse, after what combines to `before`, if
+// anything does. Returns their own combination; without `out` that is all.
+template <typename T, template <typename> typename Op, bool kReverse, bool kFollows,
+          typename A = typename Number<T>::Acc>
+A scan_chunk([[maybe_unused]] bool wide, const T* x, T* out, int64_t count,
+             A before = Op<A>::kIdentity) {
+#if defined(__x86_64__)
+  if (wide) return scan_wide_blocks<T, Op, kReverse, kFollows>(x, out, count, before);
+#endif
+  return scan_blocks<T, Op, kReverse, 16, kFollows>(x, out, count, before);
+}
+
 struct Lines {
   int64_t outer = 1, length = 1, inner = 1;
 };
@@ -174,7 +218,7 @@ Lines lines_of(const Shape& shape, int64_t axis) {
 
 // The elements of a line lie next to each other.
 template <typename T, template <typename> typename Op, bool kReverse>
-void scan_dense(const T* x, T* out, const Lines& l, ThreadPool& pool) {
+void scan_dense(const T* x, T* out, const Lines& l, bool wide, ThreadPool& pool) {
   using A = typename Number<T>::Acc;
   const int64_t chunks = (l.length + kChunk - 1) / kChunk;
   const auto begin = [&](int64_t line, int64_t chunk) {
@@ -186,10 +230,12 @@ void scan_dense(const T* x, T* out, const Lines& l, ThreadPool& pool) {
     const int64_t grain = std::max<int64_t>(1, kGrain / l.length);
     pool.parallel_for(0, l.outer, grain, [&](int64_t from, int64_t to, int) {
       for (int64_t line = from; line < to; line++) {
-        A before = Op<A>::kIdentity;
-        for (int64_t c = 0; c < chunks; c++) {
+        const int64_t first = begin(line, 0);
+        A before = scan_chunk<T, Op, kReverse, false>(wide, x + first, out + first, size(0));
+        for (int64_t c = 1; c < chunks; c++) {
           const int64_t at = begin(line, c);
-          const A total = scan_chunk<T, Op, kReverse>(x + at, out + at, size(c), before);
+          const A total =
+              scan_chunk<T, Op, kReverse, true>(wide, x + at, out + at, size(c), before);
           before = combine<Op>(before, total);
         }
       }
@@ -199,8 +245,7 @@ void scan_dense(const T* x, T* out, const Lines& l, ThreadPool& pool) {
   const auto before = std::make_unique<A[]>(static_cast<size_t>(chunks));
   for (int64_t line = 0; line < l.outer; line++) {
     pool.parallel_for(0, chunks, 1, [&](int64_t c, int64_t, int) {
-      before[c] =
-          scan_chunk<T, Op, kReverse>(x + begin(line, c), nullptr, size(c), Op<A>::kIdentity);
+      before[c] = scan_chunk<T, Op, kReverse, false>(wide, x + begin(line, c), nullptr, size(c));
     });
     A sum = Op<A>::kIdentity;
     for (int64_t c = 0; c < chunks; c++) {
@@ -209,24 +254,25 @@ void scan_dense(const T* x, T* out, const Lines& l, ThreadPool& pool) {
     }
     pool.parallel_for(0, chunks, 1, [&](int64_t c, int64_t, int) {
       const int64_t at = begin(line, c);
-      scan_chunk<T, Op, kReverse>(x + at, out + at, size(c), before[c]);
+      scan_chunk<T, Op, kReverse, true>(wide, x + at, out + at, size(c), before[c]);
     });
   }
 }
 
-// Lines next to each other.
+// Lines next to each other: wide stretches of rows, which memory reads ahead.
 template <typename T, template <typename> typename Op>
 void scan_abreast(const T* x, T* out, const Lines& l, bool reverse, ThreadPool& pool) {
   using N = Number<T>;
-  const int64_t tiles = (l.inner + kTileLines - 1) / kTileLines;
-  const int64_t grain = std::max<int64_t>(1, kGrain / (l.length * std::min(l.inner, kTileLines)));
+  const int64_t lines = std::clamp(l.outer * l.inner / pool.size() / kFewestLines * kFewestLines,
+                                   kFewestLines, kMostLines);
+  const int64_t tiles = (l.inner + lines - 1) / lines;
+  const int64_t grain = std::max<int64_t>(1, kGrain / (l.length * std::min(l.inner, lines)));
   pool.parallel_for(0, l.outer * tiles, grain, [&](int64_t from, int64_t to, int) {
     for (int64_t tile = from; tile < to; tile++) {
-      const int64_t first = tile % tiles * kTileLines,
-                    width = std::min(kTileLines, l.inner - first);
+      const int64_t first = tile % tiles * lines, width = std::min(lines, l.inner - first);
       const int64_t start = tile / tiles * l.length * l.inner + first;
-      typename N::Acc sums[kTileLines];
-      std::fill_n(sums, kTileLines, Op<typename N::Acc>::kIdentity);
+      typename N::Acc sums[kMostLines];
+      std::fill_n(sums, width, Op<typename N::Acc>::kIdentity);
       for (int64_t k = 0; k < l.length; k++) {
         const int64_t at = start + (reverse ? l.length - 1 - k : k) * l.inner;
         for (int64_t i = 0; i < width; i++) {
@@ -240,7 +286,10 @@ void scan_abreast(const T* x, T* out, const Lines& l, bool reverse, ThreadPool& 
 
 }  // namespace
 
-void run_scan(const Node& n, std::span<void* const> arrays, ThreadPool& pool) {
+void run_scan(const Node& n, std::span<void* const> arrays, ThreadPool& pool, bool wide) {
+#if defined(__x86_64__)
+  wide = wide && __builtin_cpu_supports("avx2");
+#endif
   if (n.numel() == 0) return;
   const Lines l = lines_of(n.shape, n.ints()[1]);
   const bool reverse = n.ints()[2] != 0;
@@ -249,8 +298,8 @@ void run_scan(const Node& n, std::span<void* const> arrays, ThreadPool& pool) {
       const T* x = static_cast<const T*>(arrays[0]);
       T* out = static_cast<T*>(arrays[1]);
       if (l.inner > 1) return scan_abreast<T, Op>(x, out, l, reverse, pool);
-      reverse ? scan_dense<T, Op, true>(x, out, l, pool)
-              : scan_dense<T, Op, false>(x, out, l, pool);
+      reverse ? scan_dense<T, Op, true>(x, out, l, wide, pool)
+              : scan_dense<T, Op, false>(x, out, l, wide, pool);
     };
     switch (static_cast<ScanOp>(n.ints()[0])) {
       case ScanOp::Add:

@@ -72,22 +72,24 @@ void with_type(DType t, F&& f) {
   }
 }
 
-// What elements are combined by: of numbers, and with the same text of vectors of them. `kIdentity`
-// leaves every value as it is, a negative zero too. Integers wrap.
+// What elements are combined by: of numbers, and with the same text of vectors of them, which are
+// not passed by value, for their registers may be those of the caller alone. follow(a, b): `b`
+// becomes what a and b combine to, in this order. `kIdentity` leaves every value as it is, a
+// negative zero too. Integers wrap.
 template <typename A>
 struct Sum {
   static constexpr A kIdentity = std::is_floating_point_v<A> ? A(-0.0) : A(0);
   template <typename V>
-  static V apply(V a, V b) {
-    return a + b;
+  [[gnu::always_inline]] static void follow(const V& a, V& b) {
+    b = a + b;
   }
 };
 template <typename A>
 struct Product {
   static constexpr A kIdentity = 1;
   template <typename V>
-  static V apply(V a, V b) {
-    return a * b;
+  [[gnu::always_inline]] static void follow(const V& a, V& b) {
+    b = a * b;
   }
 };
 // The later of equals, and NaN if there is one: `a` is what was combined so far.
@@ -96,8 +98,8 @@ struct Maximum {
   static constexpr A kIdentity = std::is_floating_point_v<A> ? -std::numeric_limits<A>::infinity()
                                                              : std::numeric_limits<A>::lowest();
   template <typename V>
-  static V apply(V a, V b) {
-    return ((a != a) | (a > b)) ? a : b;
+  [[gnu::always_inline]] static void follow(const V& a, V& b) {
+    b = ((a != a) | (a > b)) ? a : b;
   }
 };
 template <typename A>
@@ -105,21 +107,26 @@ struct Minimum {
   static constexpr A kIdentity = std::is_floating_point_v<A> ? std::numeric_limits<A>::infinity()
                                                              : std::numeric_limits<A>::max();
   template <typename V>
-  static V apply(V a, V b) {
-    return ((a != a) | (a < b)) ? a : b;
+  [[gnu::always_inline]] static void follow(const V& a, V& b) {
+    b = ((a != a) | (a < b)) ? a : b;
   }
 };
 
-/// Op<A>::apply for numbers whose arithmetic C++ widens or leaves undefined.
+/// Op<A>::follow for numbers whose arithmetic C++ widens or leaves undefined.
 template <template <typename> typename Op, typename A>
 A combine(A a, A b) {
   if constexpr (std::is_same_v<A, bool>) {
-    return Op<int>::apply(int{a}, int{b}) != 0;
+    int r = b;
+    Op<int>::follow(int{a}, r);
+    return r != 0;
   } else if constexpr (std::is_integral_v<A> && std::is_signed_v<A> &&
                        (std::is_same_v<Op<A>, Sum<A>> || std::is_same_v<Op<A>, Product<A>>)) {
-    return static_cast<A>(Op<uint64_t>::apply(static_cast<uint64_t>(a), static_cast<uint64_t>(b)));
+    auto r = static_cast<uint64_t>(b);
+    Op<uint64_t>::follow(static_cast<uint64_t>(a), r);
+    return static_cast<A>(r);
   } else {
-    return static_cast<A>(Op<A>::apply(a, b));
+    Op<A>::follow(a, b);
+    return b;
   }
 }
 

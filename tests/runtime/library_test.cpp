@@ -63,13 +63,17 @@ NodeRef buffer(DType t, Shape shape) {
 
 // The result of a step on so many threads.
 std::vector<char> run(const NodeRef& n, const std::vector<const std::vector<char>*>& sources,
-                      int threads) {
+                      int threads, bool wide = true) {
   ThreadPool pool(threads);
   std::vector<char> out(static_cast<size_t>(n->numel() * size_of(n->dtype)));
   std::vector<void*> arrays;
   for (const auto* s : sources) arrays.push_back(const_cast<char*>(s->data()));
   arrays.push_back(out.data());
-  run_library_step(*n, arrays, pool);
+  if (wide) {
+    run_library_step(*n, arrays, pool);
+  } else {
+    run_scan(*n, arrays, pool, false);
+  }
   return out;
 }
 
@@ -138,6 +142,16 @@ TEST_SUITE("runtime") {
       const auto x = packed(bits, t);
       const auto got = run(n, {&x}, 1);
       for (const int threads : {2, 3, 7}) CHECK(run(n, {&x}, threads) == got);
+      const auto narrow = run(n, {&x}, 1, false);
+      int64_t differ = 0;  // a NaN may be any
+      for (int64_t i = 0; i < source->numel(); i++) {
+        const uint64_t a = element(got, i, t), b = element(narrow, i, t);
+        const bool nan = is_float(t) && std::isnan(from_bits(a, t).as_double()) &&
+                         std::isnan(from_bits(b, t).as_double());
+        differ += a != b && !nan;
+      }
+      CHECK_MESSAGE(differ == 0,
+                    fmt::format("{} {} in narrower vectors", name(t), to_string(shape)));
       const int64_t length = shape[static_cast<size_t>(axis)];
       int64_t inner = 1;
       for (size_t a = static_cast<size_t>(axis) + 1; a < shape.size(); a++) inner *= shape[a];
@@ -188,6 +202,7 @@ TEST_SUITE("runtime") {
             check(t, op, {3, length}, 1, reverse);
           check(t, op, {2, 37, 5}, 1, reverse);
           check(t, op, {9, 130}, 0, reverse);
+          check(t, op, {3, 2100}, 0, reverse);
         }
       }
     }
@@ -196,8 +211,9 @@ TEST_SUITE("runtime") {
       check(t, ScanOp::Add, {1, 100'001}, 1, true);
       check(t, ScanOp::Max, {1, 100'001}, 1, false);
     }
-    for (const DType t : {DType::I8, DType::U32, DType::I64})
+    for (const DType t : {DType::I8, DType::U32, DType::I64, DType::F64})
       check(t, ScanOp::Mul, {4, 50}, 1, true);
+    for (const DType t : {DType::F64, DType::I64}) check(t, ScanOp::Add, {3, 70'001}, 1, true);
   }
 
   TEST_CASE("a scan keeps the sign of zeros and the exact product of small factors") {
