@@ -171,14 +171,8 @@ constexpr ScheduleRule kRules[] = {
 
 // Loops over masked elements that add nothing end at the mask.
 void limit_masked(ScheduleWriter& w) {
-  std::vector<std::string> masks;
   Kernel trial = clone(w.kernel());
-  for (const auto& s : trial.stages) {
-    for (const Value& v : s->values) {
-      if (limit_stages(trial, v).size() > 1) masks.push_back(v.name);
-    }
-  }
-  for (const std::string& m : masks) {
+  for (const std::string& m : limit_at_masks(trial)) {
     w.step("limit {}", m);
     w.reason(fmt::format("{}: loops end at its mask", m));
   }

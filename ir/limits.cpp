@@ -200,4 +200,14 @@ std::vector<std::string> limit_stages(Kernel& kernel, const Value& mask) {
   return Limiter(kernel, *m, mask.id).run();
 }
 
+std::vector<std::string> limit_at_masks(Kernel& kernel) {
+  std::vector<std::string> masks;
+  for (const auto& s : kernel.stages) {
+    for (const Value& v : s->values) {
+      if (limit_stages(kernel, v).size() > 1) masks.push_back(v.name);
+    }
+  }
+  return masks;
+}
+
 }  // namespace lazuli

@@ -15,5 +15,7 @@ namespace lazuli {
 /// there nobody reads. Returns the names of the stages that are bounded now; none if the form is
 /// another.
 std::vector<std::string> limit_stages(Kernel& kernel, const Value& mask);
+/// The same by every value that bounds more than itself; returns their names.
+std::vector<std::string> limit_at_masks(Kernel& kernel);
 
 }  // namespace lazuli

@@ -13,6 +13,7 @@
 #include "core/graph.h"
 #include "core/topology.h"
 #include "ir/choose.h"
+#include "ir/kernel_cost.h"
 #include "ir/lower.h"
 #include "ir/plan.h"
 #include "ir/program_cost.h"

@@ -10,6 +10,7 @@
 #include "core/error.h"
 #include "ir/choose.h"
 #include "ir/index.h"
+#include "ir/kernel_cost.h"
 #include "ir/lower.h"
 #include "ir/program_cost.h"
 #include "ir/schedule.h"
@@ -70,10 +71,11 @@ int64_t points(const Stage& s) {
 }
 
 // Rough cost of one evaluation, in operations.
-double cost_of(const NodeRef& expr, double costly) {
+double cost_of(const NodeRef& expr) {
+  constexpr double kFunction = 16;
   double ops = 0;
   visit(expr, [&](const NodeRef& n) {
-    if (is_elementwise(n->op)) ops += has(n->op, kCostly) ? costly : 1;
+    if (is_elementwise(n->op)) ops += has(n->op, kCostly) ? kFunction : 1;
   });
   return ops;
 }
@@ -135,29 +137,11 @@ Hash128 structural_hash(const Kernel& kernel) {
   return h.digest();
 }
 
-double count_flops(const Kernel& kernel) {
-  double flops = 0;
-  for (const auto& s : kernel.stages) {
-    double one = 0;
-    for (const Value& v : s->values) one += cost_of(v.expr, 1) + (v.reduces() ? 1 : 0);
-    flops += one * static_cast<double>(points(*s));
-  }
-  return flops;
-}
-
-double count_bytes(const Kernel& kernel) {
-  double bytes = 0;
-  for (const KernelArgument& a : kernel.arguments) {
-    bytes += static_cast<double>(a.size) * size_of(a.dtype);
-  }
-  return bytes;
-}
-
 double predict_seconds(const Kernel& kernel, const Target& target) {
   double work = 0;
   for (const auto& s : kernel.stages) {
     for (const Value& v : s->values) {
-      work += (cost_of(v.expr, 16) + (v.reduces() ? 1 : 0)) * static_cast<double>(points(*s));
+      work += (cost_of(v.expr) + (v.reduces() ? 1 : 0)) * static_cast<double>(points(*s));
     }
   }
   return std::max(work / (2 * target.fma_per_second), count_bytes(kernel) / target.bandwidth);

@@ -64,10 +64,6 @@ void run_kernel(const CompiledKernel& kernel, void** arguments, const WorkMemory
 /// Hash of what a kernel computes: equal for kernels that differ in names and serial numbers alone.
 Hash128 structural_hash(const Kernel& kernel);
 
-/// Arithmetic operations of one run, a multiply-add as two; and the fewest bytes: every argument
-/// once.
-double count_flops(const Kernel& kernel);
-double count_bytes(const Kernel& kernel);
 /// Seconds on one core: the larger of the arithmetic (a function counts 16) at the target's rate,
 /// and the bytes at its bandwidth.
 double predict_seconds(const Kernel& kernel, const Target& target);

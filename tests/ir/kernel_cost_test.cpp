@@ -1,0 +1,47 @@
+// What a kernel's mathematics takes: counted once for the axes that it depends on, and as far as
+// masks let loops run.
+#include "ir/kernel_cost.h"
+
+#include <doctest/doctest.h>
+
+#include "core/ops.h"
+#include "ir/plan.h"
+#include "tests/ir/chosen.h"
+
+namespace lazuli {
+namespace {
+
+using test::array;
+
+double flops_of(const Tensor& t) {
+  const std::vector<NodeRef> roots{t.node()};
+  double sum = 0;
+  for (const PlanStep& step : make_plan(roots, named_target("x86-64-v3")).steps) {
+    if (step.kernel) sum += count_flops(*step.kernel);
+  }
+  return sum;
+}
+
+TEST_SUITE("ir") {
+  TEST_CASE("operations are those of the mathematics: no addresses, nothing twice") {
+    const Tensor a = array({8, 16}), b = array({16, 32});
+    CHECK(flops_of(matmul(a, b)) == 2 * 8 * 16 * 32);
+    CHECK(flops_of(matmul(a * 0.5, b)) == 2 * 8 * 16 * 32 + 8 * 16);
+    CHECK(flops_of(transpose(a, 0, 1) + 1.0) == 8 * 16);
+    CHECK(flops_of(sum(exp(a), {1})) == 2 * 8 * 16);
+  }
+
+  TEST_CASE("operations behind a mask that ends loops are not counted") {
+    const auto attention = [](bool causal) {
+      const Tensor q = array({2, 64, 16}), k = array({2, 64, 16}), v = array({2, 64, 16});
+      return flops_of(scaled_dot_product_attention(q, k, v, {}, 0.0, causal));
+    };
+    const double all = attention(false), masked = attention(true);
+    // Comparing and choosing are two more operations a score, of some 70.
+    CHECK(masked > 0.5 * all);
+    CHECK(masked < 0.55 * all);
+  }
+}
+
+}  // namespace
+}  // namespace lazuli
