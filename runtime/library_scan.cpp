@@ -27,25 +27,40 @@ constexpr int64_t kFewestLines = 64, kMostLines = 1024;  // side by side
 // only as a part of its caller.
 #define LAZULI_INLINE [[gnu::always_inline]] inline
 
-// A line in the making, a block at a time, in vectors of kBytes, of which every target has
-// those of 16; after chunks that combine to `before`, if there are any. A piece is 16 bytes of a
-// vector.
-template <typename A, template <typename> typename Op, int kBytes, bool kFollows>
-class Blocks {
-  // Signed integers as unsigned ones, which wrap.
+template <typename T>
+using Total = typename Number<T>::Acc;
+// Smaller numbers are combined one by one.
+template <typename T>
+constexpr bool kInVectors = std::is_same_v<T, Total<T>> && sizeof(T) >= 4;
+
+// Vectors of kBytes, of which every target has those of 16. Signed integers are as unsigned ones in
+// what wraps.
+template <typename A, template <typename> typename Op, int kBytes>
+struct VectorOf {
   static constexpr bool kWraps = std::is_same_v<Op<A>, Sum<A>> || std::is_same_v<Op<A>, Product<A>>;
   using Lane = typename std::conditional_t<kWraps && std::is_integral_v<A>, std::make_unsigned<A>,
                                            std::type_identity<A>>::type;
-  typedef Lane V __attribute__((vector_size(kBytes)));
-  static constexpr int kLanes = kBytes / sizeof(A), kPiece = 16 / sizeof(A);
+  typedef Lane Type __attribute__((vector_size(kBytes)));
+  static constexpr int kLanes = kBytes / sizeof(A);
+};
+
+// A line in the making, a block at a time, in vectors of kBytes; after chunks that combine to
+// `before`, if there are any. A piece is 16 bytes of a vector.
+template <typename A, template <typename> typename Op, int kBytes>
+class Blocks {
+  using Vector = VectorOf<A, Op, kBytes>;
+  using V = typename Vector::Type;
+  using Lane = typename Vector::Lane;
+  static constexpr int kLanes = Vector::kLanes, kPiece = 16 / sizeof(A);
   static constexpr int kVectors = kBlockOf<A> / kLanes;
   using Lanes = std::make_integer_sequence<int, kLanes>;
   using All = std::make_integer_sequence<int, kVectors>;
   static_assert(kVectors <= 4);
 
  public:
-  LAZULI_INLINE explicit Blocks(A before) {
-    for (int i = 0; i < kLanes; i++) before_[i] = static_cast<Lane>(before);
+  LAZULI_INLINE explicit Blocks(const A* before) : follows_(before != nullptr) {
+    const A first = before ? *before : Op<A>::kIdentity;
+    for (int i = 0; i < kLanes; i++) before_[i] = static_cast<Lane>(first);
     for (int i = 0; i < kLanes; i++) identity_[i] = static_cast<Lane>(Op<A>::kIdentity);
     total_ = identity_;
   }
@@ -82,8 +97,8 @@ class Blocks {
     Op<A>::follow(total_, end);
     total_ = end;
     if (!out) return;
+    if (follows_) each(All(), [&](auto i) { Op<A>::follow(before_, v[i]); });
     each(All(), [&](auto i) {
-      if constexpr (kFollows) Op<A>::follow(before_, v[i]);
       if constexpr (kReverse) reverse(v[i], Lanes());
       std::memcpy(out + place<kReverse>(i), &v[i], sizeof(V));
     });
@@ -127,15 +142,16 @@ class Blocks {
     v = __builtin_shufflevector(v, v, (kLanes - 1 - kLane)...);
   }
 
+  const bool follows_;
   V identity_, before_;
   V total_;  // of this chunk so far, in all lanes
 };
 
 // Small integers: their scans are one addition an element.
-template <typename A, template <typename> typename Op, int kBytes, bool kFollows>
-requires(sizeof(A) < 4) class Blocks<A, Op, kBytes, kFollows> {
+template <typename A, template <typename> typename Op, int kBytes>
+requires(!kInVectors<A>) class Blocks<A, Op, kBytes> {
  public:
-  explicit Blocks(A before) : before_(before) {}
+  explicit Blocks(const A* before) : before_(before ? *before : Op<A>::kIdentity) {}
   template <bool kReverse>
   void scan(const A* x, A* out) {
     for (int i = 0; i < kBlockOf<A>; i++) {
@@ -151,21 +167,13 @@ requires(sizeof(A) < 4) class Blocks<A, Op, kBytes, kFollows> {
   A total_ = Op<A>::kIdentity;
 };
 
-template <typename T, template <typename> typename Op, bool kReverse, int kBytes, bool kFollows,
-          typename A = typename Number<T>::Acc>
-LAZULI_INLINE A scan_blocks(const T* x, T* out, int64_t count, A before) {
+template <typename T, template <typename> typename Op, bool kReverse, int kBytes>
+LAZULI_INLINE Total<T> scan_blocks(const T* x, T* out, int64_t count, const Total<T>* before) {
+  using A = Total<T>;
   using N = Number<T>;
   constexpr int kStep = kReverse ? -1 : 1;
   constexpr int64_t kBlock = kBlockOf<A>;
-  if (count <= kShort) {
-    A total = Op<A>::kIdentity;
-    for (int64_t i = 0; i < count; i++) {
-      total = combine<Op>(total, N::widen(x[i * kStep]));
-      if (out) out[i * kStep] = N::narrow(kFollows ? combine<Op>(before, total) : total);
-    }
-    return total;
-  }
-  Blocks<A, Op, kBytes, kFollows> blocks(before);
+  Blocks<A, Op, kBytes> blocks(before);
   int64_t i = 0;
   if constexpr (std::is_same_v<T, A>) {
     for (; i + kBlock <= count; i += kBlock) {
@@ -185,22 +193,25 @@ LAZULI_INLINE A scan_blocks(const T* x, T* out, int64_t count, A before) {
 }
 
 #if defined(__x86_64__)
-template <typename T, template <typename> typename Op, bool kReverse, bool kFollows, typename A>
-__attribute__((target("avx2"))) A scan_wide_blocks(const T* x, T* out, int64_t count, A before) {
-  return scan_blocks<T, Op, kReverse, 32, kFollows>(x, out, count, before);
+template <typename A, template <typename> typename Op, bool kReverse>
+__attribute__((target("avx2"))) A scan_wide_blocks(const A* x, A* out, int64_t count,
+                                                   const A* before) {
+  return scan_blocks<A, Op, kReverse, 32>(x, out, count, before);
 }
 #endif
 
-// `count` elements from x on, or down to the first in reverse, after what combines to `before`, if
-// anything does. Returns their own combination; without `out` that is all.
-template <typename T, template <typename> typename Op, bool kReverse, bool kFollows,
-          typename A = typename Number<T>::Acc>
-A scan_chunk([[maybe_unused]] bool wide, const T* x, T* out, int64_t count,
-             A before = Op<A>::kIdentity) {
+// `count` elements from x on, or down to the first in reverse, after what combines to `before`;
+// null: there is nothing before. Returns their own combination; without `out` that is all.
+template <typename T, template <typename> typename Op, bool kReverse>
+Total<T> scan_chunk([[maybe_unused]] bool wide, const T* x, T* out, int64_t count,
+                    const Total<T>* before) {
+  using A = Total<T>;
 #if defined(__x86_64__)
-  if (wide) return scan_wide_blocks<T, Op, kReverse, kFollows>(x, out, count, before);
+  if constexpr (kInVectors<T>) {
+    if (wide) return scan_wide_blocks<A, Op, kReverse>(x, out, count, before);
+  }
 #endif
-  return scan_blocks<T, Op, kReverse, 16, kFollows>(x, out, count, before);
+  return scan_blocks<T, Op, kReverse, 16>(x, out, count, before);
 }
 
 struct Lines {
@@ -216,6 +227,20 @@ Lines lines_of(const Shape& shape, int64_t axis) {
   return l;
 }
 
+// Dense lines of few elements, one after the other.
+template <typename T, template <typename> typename Op, bool kReverse>
+void scan_short(const T* x, T* out, int64_t lines, int64_t length) {
+  using N = Number<T>;
+  for (int64_t line = 0; line < lines; line++, x += length, out += length) {
+    Total<T> total = Op<Total<T>>::kIdentity;
+    for (int64_t k = 0; k < length; k++) {
+      const int64_t at = kReverse ? length - 1 - k : k;
+      total = combine<Op>(total, N::widen(x[at]));
+      out[at] = N::narrow(total);
+    }
+  }
+}
+
 // The elements of a line lie next to each other.
 template <typename T, template <typename> typename Op, bool kReverse>
 void scan_dense(const T* x, T* out, const Lines& l, bool wide, ThreadPool& pool) {
@@ -229,13 +254,17 @@ void scan_dense(const T* x, T* out, const Lines& l, bool wide, ThreadPool& pool)
   if (l.outer >= pool.size() || chunks == 1) {
     const int64_t grain = std::max<int64_t>(1, kGrain / l.length);
     pool.parallel_for(0, l.outer, grain, [&](int64_t from, int64_t to, int) {
+      if (l.length <= kShort) {
+        scan_short<T, Op, kReverse>(x + from * l.length, out + from * l.length, to - from,
+                                    l.length);
+        return;
+      }
       for (int64_t line = from; line < to; line++) {
         const int64_t first = begin(line, 0);
-        A before = scan_chunk<T, Op, kReverse, false>(wide, x + first, out + first, size(0));
+        A before = scan_chunk<T, Op, kReverse>(wide, x + first, out + first, size(0), nullptr);
         for (int64_t c = 1; c < chunks; c++) {
           const int64_t at = begin(line, c);
-          const A total =
-              scan_chunk<T, Op, kReverse, true>(wide, x + at, out + at, size(c), before);
+          const A total = scan_chunk<T, Op, kReverse>(wide, x + at, out + at, size(c), &before);
           before = combine<Op>(before, total);
         }
       }
@@ -245,7 +274,7 @@ void scan_dense(const T* x, T* out, const Lines& l, bool wide, ThreadPool& pool)
   const auto before = std::make_unique<A[]>(static_cast<size_t>(chunks));
   for (int64_t line = 0; line < l.outer; line++) {
     pool.parallel_for(0, chunks, 1, [&](int64_t c, int64_t, int) {
-      before[c] = scan_chunk<T, Op, kReverse, false>(wide, x + begin(line, c), nullptr, size(c));
+      before[c] = scan_chunk<T, Op, kReverse>(wide, x + begin(line, c), nullptr, size(c), nullptr);
     });
     A sum = Op<A>::kIdentity;
     for (int64_t c = 0; c < chunks; c++) {
@@ -254,15 +283,41 @@ void scan_dense(const T* x, T* out, const Lines& l, bool wide, ThreadPool& pool)
     }
     pool.parallel_for(0, chunks, 1, [&](int64_t c, int64_t, int) {
       const int64_t at = begin(line, c);
-      scan_chunk<T, Op, kReverse, true>(wide, x + at, out + at, size(c), before[c]);
+      scan_chunk<T, Op, kReverse>(wide, x + at, out + at, size(c), c > 0 ? &before[c] : nullptr);
     });
   }
 }
 
+// One element of `width` lines next to each other; `totals` are of those before it, and then of it
+// too.
+template <typename A, template <typename> typename Op, int kBytes>
+LAZULI_INLINE void scan_row(const A* x, A* totals, A* out, int64_t width) {
+  using Vector = VectorOf<A, Op, kBytes>;
+  int64_t i = 0;
+  for (; i + Vector::kLanes <= width; i += Vector::kLanes) {
+    typename Vector::Type total, v;
+    std::memcpy(&v, x + i, sizeof(v));
+    std::memcpy(&total, totals + i, sizeof(v));
+    Op<A>::follow(total, v);
+    std::memcpy(totals + i, &v, sizeof(v));
+    std::memcpy(out + i, &v, sizeof(v));
+  }
+  for (; i < width; i++) out[i] = totals[i] = combine<Op>(totals[i], x[i]);
+}
+
+#if defined(__x86_64__)
+template <typename A, template <typename> typename Op>
+__attribute__((target("avx2"))) void scan_wide_row(const A* x, A* totals, A* out, int64_t width) {
+  scan_row<A, Op, 32>(x, totals, out, width);
+}
+#endif
+
 // Lines next to each other: wide stretches of rows, which memory reads ahead.
 template <typename T, template <typename> typename Op>
-void scan_abreast(const T* x, T* out, const Lines& l, bool reverse, ThreadPool& pool) {
+void scan_abreast(const T* x, T* out, const Lines& l, bool reverse, [[maybe_unused]] bool wide,
+                  ThreadPool& pool) {
   using N = Number<T>;
+  using A = Total<T>;
   const int64_t lines = std::clamp(l.outer * l.inner / pool.size() / kFewestLines * kFewestLines,
                                    kFewestLines, kMostLines);
   const int64_t tiles = (l.inner + lines - 1) / lines;
@@ -271,13 +326,23 @@ void scan_abreast(const T* x, T* out, const Lines& l, bool reverse, ThreadPool& 
     for (int64_t tile = from; tile < to; tile++) {
       const int64_t first = tile % tiles * lines, width = std::min(lines, l.inner - first);
       const int64_t start = tile / tiles * l.length * l.inner + first;
-      typename N::Acc sums[kMostLines];
-      std::fill_n(sums, width, Op<typename N::Acc>::kIdentity);
+      A totals[kMostLines];
+      std::fill_n(totals, width, Op<A>::kIdentity);
       for (int64_t k = 0; k < l.length; k++) {
         const int64_t at = start + (reverse ? l.length - 1 - k : k) * l.inner;
-        for (int64_t i = 0; i < width; i++) {
-          sums[i] = combine<Op>(sums[i], N::widen(x[at + i]));
-          out[at + i] = N::narrow(sums[i]);
+        if constexpr (kInVectors<T>) {
+#if defined(__x86_64__)
+          if (wide) {
+            scan_wide_row<A, Op>(x + at, totals, out + at, width);
+            continue;
+          }
+#endif
+          scan_row<A, Op, 16>(x + at, totals, out + at, width);
+        } else {
+          for (int64_t i = 0; i < width; i++) {
+            totals[i] = combine<Op>(totals[i], N::widen(x[at + i]));
+            out[at + i] = N::narrow(totals[i]);
+          }
         }
       }
     }
@@ -297,7 +362,7 @@ void run_scan(const Node& n, std::span<void* const> arrays, ThreadPool& pool, bo
     const auto run = [&]<template <typename> typename Op>() {
       const T* x = static_cast<const T*>(arrays[0]);
       T* out = static_cast<T*>(arrays[1]);
-      if (l.inner > 1) return scan_abreast<T, Op>(x, out, l, reverse, pool);
+      if (l.inner > 1) return scan_abreast<T, Op>(x, out, l, reverse, wide, pool);
       reverse ? scan_dense<T, Op, true>(x, out, l, wide, pool)
               : scan_dense<T, Op, false>(x, out, l, wide, pool);
     };
