@@ -180,8 +180,12 @@ std::string comparison_text(const Measured& row) {
 
 void print_table(std::span<const Measured> rows, Session& session, const Roofline& roofline) {
   fmt::print("{}\n", roofline_text(roofline, session.device()));
+  // A longer name has a line of its own.
+  constexpr size_t kLongest = 40;
   size_t width = 4;
-  for (const Measured& m : rows) width = std::max(width, std::min<size_t>(m.name.size(), 40));
+  for (const Measured& m : rows) {
+    if (m.name.size() <= kLongest) width = std::max(width, m.name.size());
+  }
   fmt::print("{:{}}  {:>11} {:>7} {:>8} {:>10} {:>9} {:>7} {:>8} {:>11}\n", "name", width, "median",
              "spread", "runs", "GFLOP/s", "GB/s", "floor", "kernels", "first");
   std::vector<double> compiles;  // of a kernel, the mean of a row
@@ -189,7 +193,9 @@ void print_table(std::span<const Measured> rows, Session& session, const Rooflin
   const bool compared =
       std::any_of(rows.begin(), rows.end(), [](const Measured& m) { return m.before.has_value(); });
   for (const Measured& m : rows) {
-    const std::string name = m.name.size() > width ? m.name.substr(0, width - 3) + "..." : m.name;
+    const bool apart = m.name.size() > width;
+    if (apart) fmt::print("{}\n", m.name);
+    const std::string_view name = apart ? std::string_view() : m.name;
     fmt::print("{:{}}  {:>11} {:>6.1f}% {:>8} {:>10} {:>9.2f} {:>6.1f}% {:>8} {:>11}", name, width,
                time_text(m.timing.median), 100 * spread(m.timing), m.timing.count,
                std::isnan(m.flops) ? "-" : fmt::format("{:.2f}", m.gflops()), m.gbps(), m.percent(),

@@ -48,6 +48,8 @@ int cache(const CacheOptions& options, const Common& common) {
     j["refused"] = r.refused.empty() ? nlohmann::ordered_json() : nlohmann::ordered_json(r.refused);
     j["cleared"] = options.clear;
     write_text(common.json, j.dump(1) + "\n");
+  } else if (options.clear && folder.empty()) {
+    fmt::print("off: nothing to delete\n");
   } else if (options.clear) {
     fmt::print("deleted {}, {}\n", count_text(r.entries), size_text(r.bytes));
   } else {
