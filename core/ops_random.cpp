@@ -320,18 +320,31 @@ Tensor randint(int64_t low, int64_t high, const Shape& shape, DType dtype, const
   require(own == 64 || span <= uint64_t{1} << own, "randint: [{}, {}) holds more numbers than {}",
           low, high, name(dtype));
   const Tensor keys = split_key(key_or_next(key), 2);
-  const Tensor lower = threefry_bits(select(keys, 0, 1), shape, bits);
-  const auto number = [&](uint64_t v) { return Tensor(constant(from_bits(v, DType::U64), bits)); };
-  Tensor offset = lower;
-  if (width == 64 || span != uint64_t{1} << width) {
-    // Two words make a number of twice the width, whose remainder is all but uniform.
-    const Tensor higher = threefry_bits(select(keys, 0, 0), shape, bits);
-    const uint64_t mask = width == 64 ? ~uint64_t{0} : (uint64_t{1} << width) - 1;
-    const uint64_t half = (uint64_t{1} << (width / 2)) % span,
-                   multiplier = (half * half & mask) % span;
-    const Tensor s = number(span);
-    offset = fmod(fmod(higher, s) * number(multiplier) + fmod(lower, s), s);
+  const Tensor first = select(keys, 0, 0), second = select(keys, 0, 1);
+  const auto number = [&](uint64_t v, DType t) {
+    return Tensor(constant(from_bits(v, DType::U64), t));
+  };
+  if (width == 32 && span == uint64_t{1} << width) {
+    return finished(cast(threefry_bits(second, shape, bits), dtype) + Tensor(constant(low, dtype)));
   }
+  // Two words make a number of twice the width, whose remainder is all but uniform.
+  const uint64_t mask = width == 64 ? ~uint64_t{0} : (uint64_t{1} << width) - 1;
+  const uint64_t half = (uint64_t{1} << (width / 2)) % span,
+                 multiplier = (half * half & mask) % span;
+  // (high * weight + low) % span in words of type t, which it fits.
+  const auto combined = [&](const Tensor& high, uint64_t weight, const Tensor& low, DType t) {
+    return fmod(high * number(weight, t) + low, number(span, t));
+  };
+  const auto remainder = [&](const Tensor& key, DType t) {
+    const Tensor s = number(span, t);
+    if (t == bits) return fmod(threefry_bits(key, shape, bits), s);
+    const auto halves = words(key, numel(shape));
+    const Tensor x = combined(fmod(Tensor(halves[0]), s), half, fmod(Tensor(halves[1]), s), t);
+    return Tensor(shaped(x.node(), shape));
+  };
+  // Remainders of words of 32 bits are vectors on every machine, those of 64 are not.
+  const DType t = width == 64 && span <= uint64_t{1} << 16 ? DType::U32 : bits;
+  const Tensor offset = combined(remainder(first, t), multiplier, remainder(second, t), t);
   return finished(cast(offset, dtype) + Tensor(constant(low, dtype)));
 }
 

@@ -38,12 +38,27 @@ int lanes_of_schedule(const Kernel& kernel) {
   return static_cast<int>(lanes);
 }
 
+// Whether a value is of 8 bytes, and so is more than a small part of what it takes: a vector of
+// that part alone is two registers.
+bool is_wide(const Value& v) {
+  constexpr int kSmallPart = 16;  // one of so many operations
+  if (size_of(v.expr->dtype) != 8 || is_narrow_index(v)) return false;
+  if (v.reduces()) return true;
+  int wide = 0, all = 0;
+  visit(v.expr, [&](const NodeRef& n) {
+    if (!is_elementwise(n->op)) return;
+    all++;
+    wide += size_of(n->dtype) == 8;
+  });
+  return kSmallPart * wide > all;
+}
+
 }  // namespace
 
 int vector_lanes(const Kernel& kernel, const Target& target) {
   bool wide = false;
   for (const auto& s : kernel.stages) {
-    for (const Value& v : s->values) wide |= size_of(v.expr->dtype) == 8 && !is_narrow_index(v);
+    for (const Value& v : s->values) wide |= is_wide(v);
   }
   return wide ? std::max(1, target.lanes / 2) : target.lanes;
 }

@@ -126,6 +126,19 @@ TEST_CASE("integers cover their range, for every width") {
     CHECK(*std::max_element(drawn.begin(), drawn.end()) == 7);
   }
   CHECK(randint(-128, 128, {64}, DType::I8).dtype() == DType::I8);
+  // Whatever words they are computed in, 64-bit numbers are remainders of two words of 64 bits.
+  const Tensor seed = random_key(5), keys = split_key(seed, 2);
+  const auto high = threefry_bits(select(keys, 0, 0), {3, 50}, DType::U64).to_vector<uint64_t>();
+  const auto low = threefry_bits(select(keys, 0, 1), {3, 50}, DType::U64).to_vector<uint64_t>();
+  for (const uint64_t span : {1u, 2u, 3u, 10u, 50257u, 65535u, 65536u, 65537u, 1u << 31}) {
+    const uint64_t half = (uint64_t{1} << 32) % span, multiplier = half * half % span;
+    const auto drawn =
+        randint(-7, static_cast<int64_t>(span) - 7, {3, 50}, DType::I64, seed).to_vector<int64_t>();
+    for (size_t i = 0; i < drawn.size(); i++) {
+      const uint64_t want = (high[i] % span * multiplier + low[i] % span) % span;
+      CHECK(static_cast<uint64_t>(drawn[i] + 7) == want);
+    }
+  }
 }
 
 TEST_CASE("a permutation has each number once") {

@@ -694,6 +694,21 @@ TEST_SUITE("ir") {
     }
   }
 
+  TEST_CASE(
+      "random numbers: several vectors beside each other, of whole registers of what is mixed") {
+    const Target target = named_target("x86-64-v3");
+    const auto key = random_key(1);
+    CHECK(test::holds(test::checked_schedule(rand({4096}, DType::F32, key), target),
+                      "split sub i.u i.u i.v 8"));
+    CHECK(test::holds(test::checked_schedule(rand({4096}, DType::F32, key), target),
+                      "split sub i i.o i.u 32"));
+    // The numbers of 8 bytes are made at the end alone.
+    CHECK(test::holds(test::checked_schedule(randint(0, 10, {4096}, DType::I64, key), target),
+                      "split cast i.u i.u i.v 8"));
+    CHECK(test::holds(test::checked_schedule(test::array({4096}, DType::I64) * 3 + 1, target),
+                      "i.u i.u i.v 4"));
+  }
+
   TEST_CASE("a chosen schedule can be written down and applied again") {
     Kernel a = test::attention(2, 64, 16, true);
     choose_schedule(a, Target());
