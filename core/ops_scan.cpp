@@ -2,6 +2,7 @@
 
 #include <limits>
 
+#include "core/error.h"
 #include "core/ops_creation.h"
 #include "core/ops_elementwise.h"
 #include "core/promotion.h"
@@ -29,16 +30,13 @@ ValuesIndices extreme(std::string_view name, ScanOp op, const Tensor& x, int64_t
 
 NodeRef detail::places_of_best(const NodeRef& best) {
   const int64_t axis = best->ints()[1], size = best->shape[static_cast<size_t>(axis)];
-  const bool reverse = best->ints()[2] != 0;
+  ensure(best->ints()[2] == 0, "scan: the best from the end on");
   const Tensor x(best->src[0]), b(best);
   // Where an element is the best so far, it is the last of its equals so far.
   const Tensor taken = is_float(x.dtype()) ? (x == b) | isnan(x) : x == b;
   const DType t = size <= std::numeric_limits<int32_t>::max() ? DType::I32 : DType::I64;
-  const Tensor here = cast(Tensor(coordinate(x.shape(), axis)), t);
-  const Tensor place = where(taken, here, reverse ? size - 1 : 0);
-  return cast(Tensor(scan(place.node(), reverse ? ScanOp::Min : ScanOp::Max, axis, reverse)),
-              DType::I64)
-      .node();
+  const Tensor place = where(taken, cast(Tensor(coordinate(x.shape(), axis)), t), 0);
+  return cast(Tensor(scan(place.node(), ScanOp::Max, axis)), DType::I64).node();
 }
 
 Tensor cumsum(const Tensor& x, int64_t dim, std::optional<DType> dtype) {

@@ -20,7 +20,8 @@ ValuesIndices cummax(const Tensor& x, int64_t dim);
 ValuesIndices cummin(const Tensor& x, int64_t dim);
 
 namespace detail {
-/// Where, along the axis of a scan of maxima or minima, each of its elements was taken from: I64.
+/// Where, along the axis of a scan of maxima or minima from the first element on, each of its
+/// elements was taken from: I64.
 NodeRef places_of_best(const NodeRef& best);
 }  // namespace detail
 

@@ -10,37 +10,43 @@
 namespace lazuli {
 namespace {
 
-// The average of a loop's end over the axis that it follows, as a part of the loop's extent. Of an
-// end that follows several: all of it.
-double part_walked(const Stage& s, int axis, const NodeRef& end) {
-  const auto extent = static_cast<double>(s.axes[static_cast<size_t>(axis)]->hi + 1);
-  const LinearForm form = linear_form(end);
-  if (form.terms.size() > 1) return 1;
-  const NodeRef* outer = nullptr;
-  for (const NodeRef& a : s.axes) {
-    if (form.coefficient(a.get()) != 0) outer = &a;
+using Axes = uint64_t;  // of a stage, a bit for each
+
+// How far loops over an axis run, on an average over the axis that their end follows.
+struct Walk {
+  double points = 1, all = 1;  // the latter without that axis
+  Axes follows = 0;
+};
+
+Walk walk_of(const Stage& s, size_t axis) {
+  const auto all = static_cast<double>(s.axes[axis]->hi + 1);
+  Walk walk{all, all, 0};
+  const auto end = s.limit.find(static_cast<int>(axis));
+  if (end == s.limit.end()) return walk;
+  const LinearForm form = linear_form(end->second);
+  if (form.terms.size() != 1) return walk;
+  for (size_t i = 0; i < s.axes.size(); i++) {
+    const Node* const outer = s.axes[i].get();
+    const int64_t by = form.coefficient(outer), n = outer->hi + 1;
+    if (by == 0) continue;
+    constexpr int64_t kSamples = 1024;
+    const int64_t samples = std::min(n, kSamples);
+    double sum = 0;
+    for (int64_t k = 0; k < samples; k++) {
+      const int64_t at = (2 * k + 1) * n / (2 * samples);
+      sum += std::clamp(static_cast<double>(form.constant + by * at), 0.0, all);
+    }
+    walk.points = sum / static_cast<double>(samples);
+    walk.follows = Axes{1} << i;
   }
-  if (!outer && !form.terms.empty()) return 1;
-  constexpr int64_t kSamples = 1024;
-  const int64_t n = outer ? (*outer)->hi + 1 : 1, samples = std::min(n, kSamples);
-  double sum = 0;
-  for (int64_t i = 0; i < samples; i++) {
-    const int64_t at = (2 * i + 1) * n / (2 * samples);
-    const int64_t walked = form.constant + (outer ? form.coefficient(outer->get()) * at : 0);
-    sum += std::clamp(static_cast<double>(walked) / extent, 0.0, 1.0);
-  }
-  return sum / static_cast<double>(samples);
+  return walk;
 }
 
 // Counts what a stage computes, node by node, each for the axes that it depends on.
 class StageCost {
  public:
   explicit StageCost(const Stage& s) : stage_(s) {
-    for (size_t i = 0; i < s.axes.size(); i++) {
-      const auto end = s.limit.find(static_cast<int>(i));
-      points_.push_back(static_cast<double>(s.axes[i]->hi + 1) *
-                        (end == s.limit.end() ? 1 : part_walked(s, end->first, end->second)));
-    }
+    for (size_t i = 0; i < s.axes.size(); i++) walks_.push_back(walk_of(s, i));
   }
 
   double operations() {
@@ -53,11 +59,12 @@ class StageCost {
   }
 
  private:
-  using Axes = uint64_t;  // a bit for each
-
   double points(Axes axes) const {
     double n = 1;
-    for (size_t i = 0; i < points_.size(); i++) n *= axes >> i & 1 ? points_[i] : 1;
+    for (size_t i = 0; i < walks_.size(); i++) {
+      const Walk& w = walks_[i];
+      if (axes >> i & 1) n *= (axes & w.follows) == w.follows ? w.points : w.all;
+    }
     return n;
   }
 
@@ -77,7 +84,7 @@ class StageCost {
   }
 
   const Stage& stage_;
-  std::vector<double> points_;
+  std::vector<Walk> walks_;
   NodeMap<Axes> counted_, addresses_;
 };
 

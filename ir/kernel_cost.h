@@ -5,9 +5,10 @@
 
 namespace lazuli {
 
-/// Arithmetic operations of one run, a multiply-add as two and a function as one. What an
-/// expression does not change along an axis is computed once for it; what lies behind a mask that
-/// ends loops (ir/limits.h) is not counted, nor are addresses.
+/// Operations of one run, a multiply-add as two; functions, comparisons, choices and conversions as
+/// one each, addresses not at all. A part of an expression that does not depend on an axis is
+/// counted once for it. Where masks end loops (limit_at_masks, ir/limits.h), what lies behind them
+/// is not counted; where conditions choose between parts, all parts are.
 double count_flops(const Kernel& kernel);
 
 /// The fewest bytes: every argument once.

@@ -1,6 +1,7 @@
-// Scans. Lines along the last axis go through registers 64 bytes at a time, in the way of
-// Hillis and Steele inside 16 bytes and of Sklansky over these, to the same bits for vectors of
-// every length; those along another axis side by side, a stretch of each row at a time. Lines
+// Scans. Lines along the last axis go through registers 64 bytes at a time: inside 16 bytes in the
+// way of Hillis and Steele, over these in the way of Sklansky, so that the bits are the same for
+// vectors of every length; what is left of a line, and numbers of less than four bytes, one after
+// the other. Lines along another axis go side by side, a stretch of each row at a time. Lines
 // longer than a chunk are scanned by chunks, each from the total of those before it, so that
 // threads may share a line; the chunks follow from the shape.
 #include <algorithm>
@@ -22,6 +23,7 @@ constexpr int64_t kChunk = 1 << 15;  // of a line
 constexpr int64_t kShort = 16;       // elements that are scanned one after the other
 constexpr int64_t kGrain = 1 << 14;  // elements that are worth a thread
 constexpr int64_t kFewestLines = 64, kMostLines = 1024;  // side by side
+constexpr int64_t kStretch = 16;                         // lines that threads do not part
 
 // Inlined without optimisation too: what holds wide vectors is compiled for a machine that has them
 // only as a part of its caller.
@@ -29,7 +31,7 @@ constexpr int64_t kFewestLines = 64, kMostLines = 1024;  // side by side
 
 template <typename T>
 using Total = typename Number<T>::Acc;
-// Smaller numbers are combined one by one.
+// Numbers that lines are scanned in vectors of as they are.
 template <typename T>
 constexpr bool kInVectors = std::is_same_v<T, Total<T>> && sizeof(T) >= 4;
 
@@ -147,49 +149,33 @@ class Blocks {
   V total_;  // of this chunk so far, in all lanes
 };
 
-// Small integers: their scans are one addition an element.
-template <typename A, template <typename> typename Op, int kBytes>
-requires(!kInVectors<A>) class Blocks<A, Op, kBytes> {
- public:
-  explicit Blocks(const A* before) : before_(before ? *before : Op<A>::kIdentity) {}
-  template <bool kReverse>
-  void scan(const A* x, A* out) {
-    for (int i = 0; i < kBlockOf<A>; i++) {
-      const int at = kReverse ? -i : i;
-      total_ = combine<Op>(total_, x[at]);
-      if (out) out[at] = combine<Op>(before_, total_);
-    }
-  }
-  A total() const { return total_; }
-
- private:
-  const A before_;
-  A total_ = Op<A>::kIdentity;
-};
-
 template <typename T, template <typename> typename Op, bool kReverse, int kBytes>
 LAZULI_INLINE Total<T> scan_blocks(const T* x, T* out, int64_t count, const Total<T>* before) {
-  using A = Total<T>;
   using N = Number<T>;
+  using A = Total<T>;
   constexpr int kStep = kReverse ? -1 : 1;
-  constexpr int64_t kBlock = kBlockOf<A>;
-  Blocks<A, Op, kBytes> blocks(before);
+  A total = Op<A>::kIdentity;
   int64_t i = 0;
-  if constexpr (std::is_same_v<T, A>) {
+  if constexpr (sizeof(A) >= 4) {
+    constexpr int64_t kBlock = kBlockOf<A>;
+    Blocks<A, Op, kBytes> blocks(before);
     for (; i + kBlock <= count; i += kBlock) {
-      blocks.template scan<kReverse>(x + i * kStep, out ? out + i * kStep : nullptr);
+      if constexpr (std::is_same_v<T, A>) {
+        blocks.template scan<kReverse>(x + i * kStep, out ? out + i * kStep : nullptr);
+      } else {
+        A values[kBlock];
+        for (int64_t k = 0; k < kBlock; k++) values[k] = N::widen(x[(i + k) * kStep]);
+        blocks.template scan<false>(values, values);
+        for (int64_t k = 0; out && k < kBlock; k++) out[(i + k) * kStep] = N::narrow(values[k]);
+      }
     }
+    total = blocks.total();
   }
-  for (; i < count; i += kBlock) {
-    A values[kBlock];
-    const int64_t here = std::min(kBlock, count - i);
-    for (int64_t k = 0; k < kBlock; k++) {
-      values[k] = k < here ? N::widen(x[(i + k) * kStep]) : Op<A>::kIdentity;
-    }
-    blocks.template scan<false>(values, values);
-    for (int64_t k = 0; out && k < here; k++) out[(i + k) * kStep] = N::narrow(values[k]);
+  for (; i < count; i++) {
+    total = combine<Op>(total, N::widen(x[i * kStep]));
+    if (out) out[i * kStep] = N::narrow(before ? combine<Op>(*before, total) : total);
   }
-  return blocks.total();
+  return total;
 }
 
 #if defined(__x86_64__)
@@ -288,27 +274,43 @@ void scan_dense(const T* x, T* out, const Lines& l, bool wide, ThreadPool& pool)
   }
 }
 
-// One element of `width` lines next to each other; `totals` are of those before it, and then of it
-// too.
-template <typename A, template <typename> typename Op, int kBytes>
-LAZULI_INLINE void scan_row(const A* x, A* totals, A* out, int64_t width) {
-  using Vector = VectorOf<A, Op, kBytes>;
-  int64_t i = 0;
-  for (; i + Vector::kLanes <= width; i += Vector::kLanes) {
-    typename Vector::Type total, v;
-    std::memcpy(&v, x + i, sizeof(v));
-    std::memcpy(&total, totals + i, sizeof(v));
-    Op<A>::follow(total, v);
-    std::memcpy(totals + i, &v, sizeof(v));
-    std::memcpy(out + i, &v, sizeof(v));
+// As many elements of a row as fill vectors from i on; returns the first that is left.
+template <typename V, typename O, typename A>
+LAZULI_INLINE int64_t scan_row_part(const A* before, const A* x, A* out, int64_t i, int64_t width) {
+  constexpr int64_t kLanes = sizeof(V) / sizeof(A);
+  for (; i + kLanes <= width; i += kLanes) {
+    V total, v;
+    std::memcpy(&total, before + i, sizeof(V));
+    std::memcpy(&v, x + i, sizeof(V));
+    O::follow(total, v);
+    std::memcpy(out + i, &v, sizeof(V));
   }
-  for (; i < width; i++) out[i] = totals[i] = combine<Op>(totals[i], x[i]);
+  return i;
+}
+
+// `count` elements of `width` lines next to each other, `step` from one to the next of a line. What
+// came out for one is what comes before the next.
+template <typename A, template <typename> typename Op, int kBytes>
+LAZULI_INLINE void scan_rows(const A* x, A* out, int64_t count, int64_t step, int64_t width) {
+  std::memcpy(out, x, static_cast<size_t>(width) * sizeof(A));
+  for (int64_t k = 1; k < count; k++) {
+    const A* const before = out;
+    x += step;
+    out += step;
+    int64_t i = 0;
+    if constexpr (kBytes > 16) {
+      i = scan_row_part<typename VectorOf<A, Op, kBytes>::Type, Op<A>>(before, x, out, i, width);
+    }
+    i = scan_row_part<typename VectorOf<A, Op, 16>::Type, Op<A>>(before, x, out, i, width);
+    for (; i < width; i++) out[i] = combine<Op>(before[i], x[i]);
+  }
 }
 
 #if defined(__x86_64__)
 template <typename A, template <typename> typename Op>
-__attribute__((target("avx2"))) void scan_wide_row(const A* x, A* totals, A* out, int64_t width) {
-  scan_row<A, Op, 32>(x, totals, out, width);
+__attribute__((target("avx2"))) void scan_wide_rows(const A* x, A* out, int64_t count, int64_t step,
+                                                    int64_t width) {
+  scan_rows<A, Op, 32>(x, out, count, step, width);
 }
 #endif
 
@@ -318,27 +320,31 @@ void scan_abreast(const T* x, T* out, const Lines& l, bool reverse, [[maybe_unus
                   ThreadPool& pool) {
   using N = Number<T>;
   using A = Total<T>;
-  const int64_t lines = std::clamp(l.outer * l.inner / pool.size() / kFewestLines * kFewestLines,
-                                   kFewestLines, kMostLines);
-  const int64_t tiles = (l.inner + lines - 1) / lines;
+  const auto parts = [](int64_t n, int64_t of) { return (n + of - 1) / of; };
+  const int64_t fewest = std::max(parts(l.inner, kMostLines), parts(pool.size(), l.outer));
+  const int64_t lines =
+      std::clamp(parts(parts(l.inner, fewest), kStretch) * kStretch, kFewestLines, kMostLines);
+  const int64_t tiles = parts(l.inner, lines);
   const int64_t grain = std::max<int64_t>(1, kGrain / (l.length * std::min(l.inner, lines)));
+  const int64_t step = reverse ? -l.inner : l.inner;
   pool.parallel_for(0, l.outer * tiles, grain, [&](int64_t from, int64_t to, int) {
     for (int64_t tile = from; tile < to; tile++) {
       const int64_t first = tile % tiles * lines, width = std::min(lines, l.inner - first);
-      const int64_t start = tile / tiles * l.length * l.inner + first;
-      A totals[kMostLines];
-      std::fill_n(totals, width, Op<A>::kIdentity);
-      for (int64_t k = 0; k < l.length; k++) {
-        const int64_t at = start + (reverse ? l.length - 1 - k : k) * l.inner;
-        if constexpr (kInVectors<T>) {
+      const int64_t start =
+          (tile / tiles * l.length + (reverse ? l.length - 1 : 0)) * l.inner + first;
+      if constexpr (std::is_same_v<T, A> && !std::is_same_v<T, bool>) {
 #if defined(__x86_64__)
-          if (wide) {
-            scan_wide_row<A, Op>(x + at, totals, out + at, width);
-            continue;
-          }
+        if (wide) {
+          scan_wide_rows<A, Op>(x + start, out + start, l.length, step, width);
+          continue;
+        }
 #endif
-          scan_row<A, Op, 16>(x + at, totals, out + at, width);
-        } else {
+        scan_rows<A, Op, 16>(x + start, out + start, l.length, step, width);
+      } else {
+        A totals[kMostLines];
+        std::fill_n(totals, width, Op<A>::kIdentity);
+        for (int64_t k = 0; k < l.length; k++) {
+          const int64_t at = start + k * step;
           for (int64_t i = 0; i < width; i++) {
             totals[i] = combine<Op>(totals[i], N::widen(x[at + i]));
             out[at + i] = N::narrow(totals[i]);

@@ -110,6 +110,7 @@ const std::vector<Case>& cases() {
       {"cumsum", {{3, 4}}, [](const Inputs& x) { return cumsum(x[0], 1); }},
       {"cumprod", {{3, 4}}, [](const Inputs& x) { return cumprod(x[0], 0); }},
       {"cummax", {{3, 4}}, [](const Inputs& x) { return cummax(x[0], 1).values; }},
+      {"cummin", {{4, 3}}, [](const Inputs& x) { return cummin(x[0], 0).values; }},
       {"sort", {{3, 4}}, [](const Inputs& x) { return sort(x[0], 0, true).values; }},
       {"topk", {{3, 4}}, [](const Inputs& x) { return topk(x[0], 2).values; }},
       {"median", {{3, 4}}, [](const Inputs& x) { return median(x[0], 1).values + median(x[0]); }},

@@ -122,6 +122,15 @@ TEST_CASE("the gradient of a maximum in a window goes to the first of equals") {
   CHECK(r.indices.to_vector<int64_t>() == Ints64{0});
 }
 
+TEST_CASE("the gradient of a running maximum goes to the last of equals, and to a NaN") {
+  const ReferenceScope scope;
+  const Tensor x = vector({1, 1, 0, 2, 2, 1});
+  CHECK(grad(sum(cummax(x, 0).values), x).to_vector() == Floats{1, 2, 0, 1, 2, 0});
+  CHECK(grad(sum(cummin(x, 0).values), x).to_vector() == Floats{1, 1, 4, 0, 0, 0});
+  const Tensor y = vector({1, static_cast<float>(kNan), 2});
+  CHECK(grad(sum(cummax(y, 0).values), y).to_vector() == Floats{1, 2, 0});
+}
+
 TEST_CASE("NaN is the maximum of a window, a scan and a sort") {
   const ReferenceScope scope;
   const Tensor x = vector({1, static_cast<float>(kNan), 2});

@@ -40,6 +40,13 @@ TEST_SUITE("ir") {
     // Comparing and choosing are two more operations a score, of some 70.
     CHECK(masked > 0.5 * all);
     CHECK(masked < 0.55 * all);
+    // Every row of keys is scaled, for some query needs it.
+    const auto scaled = [](double by) {
+      const Tensor q = array({2, 64, 16}), k = array({2, 64, 16}), v = array({2, 64, 16});
+      const Tensor scaled = by == 1 ? k : k * by;
+      return flops_of(scaled_dot_product_attention(q, scaled, v, {}, 0.0, true));
+    };
+    CHECK(scaled(0.3) - scaled(1) == 2 * 64 * 16);
   }
 }
 

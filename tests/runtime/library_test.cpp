@@ -198,9 +198,10 @@ TEST_SUITE("runtime") {
     for (const DType t : kTypes) {
       for (const ScanOp op : {ScanOp::Add, ScanOp::Max, ScanOp::Min}) {
         for (const bool reverse : {false, true}) {
-          for (const int64_t length : {1, 3, 15, 16, 17, 100})
+          for (const int64_t length : {1, 3, 15, 16, 17, 18, 31, 32, 33, 47, 64, 65, 100})
             check(t, op, {3, length}, 1, reverse);
-          check(t, op, {2, 37, 5}, 1, reverse);
+          for (const int64_t inner : {2, 3, 4, 5, 7, 8, 9, 15, 16, 17})
+            check(t, op, {2, 21, inner}, 1, reverse);
           check(t, op, {9, 130}, 0, reverse);
           check(t, op, {3, 2100}, 0, reverse);
         }
@@ -210,6 +211,8 @@ TEST_SUITE("runtime") {
       check(t, ScanOp::Add, {2, (1 << 16) + 5}, 1, false);
       check(t, ScanOp::Add, {1, 100'001}, 1, true);
       check(t, ScanOp::Max, {1, 100'001}, 1, false);
+      for (const int64_t length : {32767, 32768, 32769})
+        check(t, ScanOp::Add, {1, length}, 1, false);
     }
     for (const DType t : {DType::I8, DType::U32, DType::I64, DType::F64})
       check(t, ScanOp::Mul, {4, 50}, 1, true);
