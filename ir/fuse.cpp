@@ -152,9 +152,13 @@ void Partitioner::settle_order(int n, int k) {
     const int h = kern_of(s);
     if (h == k) continue;
     kern(k).sources.insert(h);
-    auto& first = kern(h).first;
-    first = first ? std::min(*first, kern(k).order) : kern(k).order;
+    note_reader(h, kern(k).order);
   }
+}
+
+void Partitioner::note_reader(int k, int64_t order) {
+  auto& first = kern(k).first;
+  first = first ? std::min(*first, order) : order;
 }
 
 std::string Partitioner::grid_text(int k) {

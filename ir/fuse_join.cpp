@@ -229,6 +229,10 @@ void Partitioner::absorb(int a, int b, int64_t order) {
   if (y.first) x.first = x.first ? std::min(*x.first, *y.first) : y.first;
   y = Kern{};
   y.into = a;
+  // One of the two may have moved to an earlier place: those that it reads have a reader there.
+  for (int s : x.sources) {
+    if (const int h = find(s); h != a) note_reader(h, order);
+  }
 }
 
 // ---- joining a kernel that reads the same array

@@ -66,6 +66,7 @@ class Partitioner {
   void put(int n, int k, bool finish, const Labels& labels, std::string reason);
   void drop_atoms(int k, const AtomSet& drop);
   void settle_order(int n, int k);
+  void note_reader(int k, int64_t order);
   void gather_updates();
   void finish();
   void find_stored();

@@ -167,6 +167,15 @@ TEST_SUITE("fuzz") {
     MESSAGE(fmt::format("{} of {} fit, of {} graphs", fits, all, seed - first));
   }
 
+  TEST_CASE("graphs whose kernels were put in a wrong order once" * doctest::skip(!LAZULI_LLVM)) {
+    // Here a kernel moves to an earlier place when it meets another, before what it reads has
+    // moved.
+    const uint64_t seed = 4024;
+    const std::vector<NodeRef> roots =
+        held_apart(with_gradients(test::random_graph(seed, 16 + static_cast<int>(seed % 48))));
+    CHECK(compare(roots) == "");
+  }
+
   TEST_CASE("random graphs have the same bits by plans from the disk" *
             doctest::skip(!LAZULI_LLVM)) {
     const uint64_t first = test::first_seed();
