@@ -187,12 +187,9 @@ Grads gather_rule(const N& out, const N& g) {
 
 Grads scan_rule(const N& out, const N& g) {
   switch (static_cast<ScanOp>(out->ints()[0])) {
-    case ScanOp::Add:
-      return {scan_sum(g, out, out->ints()[2] == 0)};
-    case ScanOp::Mul:
-      return scan_product_rule(out, g);
-    default:
-      break;
+    case ScanOp::Add: return {scan_sum(g, out, out->ints()[2] == 0)};
+    case ScanOp::Mul: return scan_product_rule(out, g);
+    default: break;
   }
   // Max and Min: what is best so far was taken from the last of its equals.
   Sources at;

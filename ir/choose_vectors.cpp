@@ -230,13 +230,13 @@ class VectorLoops {
   const std::vector<NodeRef>& outer_;
   NodeRef v_;
   std::vector<NodeRef> kept_, reduced_, chosen_;  // the last: whose index chooses what is computed
-  size_t window_ = 0;  // the terms from here on are written out
+  size_t window_ = 0;                             // the terms from here on are written out
   bool kept_vector_;
   int cost_;
-  int64_t text_;         // what it takes to write one vector out
-  int64_t vectors_;      // along v
-  int64_t unroll_ = 1;   // of them beside each other
-  int64_t terms_ = 1;    // of a sum side by side
+  int64_t text_;          // what it takes to write one vector out
+  int64_t vectors_;       // along v
+  int64_t unroll_ = 1;    // of them beside each other
+  int64_t terms_ = 1;     // of a sum side by side
   bool windows_ = false;  // sums over what slides along the rows
   // Loops, each name with a space before it.
   std::string around_, few_rows_, whole_rows_;
@@ -269,9 +269,9 @@ VectorLoops::VectorLoops(ScheduleWriter& w, Stage* s, const std::vector<NodeRef>
       (keeps_in_all(*s, a.get()) ? kept_ : reduced_).push_back(a);
     }
   }
-  windows_ = kept_vector_ && text_ <= kShortText && !kept_.empty() &&
-             std::any_of(reduced_.begin(), reduced_.end(),
-                         [&](const NodeRef& a) { return slides(a); });
+  windows_ =
+      kept_vector_ && text_ <= kShortText && !kept_.empty() &&
+      std::any_of(reduced_.begin(), reduced_.end(), [&](const NodeRef& a) { return slides(a); });
 }
 
 void VectorLoops::choose_unroll() {
@@ -369,10 +369,9 @@ void VectorLoops::write_loops() {
   const std::string written_out =
       w_.loops(*s_, {reduced_.begin() + static_cast<ptrdiff_t>(window_), reduced_.end()});
   std::string inside = w_.loops(*s_, reduced_), side_by_side;
-  const bool waits = reduces(*s_) && std::all_of(s_->values.begin(), s_->values.end(),
-                                                 [](const Value& v) {
-                                                   return is_float(v.expr->dtype);
-                                                 });
+  const bool waits =
+      reduces(*s_) && std::all_of(s_->values.begin(), s_->values.end(),
+                                  [](const Value& v) { return is_float(v.expr->dtype); });
   if (kept_vector_ && waits && !windows_ && terms_ > 1 && !reduced_.empty() && chosen_.empty() &&
       whole_rows_.empty() && extent(reduced_.back()) >= kManyTerms) {
     side_by_side = " " + w_.loop(*s_, reduced_.back());
@@ -393,10 +392,9 @@ void VectorLoops::write_loops() {
   // Along a kept axis the accumulators of one block of vectors stay in registers for the whole
   // reduction.
   const std::string order =
-      kept_vector_
-          ? fmt::format(" {}{}{}{}{}{}", sp.blocks, inside, few_rows_, side_by_side, copies,
-                        sp.inner())
-          : fmt::format("{}{} {}{}{}", copies, inside, sp.blocks, few_rows_, sp.inner());
+      kept_vector_ ? fmt::format(" {}{}{}{}{}{}", sp.blocks, inside, few_rows_, side_by_side,
+                                 copies, sp.inner())
+                   : fmt::format("{}{} {}{}{}", copies, inside, sp.blocks, few_rows_, sp.inner());
   w_.step("order {}{}{}", s_->name, around_, order);
   if (kept_vector_) {
     w_.step("unroll {}{}{} {}", s_->name, whole_rows_.empty() ? written_out : whole_rows_,

@@ -19,9 +19,9 @@ namespace {
 
 template <typename A>
 constexpr int64_t kBlockOf = 64 / sizeof(A);  // elements that are in registers at once
-constexpr int64_t kChunk = 1 << 15;  // of a line
-constexpr int64_t kShort = 16;       // elements that are scanned one after the other
-constexpr int64_t kGrain = 1 << 14;  // elements that are worth a thread
+constexpr int64_t kChunk = 1 << 15;           // of a line
+constexpr int64_t kShort = 16;                // elements that are scanned one after the other
+constexpr int64_t kGrain = 1 << 14;           // elements that are worth a thread
 constexpr int64_t kFewestLines = 64, kMostLines = 1024;  // side by side
 constexpr int64_t kStretch = 16;                         // lines that threads do not part
 
@@ -31,7 +31,7 @@ constexpr int64_t kStretch = 16;                         // lines that threads d
 
 template <typename T>
 using Total = typename Number<T>::Acc;
-// Numbers that lines are scanned in vectors of as they are.
+// Whether elements are scanned in vectors as they are stored.
 template <typename T>
 constexpr bool kInVectors = std::is_same_v<T, Total<T>> && sizeof(T) >= 4;
 
@@ -230,7 +230,7 @@ void scan_short(const T* x, T* out, int64_t lines, int64_t length) {
 // The elements of a line lie next to each other.
 template <typename T, template <typename> typename Op, bool kReverse>
 void scan_dense(const T* x, T* out, const Lines& l, bool wide, ThreadPool& pool) {
-  using A = typename Number<T>::Acc;
+  using A = Total<T>;
   const int64_t chunks = (l.length + kChunk - 1) / kChunk;
   const auto begin = [&](int64_t line, int64_t chunk) {
     const int64_t at = chunk * kChunk;
