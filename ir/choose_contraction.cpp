@@ -572,7 +572,15 @@ int64_t TiledGroup::row_block(int64_t columns) const {
   const bool is_bounded_sum = is_bounded(*s_, c_.v.get()) || is_bounded(*s_, c_.r.get());
   if (rows_first_ || c_.y || g_.panel || !packs_b_ || is_bounded_sum || packed > w_.target().l3 / 2)
     return 0;
-  const int64_t n = shares_of(w_, c_, batch_of(*s_, c_), tile_, columns).rows * tile_.mr;
+  const int64_t tiles = extent(c_.r) / tile_.mr;
+  std::vector<int64_t> others{0};
+  for (const int64_t parts : {2, 4, 8}) {
+    if (w_.target().threads > 1 && tiles >= parts * kManyRowTiles)
+      others.push_back((tiles + parts - 1) / parts * tile_.mr);
+  }
+  const int64_t n = w_.choose_number(
+      "rows at a time of " + root_->name,
+      shares_of(w_, c_, batch_of(*s_, c_), tile_, columns).rows * tile_.mr, others);
   if (n != 1) return n;
   return extent(c_.r) > 2 ? 2 : 0;  // the axis keeps a loop of its own
 }

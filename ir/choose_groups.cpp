@@ -528,6 +528,12 @@ double uneven_share(const Target& target, int64_t times, int64_t vectors, int64_
   return share(most);
 }
 
+double late_share(const Target& target, int64_t chunks) {
+  constexpr double kLate = 0.25;
+  const auto others = static_cast<double>(std::max(target.threads, 1) - 1);
+  return 1 + kLate * others / static_cast<double>(chunks);
+}
+
 bool share_evenly(const Target& target, int64_t iterations) {
   constexpr double kUneven = 1.1;
   return uneven_share(target, 1, iterations, 1) <= kUneven;
@@ -541,15 +547,14 @@ double share_blocks_of_rows(const Target& target, double cycles) {
 
 Shares share_tiles(const Target& target, int64_t times, int64_t vectors, int64_t panel,
                    int64_t row_tiles, double cycles, int64_t many) {
-  // A core that is slower than the others, or comes late, holds them up for a part of a chunk. Each
-  // chunk is begun, and reads its rows and its panel from further away.
-  constexpr double kLate = 0.08, kBegin = 1500;
+  // Each chunk is begun, and reads its rows and its panel from further away.
+  constexpr double kBegin = 1500;
   const int64_t threads = std::max(target.threads, 1), panels = (vectors + panel - 1) / panel;
   if (threads == 1) return {};
   const auto time = [&](int64_t parts) {
     const auto chunks = static_cast<double>(times * parts * panels);
     return uneven_share(target, times * parts, vectors, panel, many) *
-           (1 + kLate * static_cast<double>(threads) / chunks + kBegin * chunks / cycles);
+           (late_share(target, times * parts * panels) + kBegin * chunks / cycles);
   };
   Shares best{0, time(1)};
   int64_t last = row_tiles;

@@ -111,6 +111,10 @@ inline constexpr double kSharedRows = 1.2;
 /// vectors, of which one does a panel at a time. With `many` panels for each, none waits long.
 double uneven_share(const Target& target, int64_t times, int64_t vectors, int64_t panel,
                     int64_t many = 8);
+/// How much longer threads take that wait for the last of so many chunks: of several cores one is
+/// slower than the others, since it serves another thread too, or comes late, and holds them up for
+/// a part of a chunk.
+double late_share(const Target& target, int64_t chunks);
 /// Whether the target's threads get about equally much of so many iterations.
 bool share_evenly(const Target& target, int64_t iterations);
 /// How threads share out the tiles of packed panels: whole panels, or with `rows` that many row

@@ -74,7 +74,7 @@ int64_t choose_block(ScheduleWriter& w, const StageGroup& g,
   });
   const auto worthwhile = static_cast<int64_t>(kBlockWork / row_work(g, list));
   const int64_t fewest = std::clamp<int64_t>(worthwhile, tiles_rows ? 4 : 1, 16);
-  most = std::min({most, n, std::max(fewest, n * outside / std::max(w.target().threads, 16))});
+  most = std::min({most, n, std::max(fewest, n * outside / std::max(2 * w.target().threads, 16))});
   double best = 1e300;
   int64_t chosen = std::min<int64_t>(most, n);
   const int64_t least =
@@ -87,7 +87,8 @@ int64_t choose_block(ScheduleWriter& w, const StageGroup& g,
                 static_cast<double>(rows ? q : 1);
     }
     if (n % q) cycles *= 1.06;  // a ragged block is a second copy of the whole body
-    cycles *= uneven_share(w.target(), outside, n, q);
+    cycles *= uneven_share(w.target(), outside, n, q) *
+              late_share(w.target(), outside * ((n + q - 1) / q));
     if (cycles <= best * 1.0001) {
       best = cycles;
       chosen = q;

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <bit>
 #include <chrono>
 #include <exception>
 #include <mutex>
@@ -111,34 +112,31 @@ int cores() {
   return sched_getaffinity(0, sizeof(allowed), &allowed) == 0 ? CPU_COUNT(&allowed) : 1;
 }
 
-void pin_to_core(int index) {
-  cpu_set_t allowed;
-  if (sched_getaffinity(0, sizeof(allowed), &allowed) != 0) return;
-  int skip = index % std::max(CPU_COUNT(&allowed), 1);
-  for (int core = 0; core < CPU_SETSIZE; ++core) {
-    if (!CPU_ISSET(core, &allowed) || skip-- > 0) continue;
-    cpu_set_t one;
-    CPU_ZERO(&one);
-    CPU_SET(core, &one);
-    pthread_setaffinity_np(pthread_self(), sizeof(one), &one);  // a wish: failing changes no result
-    return;
-  }
-}
+// The number of a launch and, in the low bits, how many workers it wants: those from 1 on.
+struct Launch {
+  uint64_t word = 0;
 
-// A loop that is being shared out.
-struct Job {
+  uint64_t number() const { return word / kMaxThreads; }
+  uint64_t wanted() const { return word % kMaxThreads; }
+  Launch next(uint64_t wanted) const { return {(number() + 1) * kMaxThreads + wanted}; }
+  // What the state of a worker is that has left it, or is in it; it only grows.
+  uint64_t left() const { return 2 * number(); }
+  uint64_t busy() const { return left() + 1; }
+};
+
+// Below a tag, which is the end of a launch's number: how many chunks of a slice are taken.
+constexpr int kPlaceBits = 40;
+constexpr uint64_t kMostPlaces = uint64_t{1} << kPlaceBits;
+constexpr uint64_t kTags = uint64_t{1} << (64 - kPlaceBits);
+
+// The loop of a launch.
+struct Loop {
   ThreadPool::Work work = nullptr;
   void* context = nullptr;
   int64_t begin = 0;
   int64_t end = 0;
   int64_t grain = 1;
   uint64_t chunks = 0;
-  uint64_t slices = 1;
-
-  // Slice `i` ends where the next one begins.
-  uint64_t slice_begin(uint64_t i) const {
-    return i * (chunks / slices) + std::min(i, chunks % slices);
-  }
 
   // Unsigned, since a range may be longer than the largest signed number.
   void do_chunk(uint64_t chunk, int worker) const {
@@ -149,132 +147,189 @@ struct Job {
   }
 };
 
-// Chunks that one worker begins with, on a cache line of its own.
-struct alignas(64) Slice {
-  std::atomic<uint64_t> next = 0;
-  uint64_t end = 0;
+// What is being shared out, and the number that workers watch, in one cache line.
+struct alignas(64) Job {
+  std::atomic<uint64_t> launch = 0;
+  Loop loop;
+};
+static_assert(sizeof(Job) == 64);
+
+// What a worker shares with the others, on cache lines that it has for itself most of the time.
+struct Worker {
+  // Chunks taken of the slice that it begins with, below the tag of the launch that they are of: a
+  // launch writes to none of these.
+  alignas(64) std::atomic<uint64_t> taken = 0;
+  // Whether it is in a launch, and of which (see Launch).
+  alignas(64) std::atomic<uint64_t> state = 0;
+  std::atomic<uint32_t> woken = 0;  // counts calls to wake up
 };
 
-void run_alone(const ThreadPool* pool, const Job& job, int worker) {
+void run_alone(const ThreadPool* pool, const Loop& loop, int worker) {
   const ScopedPlace here(pool, worker);
-  for (uint64_t chunk = 0; chunk < job.chunks; ++chunk) job.do_chunk(chunk, worker);
+  for (uint64_t chunk = 0; chunk < loop.chunks; ++chunk) loop.do_chunk(chunk, worker);
 }
 
 }  // namespace
 
-// A launch has seats for as many workers as it has chunks for. A worker may look at job only once
-// it has taken a seat; the caller takes the seats that are left away, and changes job only when all
-// who took one have left. A worker that wakes too late finds no seat: no launch waits for a
-// sleeper.
+// A launch wants as many workers as it has chunks for. A worker that is wanted may look at the job
+// once its state says that it is in; the caller closes the launch to those that have not come by
+// the end, and changes the job only when all who came have left: no launch waits for a sleeper.
+// Each worker writes to its own lines, and the caller reads them: a counter of all would go from
+// core to core.
 struct ThreadPool::Team : Counted {
   explicit Team(int size)
-      : spin_time(size <= cores() ? kSpinTime : kBusyTime), slices(static_cast<size_t>(size)) {}
+      : spin_time(size <= cores() ? kSpinTime : kBusyTime),
+        workers(static_cast<size_t>(size)),
+        sleepers(static_cast<size_t>(size + 63) / 64) {}
 
+  Job job;
   const std::chrono::microseconds spin_time;
   std::mutex turn;  // held during a launch
   std::vector<std::thread> threads;
-  Job job;
+  std::vector<Worker> workers;  // the caller is the first
   std::exception_ptr exception;
   std::atomic<bool> has_exception = false;
-  std::vector<Slice> slices;                    // one for each worker
-  alignas(64) std::atomic<uint32_t> epoch = 0;  // counts launches; what idle workers watch
   std::atomic<bool> stopping = false;
-  alignas(64) std::atomic<int32_t> seats = 0;
-  alignas(64) std::atomic<int32_t> left = 0;  // workers that took a seat and are done
-  alignas(64) std::atomic<int32_t> sleeping = 0;
   std::atomic<bool> caller_sleeps = false;
+  std::vector<std::atomic<uint64_t>> sleepers;  // a bit for each worker
 
   void stop() {
     stopping.store(true);
-    epoch.fetch_add(1);
-    epoch.notify_all();
+    job.launch.store(Launch{job.launch.load()}.next(0).word);
+    for (size_t i = 1; i <= threads.size(); ++i) wake(i);
     for (std::thread& thread : threads) thread.join();
   }
 
-  void launch(const Job& next) {
+  void launch(const Loop& loop) {
     const std::lock_guard lock(turn);
-    job = next;
-    job.slices = std::min<uint64_t>(slices.size(), job.chunks);
-    for (uint64_t i = 0; i < job.slices; ++i) {
-      slices[i].next.store(job.slice_begin(i), std::memory_order_relaxed);
-      slices[i].end = job.slice_begin(i + 1);
-    }
-    const auto wanted = static_cast<int32_t>(job.slices - 1);
-    left.store(0, std::memory_order_relaxed);
-    seats.store(wanted);
-    epoch.fetch_add(1);
-    // One writes and then reads what the other reads and then writes: a worker that is not counted
-    // as sleeping sees the new epoch.
-    if (static_cast<int32_t>(threads.size()) - sleeping.load() < wanted) wake_some();
-    do_chunks(0);
-    const int32_t taken = wanted - seats.exchange(0);
-    if (!spin_until([&] { return left.load() == taken; }, spin_time)) {
-      // Some worker is in a long chunk, or was put aside by the system.
-      caller_sleeps.store(true);
-      for (int32_t n = left.load(); n != taken; n = left.load()) left.wait(n);
-      caller_sleeps.store(false);
-    }
+    job.loop = loop;
+    const Launch launch = next_launch(std::min<uint64_t>(workers.size(), loop.chunks) - 1);
+    // One writes and then reads what the other reads and then writes: a worker that is not marked
+    // as sleeping sees the new launch.
+    job.launch.store(launch.word);
+    wake_some(launch);
+    do_chunks(launch, 0);
+    close(launch);
     if (has_exception.load(std::memory_order_relaxed)) {
       has_exception.store(false, std::memory_order_relaxed);
       std::rethrow_exception(std::exchange(exception, nullptr));
     }
   }
 
-  // Each who is woken wakes others in turn: to wake all would hold up the caller.
-  void wake_some() {
+  // Tags come again after some millions of launches: no place of before may then be left.
+  Launch next_launch(uint64_t wanted) {
+    const Launch next = Launch{job.launch.load(std::memory_order_relaxed)}.next(wanted);
+    if (next.number() % kTags != 0) return next;
+    for (Worker& w : workers) w.taken.store(0, std::memory_order_relaxed);
+    return next.next(wanted);
+  }
+
+  // Returns when no worker is in the launch and none can come.
+  void close(Launch launch) {
+    for (uint64_t i = 1; i <= launch.wanted(); ++i) {
+      uint64_t is = workers[i].state.load();
+      if (is < launch.left()) workers[i].state.compare_exchange_strong(is, launch.left());
+    }
+    for (uint64_t i = 1; i <= launch.wanted(); ++i) {
+      const std::atomic<uint64_t>& state = workers[i].state;
+      const auto has_left = [&] { return state.load() != launch.busy(); };
+      if (has_left() || spin_until(has_left, spin_time)) continue;
+      // It is in a long chunk, or was put aside by the system.
+      caller_sleeps.store(true);
+      while (!has_left()) state.wait(launch.busy());
+      caller_sleeps.store(false);
+    }
+  }
+
+  void wake(size_t worker) {
+    workers[worker].woken.fetch_add(1);
+    workers[worker].woken.notify_one();
+  }
+
+  // Some of those that are wanted and sleep. Each who is woken wakes others in turn: to wake all
+  // would hold up the caller.
+  void wake_some(Launch launch) {
     constexpr int kAtOnce = 3;
-    for (int i = 0; i < kAtOnce && sleeping.load() > i && seats.load() > 0; ++i) epoch.notify_one();
+    int left = kAtOnce;
+    for (uint64_t word = 0, last = launch.wanted() / 64; word <= last; ++word) {
+      uint64_t asleep = sleepers[word].load();
+      if (word == last) asleep &= ~uint64_t{0} >> (63 - launch.wanted() % 64);
+      for (; asleep != 0 && left > 0; asleep &= asleep - 1) {
+        const uint64_t bit = asleep & -asleep;
+        if ((sleepers[word].fetch_and(~bit) & bit) == 0) continue;  // another wakes it
+        wake(64 * word + static_cast<uint64_t>(std::countr_zero(bit)));
+        left--;
+      }
+    }
+  }
+
+  // Until it is woken, unless there is another launch than `seen`.
+  void sleep(size_t worker, Launch seen) {
+    const uint64_t bit = uint64_t{1} << (worker % 64);
+    const uint32_t calls = workers[worker].woken.load();
+    sleepers[worker / 64].fetch_or(bit);
+    if (job.launch.load() == seen.word) workers[worker].woken.wait(calls);
+    sleepers[worker / 64].fetch_and(~bit);
+    wake_some(Launch{job.launch.load()});
+  }
+
+  // Takes a chunk of a slice of so many; false if there is none left.
+  bool take(Launch launch, uint64_t slice, uint64_t length, uint64_t* place) {
+    const uint64_t tag = launch.number() % kTags;
+    std::atomic<uint64_t>& taken = workers[slice].taken;
+    uint64_t is = taken.load(std::memory_order_relaxed);
+    do {
+      *place = is >> kPlaceBits == tag ? is % kMostPlaces : 0;
+      if (*place >= length) return false;
+    } while (!taken.compare_exchange_weak(is, tag << kPlaceBits | (*place + 1),
+                                          std::memory_order_relaxed));
+    return true;
   }
 
   // First a worker's own slice, which is the same part of the arrays each time: they stay in the
   // caches of its core. Then what the others have not come to.
-  void do_chunks(int worker) {
+  void do_chunks(Launch launch, int worker) {
+    const uint64_t slices = launch.wanted() + 1, chunks = job.loop.chunks;
+    const auto begin = [&](uint64_t slice) {
+      return slice * (chunks / slices) + std::min(slice, chunks % slices);
+    };
     try {
-      for (uint64_t i = 0; i < job.slices; ++i) {
-        Slice& slice = slices[(static_cast<uint64_t>(worker) + i) % job.slices];
-        while (slice.next.load(std::memory_order_relaxed) < slice.end) {
-          const uint64_t chunk = slice.next.fetch_add(1, std::memory_order_relaxed);
-          if (chunk >= slice.end) break;
-          job.do_chunk(chunk, worker);
+      for (uint64_t i = 0; i < slices; ++i) {
+        const uint64_t slice = (static_cast<uint64_t>(worker) + i) % slices;
+        const uint64_t first = begin(slice), length = begin(slice + 1) - first;
+        for (uint64_t place; take(launch, slice, length, &place);) {
+          job.loop.do_chunk(first + place, worker);
         }
       }
     } catch (...) {
       if (!has_exception.exchange(true)) exception = std::current_exception();
-      for (uint64_t i = 0; i < job.slices; ++i) {
-        slices[i].next.store(slices[i].end, std::memory_order_relaxed);
-      }
+      const uint64_t all = (launch.number() % kTags) << kPlaceBits | (kMostPlaces - 1);
+      for (uint64_t i = 0; i < slices; ++i) workers[i].taken.store(all, std::memory_order_relaxed);
     }
-  }
-
-  bool take_seat() {
-    int32_t n = seats.load();
-    while (n > 0 && !seats.compare_exchange_weak(n, n - 1)) {
-    }
-    return n > 0;
   }
 
   void work_as(int worker) {
     const DefaultFloatMode float_mode;
-    uint32_t seen = 0;
+    const auto index = static_cast<size_t>(worker);
+    std::atomic<uint64_t>& state = workers[index].state;
+    Launch seen;
     while (true) {
-      const auto is_new = [&] { return epoch.load(std::memory_order_acquire) != seen; };
-      if (!spin_until(is_new, spin_time)) {
-        sleeping.fetch_add(1);
-        epoch.wait(seen);
-        sleeping.fetch_sub(1);
-        wake_some();
-      }
-      seen = epoch.load();
+      const auto is_new = [&] { return job.launch.load(std::memory_order_acquire) != seen.word; };
+      if (!spin_until(is_new, spin_time)) sleep(index, seen);
+      seen.word = job.launch.load();
       if (stopping.load()) return;
-      if (!take_seat()) continue;
-      do_chunks(worker);
-      left.fetch_add(1);
-      if (caller_sleeps.load()) left.notify_all();
+      if (index > seen.wanted()) continue;
+      uint64_t is = state.load(std::memory_order_relaxed);
+      // The caller may have closed this launch, and later ones.
+      if (is >= seen.left() || !state.compare_exchange_strong(is, seen.busy())) continue;
+      do_chunks(seen, worker);
+      state.store(seen.left());
+      if (caller_sleeps.load()) state.notify_one();
     }
   }
 };
 
-ThreadPool::ThreadPool(int threads, Pinning pinning) : size_(threads) {
+ThreadPool::ThreadPool(int threads) : size_(threads) {
   require(threads >= 1 && threads <= kMaxThreads,
           "thread pool: {} is no number of threads; give an integer from 1 to {}", threads,
           kMaxThreads);
@@ -288,8 +343,7 @@ ThreadPool::ThreadPool(int threads, Pinning pinning) : size_(threads) {
   pthread_sigmask(SIG_SETMASK, &all, &before);
   try {
     for (int worker = 1; worker < size_; ++worker) {
-      team_->threads.emplace_back([this, team = team_.get(), worker, pinning] {
-        if (pinning == Pinning::kOneCoreEach) pin_to_core(worker);
+      team_->threads.emplace_back([this, team = team_.get(), worker] {
         const ScopedPlace here(this, worker);
         team->work_as(worker);
       });
@@ -322,11 +376,12 @@ void ThreadPool::run(int64_t begin, int64_t end, int64_t grain, Work work, void*
   const DefaultFloatMode float_mode;
   const uint64_t steps = uint64_t(end) - uint64_t(begin);
   const uint64_t chunks = steps / uint64_t(grain) + (steps % uint64_t(grain) != 0);
-  const Job job = {work, context, begin, end, grain, chunks};
-  if (place.pool != nullptr) return run_alone(this, job, place.pool == this ? place.worker : 0);
-  if (size_ == 1 || chunks == 1 || is_forked()) return run_alone(this, job, 0);
+  const Loop loop = {work, context, begin, end, grain, chunks};
+  if (place.pool != nullptr) return run_alone(this, loop, place.pool == this ? place.worker : 0);
+  if (size_ == 1 || chunks == 1 || is_forked()) return run_alone(this, loop, 0);
+  ensure(chunks < kMostPlaces, "parallel_for needs a grain that leaves fewer chunks");
   const ScopedPlace here(this, 0);
-  team_->launch(job);
+  team_->launch(loop);
 }
 
 }  // namespace lazuli

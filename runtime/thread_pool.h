@@ -15,12 +15,9 @@ class ThreadPool {
   /// One chunk [begin, end) of a loop, done by `worker`, from 0 (the caller) to size() - 1.
   using Work = void (*)(void* context, int64_t begin, int64_t end, int worker);
 
-  enum class Pinning { kNone, kOneCoreEach };
-
-  /// A pool of `threads` threads, the caller among them, from 1 to 1024. With `kOneCoreEach` its
-  /// own threads are bound to the cores after the first of those that the process may use.
-  /// DeviceError if a thread cannot be started.
-  explicit ThreadPool(int threads, Pinning pinning = Pinning::kNone);
+  /// A pool of `threads` threads, the caller among them, from 1 to 1024. DeviceError if a thread
+  /// cannot be started.
+  explicit ThreadPool(int threads);
   ~ThreadPool();
   ThreadPool(const ThreadPool&) = delete;
   ThreadPool& operator=(const ThreadPool&) = delete;

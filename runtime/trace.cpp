@@ -21,7 +21,8 @@
 namespace lazuli {
 namespace {
 
-constexpr size_t kMostRows = 4 << 20;
+constexpr size_t kMostBlocks = 1024;  // of all threads
+constexpr size_t kRowsOfBlock = 4096;
 
 int this_thread() {
   static std::atomic<int> threads = 0;
@@ -49,6 +50,13 @@ struct Row {
   int label, thread;
   int64_t from, to;
 };
+// What one thread has done. The lock is for whoever writes the file: threads that end their chunks
+// at one moment do not wait for each other.
+struct Rows {
+  std::mutex mutex;
+  std::vector<std::vector<Row>> blocks;
+  int64_t left_out = 0;
+};
 struct Label {
   std::string kind, name;
 };
@@ -58,16 +66,32 @@ struct Label {
 struct Trace::Spans : Counted {
   explicit Spans(const std::string& file) : path(own_name(file)) {}
 
-  void write_to(std::FILE* file) const;
+  void write_to(std::FILE* file);
+  // The calling thread's.
+  Rows& rows_of_thread();
 
   const std::string path;
   const int64_t start = now();
   const int process = getpid();
+  const uint64_t number = ++made;  // an address may come again
+  std::atomic<size_t> blocks = 0;
   std::mutex mutex;
   std::vector<Label> labels{1};
-  std::vector<Row> rows;
-  int64_t left_out = 0;
+  std::map<int, Rows> rows;  // of each thread
+  int64_t left_out = 0;      // by threads that found no memory
+
+  static inline std::atomic<uint64_t> made = 0;
 };
+
+Rows& Trace::Spans::rows_of_thread() {
+  thread_local uint64_t of = 0;
+  thread_local Rows* mine = nullptr;
+  if (of == number) return *mine;
+  const std::lock_guard lock(mutex);
+  mine = &rows[this_thread()];
+  of = number;
+  return *mine;
+}
 
 Trace::Trace(const std::string& path) : on_(!path.empty()) {
   if (!on()) return;
@@ -99,14 +123,20 @@ int Trace::label(std::string_view kind, std::string_view name) {
 
 void Trace::add(int label, int64_t from, int64_t to) noexcept {
   if (!on()) return;
-  const int thread = this_thread();
-  const std::lock_guard lock(spans_->mutex);
   try {
-    if (spans_->rows.size() < kMostRows) return spans_->rows.push_back({label, thread, from, to});
+    Rows& mine = spans_->rows_of_thread();
+    const std::lock_guard lock(mine.mutex);
+    mine.left_out++;
+    if (mine.blocks.empty() || mine.blocks.back().size() == kRowsOfBlock) {
+      if (spans_->blocks.fetch_add(1) >= kMostBlocks) return;
+      mine.blocks.emplace_back().reserve(kRowsOfBlock);
+    }
+    mine.blocks.back().push_back({label, this_thread(), from, to});
+    mine.left_out--;
   } catch (const std::bad_alloc&) {
-    // Counted too.
+    const std::lock_guard lock(spans_->mutex);
+    spans_->left_out++;
   }
-  spans_->left_out++;
 }
 
 void Trace::write() noexcept {
@@ -127,20 +157,30 @@ void Trace::write() noexcept {
                  spans_->path.c_str(), std::strerror(errno));
 }
 
-void Trace::Spans::write_to(std::FILE* file) const {
+void Trace::Spans::write_to(std::FILE* file) {
   const auto microseconds = [](int64_t ns) { return static_cast<double>(ns) * 1e-3; };
+  std::vector<std::unique_lock<std::mutex>> locks;
+  int64_t without = left_out;
+  for (auto& [thread, mine] : rows) {
+    locks.emplace_back(mine.mutex);
+    without += mine.left_out;
+  }
   fmt::print(file,
              "{{\"otherData\":{{\"lazuli\":\"{}\",\"spans left out\":{}}},\n\"traceEvents\":[\n",
-             LAZULI_VERSION, left_out);
+             LAZULI_VERSION, without);
   fmt::print(file, R"({{"name":"process_name","ph":"M","pid":{},"args":{{"name":"lazuli"}}}})",
              process);
-  for (const Row& r : rows) {
+  const auto print = [&](const Row& r) {
     const Label& l = labels[static_cast<size_t>(r.label)];
     fmt::print(file,
                ",\n"
                R"({{"name":"{}","cat":"{}","ph":"X","pid":{},"tid":{},"ts":{:.3f},"dur":{:.3f}}})",
                l.name, l.kind, process, r.thread, microseconds(r.from - start),
                microseconds(r.to - r.from));
+  };
+  for (const auto& [thread, mine] : rows) {
+    for (const std::vector<Row>& block : mine.blocks)
+      std::for_each(block.begin(), block.end(), print);
   }
   fmt::print(file, "\n]}}\n");
 }

@@ -320,8 +320,10 @@ class PhaseGroup {
     }
     for (size_t i = 0; i < phases_.size(); i++) {
       const CompiledKernel::PhaseFunctions& phase = phases_[i];
-      // Several chunks for each thread, so that none waits long for the last.
-      const double chunk = cycles_ / ((phase.packs_ahead ? 2 : 4) * threads);
+      // Several chunks for each thread, so that none waits long for the last, and as many more as
+      // are long beside what it takes to begin one. A panel that is packed ahead needs a next step.
+      const double most = cycles_ / (4 * threads), least = cycles_ / (16 * threads);
+      const double chunk = phase.packs_ahead ? 2 * most : std::clamp(kLongChunk, least, most);
       const double fitting = all_steps(phase) * chunk / std::max(phase.cycles, 1.0);
       Part& part = parts_[i];
       part.grain = std::clamp(static_cast<int64_t>(std::min(fitting, kMostSteps)), int64_t{1},
@@ -349,6 +351,7 @@ class PhaseGroup {
 
  private:
   static constexpr size_t kMost = 64;
+  static constexpr double kLongChunk = 20000;  // cycles
   static constexpr double kMostSteps = 1e15;  // which a double and an integer hold exactly
 
   // The ragged last iteration is one more step.

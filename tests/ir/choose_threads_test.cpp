@@ -68,7 +68,13 @@ TEST_SUITE("ir") {
     CHECK(share_tiles(target, 1, 64, 4, 170, 1e8).rows > 0);
     CHECK(share_tiles(target, 1, 64, 4, 170, 1e5).rows == 0);  // of little work, more than that
     CHECK(share_tiles(target, 99, 64, 8, 170, 1e8).rows == 0);
+    // Two panels for each thread are few: the core that is the slowest may have two to do.
+    CHECK(late_share(target, 32) == doctest::Approx(1 + 15.0 / 128));
+    CHECK(share_tiles(target, 1, 128, 4, 341, 5e8).rows > 0);
+    target.threads = 2;
+    CHECK(share_tiles(target, 1, 128, 4, 341, 5e8).rows == 0);
     target.threads = 1;
+    CHECK(late_share(target, 1) == 1);
     CHECK(share_tiles(target, 1, 64, 8, 170, 1e8).rows == 0);
     // Few row tiles of columns that lie apart, the columns of few rows, and weights' gradients.
     target.threads = 4;

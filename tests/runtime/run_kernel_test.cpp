@@ -139,8 +139,18 @@ TEST_SUITE("runtime") {
     m.add<0>(960, false, true, 3e6);
     m.add<1>(960, false, false, 1e6);
     m.run(2);
-    CHECK(m.calls() == 8);  // 4 chunks for each thread, of 500,000 cycles
-    CHECK(m.phases[0]->calls == 6);
+    CHECK(m.calls() == 32);  // 16 chunks for each thread, of 125,000 cycles
+    CHECK(m.phases[0]->calls == 24);
+
+    Made shorter;
+    shorter.add<0>(960, false, true, 240'000);
+    shorter.run(2);
+    CHECK(shorter.calls() == 12);  // of 20,000 cycles, which are long enough
+
+    Made shortest;
+    shortest.add<0>(960, false, true, 80'000);
+    shortest.run(2);
+    CHECK(shortest.calls() == 8);  // 4 for each thread at least
 
     Made ahead;  // which is cut in few, long ranges
     ahead.add<0>(960, false, true, 3e6);

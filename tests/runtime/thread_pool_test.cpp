@@ -216,6 +216,23 @@ TEST_SUITE("runtime") {
     }
   }
 
+  TEST_CASE("a thread that comes late does not enter a launch that is over") {
+    constexpr int kThreads = 3;
+    ThreadPool pool(kThreads);
+    int64_t wrong = 0;
+    for (int64_t round = 0; round < 100'000; ++round) {
+      const int64_t chunks = 2 + round % kThreads, first = 1000 * round;
+      std::atomic<int64_t> sum = 0;
+      pool.parallel_for(first, first + chunks, 1, [&](int64_t begin, int64_t, int) {
+        for (std::atomic<int> i = 0; i < 50 * (round % 2); ++i) {
+        }
+        sum += begin - first;
+      });
+      wrong += sum != chunks * (chunks - 1) / 2;
+    }
+    CHECK(wrong == 0);
+  }
+
   TEST_CASE("all threads compute in the default float mode, and the caller's mode comes back") {
     ThreadPool pool(4);
     std::fesetround(FE_UPWARD);

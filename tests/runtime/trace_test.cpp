@@ -5,6 +5,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <fstream>
 #include <map>
@@ -61,10 +62,41 @@ TEST_CASE("a trace holds the spans of all threads, with their times") {
   }
   const Json j = file.json();
   CHECK(count_by(j, "name") == std::map<std::string, int>{{"here", 1}, {"one", 1}, {"two", 1}});
-  const Json &a = j["traceEvents"][1], &b = j["traceEvents"][2];
+  const auto span = [&](const char* name) {
+    const Json& all = j["traceEvents"];
+    return *std::find_if(all.begin(), all.end(), [&](const Json& e) { return e["name"] == name; });
+  };
+  const Json a = span("one"), b = span("two");
   CHECK(a["dur"] == 2.5);
   CHECK(a["ts"].get<double>() == doctest::Approx(b["ts"].get<double>() + 1));
   CHECK(a["tid"] != b["tid"]);
+  CHECK(j["otherData"]["spans left out"] == 0);
+}
+
+TEST_CASE("threads that add spans at the same time lose none, and two traces stay apart") {
+  constexpr int kThreads = 4, kSpans = 5000;  // more than a thread's first block
+  const TraceFile file;
+  {
+    const TraceFile other;
+    Trace a(file.path()), b(other.path());
+    const int one = a.label("kernel", "one"), two = b.label("kernel", "two");
+    std::vector<std::thread> threads;
+    for (int t = 0; t < kThreads; t++) {
+      threads.emplace_back([&] {
+        for (int i = 0; i < kSpans; i++) {
+          a.add(one, i, i + 1);
+          if (i % 10 == 0) b.add(two, i, i + 1);
+          if (i % 1000 == 0) a.write();
+        }
+      });
+    }
+    for (std::thread& t : threads) t.join();
+    b.write();
+    CHECK(count_by(other.json(), "name") ==
+          std::map<std::string, int>{{"two", kThreads * kSpans / 10}});
+  }
+  const Json j = file.json();
+  CHECK(count_by(j, "name") == std::map<std::string, int>{{"one", kThreads * kSpans}});
   CHECK(j["otherData"]["spans left out"] == 0);
 }
 
