@@ -204,6 +204,7 @@ std::vector<Chosen> schedule_by_rules(Kernel& kernel, const Target& target, cons
   order_dims(w);
   chunk_rows(w);
   chunk_columns(w);
+  chunk_few_columns(w);
   chunk_terms(w);
   chunk_narrow_columns(w);
   chunk_few_sums(w);

@@ -202,6 +202,10 @@ void chunk_rows(ScheduleWriter& w);
 /// that some number of chunks divides.
 void chunk_columns(ScheduleWriter& w);
 
+/// The sum of many short rows becomes a sum of what chunks of them give: its columns are one panel,
+/// which one core would add up alone.
+void chunk_few_columns(ScheduleWriter& w);
+
 /// A contraction of few sums over several axes, as the gradient by the kernel of a convolution with
 /// few channels is, becomes a sum of what chunks along the outermost of them give: every core then
 /// has some, and what a chunk reads stays in cache for all of its sums.

@@ -117,21 +117,34 @@ std::vector<Stage*> stages_of(const ScheduleWriter& w) {
   return stages;
 }
 
-// The axis along which a stage adds up very many rows, element by element; null if it does not.
-NodeRef many_rows(const ScheduleWriter& w, const Stage& s) {
+// Whether a stage adds up rows, element by element, that lie in memory.
+bool adds_columns(const ScheduleWriter& w, const Stage& s) {
   const Value& v = s.values[0];
   const bool plain = s.values.size() == 1 && v.reduce == Op::ReduceAdd && !v.dims.empty() &&
-                     v.dims.size() + 1 == s.axes.size() && s.limit.empty() && s.bound.empty() &&
+                     v.dims.size() < s.axes.size() && s.limit.empty() && s.bound.empty() &&
                      is_float(v.expr->dtype) && accumulator(v.expr->dtype) == v.expr->dtype;
-  if (!plain || contraction_of(s, {}).is) return {};
+  if (!plain || contraction_of(s, {}).is) return false;
+  bool any = false, all = true;
+  visit(v.expr, [&](const NodeRef& n) {
+    all &= n->op != Op::Read;
+    if (n->op != Op::Load || !uses(n, v.dims.back().get())) return;
+    const Strides along = strides_along(w.kernel(), n, v.dims.back());
+    any = true;
+    all &= along.unit > 0 && along.other == 0;
+    for (const NodeRef& a : s.axes) {
+      all &= contains(v.dims, a.get()) || strides_along(w.kernel(), n, a).unit == 0;
+    }
+  });
+  return any && all;
+}
+
+// The axis along which a stage adds up very many rows; null if it does not.
+NodeRef many_rows(const ScheduleWriter& w, const Stage& s) {
+  const Value& v = s.values[0];
+  if (v.dims.size() + 1 != s.axes.size() || !adds_columns(w, s)) return {};
   const NodeRef row = *std::find_if(s.axes.begin(), s.axes.end(),
                                     [&](const NodeRef& a) { return !contains(v.dims, a.get()); });
-  bool computed = false;
-  visit(v.expr, [&](const NodeRef& n) { computed |= n->op == Op::Read; });
-  const Strides along = strides_along(w.kernel(), v.expr, v.dims.back());
-  const bool columns = !computed && along.unit > 0 && along.other == 0 &&
-                       strides_along(w.kernel(), v.expr, row).unit == 0;
-  return columns && extent(row) > kTallest ? row : NodeRef();
+  return extent(row) > kTallest ? row : NodeRef();
 }
 
 // Whether both factors of contraction `s` lie along the innermost of several summed axes, and a
@@ -255,6 +268,32 @@ void chunk_narrow_columns(ScheduleWriter& w) {
     w.reason(fmt::format(
         "{}: few columns, so that rows lie along the lanes, by {} chunks of {} along {}", s->name,
         chunks, extent(along) / chunks, loop));
+  }
+}
+
+// A row of few columns is one panel, and so one thread's: some of the rows at a time are shared
+// out.
+void chunk_few_columns(ScheduleWriter& w) {
+  constexpr int64_t kMostColumns = 128, kLeastWork = 200'000, kLeastRows = 64, kMost = 16;
+  for (Stage* s : stages_of(w)) {
+    if (!adds_columns(w, *s)) continue;
+    const Value& v = s->values[0];
+    int64_t rows = 1;
+    NodeRef along;  // the outermost
+    for (const NodeRef& a : s->axes) {
+      if (contains(v.dims, a.get())) continue;
+      rows *= extent(a);
+      if (!along) along = a;
+    }
+    const int64_t columns = extent(v.dims.back()),
+                  work = rows * columns * (1 + expression_cost(*s));
+    if (v.dims.size() > 1 || columns > kMostColumns || work < kLeastWork) continue;
+    int64_t chunks = std::min({kMost, extent(along), rows / kLeastRows});
+    while (chunks >= kEnoughChunks && extent(along) % chunks != 0) chunks--;
+    if (chunks < kEnoughChunks) continue;
+    w.step("rfactor {0} {1} {0}.chunks {2}", s->name, w.loop(*s, along), chunks);
+    w.reason(
+        fmt::format("{}: few columns, by {} chunks of {} rows", s->name, chunks, rows / chunks));
   }
 }
 

@@ -145,6 +145,26 @@ TEST_SUITE("ir") {
     CHECK(rows(array({1001, 3}, DType::I32), {0}) == 0);  // a cycle each
   }
 
+  TEST_CASE("sums of many short rows are shared out by rows, on any number of threads") {
+    const auto how = [](const Tensor& x, int threads = 2) {
+      Target target = named_target("x86-64-v3");
+      target.threads = threads;
+      return test::reasons({x}, target);
+    };
+    const auto rows = [](const Shape& shape) { return contiguous(randn(shape)); };
+    const Tensor x = rows({4096, 64});
+    CHECK(test::holds(how(sum(x, {0})), "few columns, by 16 chunks of 256 rows"));
+    CHECK(how(sum(x, {0}), 1) == how(sum(x, {0}), 16));
+    CHECK(test::holds(how(sum(x * rows({4096, 1}), {0})), "by 16 chunks of 256 rows"));
+    const Tensor y = rows({20, 150, 48});
+    CHECK(test::holds(how(sum(y * y, {0, 1})), "few columns, by 10 chunks of 300 rows"));
+    // Little work, several panels, other axes to share out, and a prime number of rows.
+    CHECK(!test::holds(how(sum(rows({1024, 48}), {0})), "few columns"));
+    CHECK(!test::holds(how(sum(rows({4096, 200}), {0})), "few columns"));
+    CHECK(!test::holds(how(sum(rows({8, 4096, 48}), {1})), "few columns"));
+    CHECK(!test::holds(how(sum(rows({4093, 64}), {0})), "few columns"));
+  }
+
   TEST_CASE("column sums walk whole rows where other axes are enough to share out") {
     Target target = named_target("x86-64-v3");
     target.l2_prefetch = true;
