@@ -579,7 +579,7 @@ int64_t TiledGroup::row_block(int64_t columns) const {
       others.push_back((tiles + parts - 1) / parts * tile_.mr);
   }
   const int64_t n = w_.choose_number(
-      "rows at a time of " + root_->name,
+      "rows shared out of " + root_->name,
       shares_of(w_, c_, batch_of(*s_, c_), tile_, columns).rows * tile_.mr, others);
   if (n != 1) return n;
   return extent(c_.r) > 2 ? 2 : 0;  // the axis keeps a loop of its own

@@ -203,7 +203,8 @@ void chunk_rows(ScheduleWriter& w);
 void chunk_columns(ScheduleWriter& w);
 
 /// The sum of many short rows becomes a sum of what chunks of them give: its columns are one panel,
-/// which one core would add up alone.
+/// which one core would add up alone. So on one thread too, where it costs little, for the same
+/// bits.
 void chunk_few_columns(ScheduleWriter& w);
 
 /// A contraction of few sums over several axes, as the gradient by the kernel of a convolution with

@@ -192,6 +192,7 @@ constexpr Rule kAlgebra[] = {
     {"a condition as a number as a condition", number_of_condition},
     {"sort where only the elements are read", gather_in_order},
     {"an exponential that cannot overflow", mark_not_positive},
+    {"scatter rows by their first places", scatter_rows},
 };
 
 }  // namespace

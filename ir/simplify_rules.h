@@ -64,6 +64,8 @@ NodeRef mark_not_positive(const NodeRef& n, Simplifier& s);
 /// Is `difference` = z - max(z), the greatest of each row, as a softmax has it? Where that is -inf
 /// another number may stand for it.
 bool is_shifted(const NodeRef& difference, Simplifier& s);
+/// The rule that keeps of a scatter's places those that rows begin at.
+NodeRef scatter_rows(const NodeRef& n, Simplifier& s);
 NodeRef constant_of_bits(uint64_t bits, DType dtype, Shape shape);
 
 }  // namespace lazuli

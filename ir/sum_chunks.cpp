@@ -271,29 +271,25 @@ void chunk_narrow_columns(ScheduleWriter& w) {
   }
 }
 
-// A row of few columns is one panel, and so one thread's: some of the rows at a time are shared
-// out.
 void chunk_few_columns(ScheduleWriter& w) {
   constexpr int64_t kMostColumns = 128, kLeastWork = 200'000, kLeastRows = 64, kMost = 16;
   for (Stage* s : stages_of(w)) {
-    if (!adds_columns(w, *s)) continue;
     const Value& v = s->values[0];
+    if (!adds_columns(w, *s) || v.dims.size() > 1) continue;
     int64_t rows = 1;
-    NodeRef along;  // the outermost
-    for (const NodeRef& a : s->axes) {
-      if (contains(v.dims, a.get())) continue;
-      rows *= extent(a);
-      if (!along) along = a;
+    for (const NodeRef& a : s->axes) rows *= contains(v.dims, a.get()) ? 1 : extent(a);
+    const int64_t columns = extent(v.dims[0]);
+    if (columns > kMostColumns || rows * columns * (1 + expression_cost(*s)) < kLeastWork) continue;
+    for (const NodeRef& along : s->axes) {  // the outermost that has enough of them
+      if (contains(v.dims, along.get())) continue;
+      int64_t chunks = std::min({kMost, extent(along), rows / kLeastRows});
+      while (chunks >= kEnoughChunks && extent(along) % chunks != 0) chunks--;
+      if (chunks < kEnoughChunks) continue;
+      w.step("rfactor {0} {1} {0}.chunks {2}", s->name, w.loop(*s, along), chunks);
+      w.reason(
+          fmt::format("{}: few columns, by {} chunks of {} rows", s->name, chunks, rows / chunks));
+      break;
     }
-    const int64_t columns = extent(v.dims.back()),
-                  work = rows * columns * (1 + expression_cost(*s));
-    if (v.dims.size() > 1 || columns > kMostColumns || work < kLeastWork) continue;
-    int64_t chunks = std::min({kMost, extent(along), rows / kLeastRows});
-    while (chunks >= kEnoughChunks && extent(along) % chunks != 0) chunks--;
-    if (chunks < kEnoughChunks) continue;
-    w.step("rfactor {0} {1} {0}.chunks {2}", s->name, w.loop(*s, along), chunks);
-    w.reason(
-        fmt::format("{}: few columns, by {} chunks of {} rows", s->name, chunks, rows / chunks));
   }
 }
 

@@ -34,7 +34,7 @@ std::vector<InPlace> in_place_arguments(const Node& node) {
 
 double library_operations(const Node& node) {
   if (node.op == Op::Update) return static_cast<double>(node.src[1]->numel());
-  if (node.op == Op::Scatter) return static_cast<double>(node.src[1]->numel());
+  if (node.op == Op::Scatter) return static_cast<double>(node.src[2]->numel());
   const auto n = static_cast<double>(node.src[0]->numel());
   if (node.op == Op::Scan || n == 0) return n;
   // Lines are sorted, or the elements that have a chance are.

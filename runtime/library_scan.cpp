@@ -35,17 +35,6 @@ using Total = typename Number<T>::Acc;
 template <typename T>
 constexpr bool kInVectors = std::is_same_v<T, Total<T>> && sizeof(T) >= 4;
 
-// Vectors of kBytes, of which every target has those of 16. Signed integers are as unsigned ones in
-// what wraps.
-template <typename A, template <typename> typename Op, int kBytes>
-struct VectorOf {
-  static constexpr bool kWraps = std::is_same_v<Op<A>, Sum<A>> || std::is_same_v<Op<A>, Product<A>>;
-  using Lane = typename std::conditional_t<kWraps && std::is_integral_v<A>, std::make_unsigned<A>,
-                                           std::type_identity<A>>::type;
-  typedef Lane Type __attribute__((vector_size(kBytes)));
-  static constexpr int kLanes = kBytes / sizeof(A);
-};
-
 // A line in the making, a block at a time, in vectors of kBytes; after chunks that combine to
 // `before`, if there are any. A piece is 16 bytes of a vector.
 template <typename A, template <typename> typename Op, int kBytes>

@@ -130,4 +130,15 @@ A combine(A a, A b) {
   }
 }
 
+/// Vectors of kBytes, of which every target has those of 16. Signed integers are as unsigned ones
+/// in what wraps.
+template <typename A, template <typename> typename Op, int kBytes>
+struct VectorOf {
+  static constexpr bool kWraps = std::is_same_v<Op<A>, Sum<A>> || std::is_same_v<Op<A>, Product<A>>;
+  using Lane = typename std::conditional_t<kWraps && std::is_integral_v<A>, std::make_unsigned<A>,
+                                           std::type_identity<A>>::type;
+  typedef Lane Type __attribute__((vector_size(kBytes)));
+  static constexpr int kLanes = kBytes / sizeof(A);
+};
+
 }  // namespace lazuli

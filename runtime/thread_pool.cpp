@@ -227,8 +227,8 @@ struct ThreadPool::Team : Counted {
   // Returns when no worker is in the launch and none can come.
   void close(Launch launch) {
     for (uint64_t i = 1; i <= launch.wanted(); ++i) {
-      uint64_t is = workers[i].state.load();
-      if (is < launch.left()) workers[i].state.compare_exchange_strong(is, launch.left());
+      uint64_t before = workers[i].state.load();
+      if (before < launch.left()) workers[i].state.compare_exchange_strong(before, launch.left());
     }
     for (uint64_t i = 1; i <= launch.wanted(); ++i) {
       const std::atomic<uint64_t>& state = workers[i].state;
@@ -270,20 +270,26 @@ struct ThreadPool::Team : Counted {
     sleepers[worker / 64].fetch_or(bit);
     if (job.launch.load() == seen.word) workers[worker].woken.wait(calls);
     sleepers[worker / 64].fetch_and(~bit);
-    wake_some(Launch{job.launch.load()});
+    // Its own state says whether a launch that wants it is over, where others may go on sleeping.
+    const Launch launch{job.launch.load()};
+    const bool wanted = launch.word != seen.word && worker <= launch.wanted();
+    if (wanted && workers[worker].state.load() < launch.left()) wake_some(launch);
   }
 
   // Takes a chunk of a slice of so many; false if there is none left.
   bool take(Launch launch, uint64_t slice, uint64_t length, uint64_t* place) {
     const uint64_t tag = launch.number() % kTags;
     std::atomic<uint64_t>& taken = workers[slice].taken;
-    uint64_t is = taken.load(std::memory_order_relaxed);
-    do {
-      *place = is >> kPlaceBits == tag ? is % kMostPlaces : 0;
-      if (*place >= length) return false;
-    } while (!taken.compare_exchange_weak(is, tag << kPlaceBits | (*place + 1),
-                                          std::memory_order_relaxed));
-    return true;
+    uint64_t before = taken.load(std::memory_order_relaxed);
+    while (before >> kPlaceBits != tag) {  // of another launch: none is taken
+      const uint64_t first = tag << kPlaceBits | 1;
+      if (!taken.compare_exchange_weak(before, first, std::memory_order_relaxed)) continue;
+      *place = 0;
+      return true;
+    }
+    if (before % kMostPlaces >= length) return false;
+    *place = taken.fetch_add(1, std::memory_order_relaxed) % kMostPlaces;
+    return *place < length;
   }
 
   // First a worker's own slice, which is the same part of the arrays each time: they stay in the
@@ -303,8 +309,8 @@ struct ThreadPool::Team : Counted {
       }
     } catch (...) {
       if (!has_exception.exchange(true)) exception = std::current_exception();
-      const uint64_t all = (launch.number() % kTags) << kPlaceBits | (kMostPlaces - 1);
-      for (uint64_t i = 0; i < slices; ++i) workers[i].taken.store(all, std::memory_order_relaxed);
+      const uint64_t rest = (launch.number() % kTags) << kPlaceBits | kMostPlaces / 2;
+      for (uint64_t i = 0; i < slices; ++i) workers[i].taken.store(rest, std::memory_order_relaxed);
     }
   }
 
@@ -319,9 +325,9 @@ struct ThreadPool::Team : Counted {
       seen.word = job.launch.load();
       if (stopping.load()) return;
       if (index > seen.wanted()) continue;
-      uint64_t is = state.load(std::memory_order_relaxed);
+      uint64_t before = state.load(std::memory_order_relaxed);
       // The caller may have closed this launch, and later ones.
-      if (is >= seen.left() || !state.compare_exchange_strong(is, seen.busy())) continue;
+      if (before >= seen.left() || !state.compare_exchange_strong(before, seen.busy())) continue;
       do_chunks(seen, worker);
       state.store(seen.left());
       if (caller_sleeps.load()) state.notify_one();
@@ -379,7 +385,7 @@ void ThreadPool::run(int64_t begin, int64_t end, int64_t grain, Work work, void*
   const Loop loop = {work, context, begin, end, grain, chunks};
   if (place.pool != nullptr) return run_alone(this, loop, place.pool == this ? place.worker : 0);
   if (size_ == 1 || chunks == 1 || is_forked()) return run_alone(this, loop, 0);
-  ensure(chunks < kMostPlaces, "parallel_for needs a grain that leaves fewer chunks");
+  ensure(chunks < kMostPlaces / 2, "parallel_for needs a grain that leaves fewer chunks");
   const ScopedPlace here(this, 0);
   team_->launch(loop);
 }

@@ -21,8 +21,9 @@
 namespace lazuli {
 namespace {
 
-constexpr size_t kMostBlocks = 1024;  // of all threads
-constexpr size_t kRowsOfBlock = 4096;
+constexpr size_t kMostRows = 4 << 20;  // of all threads
+// Of a thread that has few spans, and of one that has many.
+constexpr size_t kSmallBlock = 16, kLargeBlock = 4096;
 
 int this_thread() {
   static std::atomic<int> threads = 0;
@@ -47,7 +48,7 @@ struct Close {
 using File = std::unique_ptr<std::FILE, Close>;
 
 struct Row {
-  int label, thread;
+  int label;
   int64_t from, to;
 };
 // What one thread has done. The lock is for whoever writes the file: threads that end their chunks
@@ -56,6 +57,18 @@ struct Rows {
   std::mutex mutex;
   std::vector<std::vector<Row>> blocks;
   int64_t left_out = 0;
+
+  // Whether there is place for one more row; `all` counts the places of all threads.
+  bool has_place(std::atomic<size_t>& all) {
+    if (!blocks.empty() && blocks.back().size() < blocks.back().capacity()) return true;
+    const size_t size =
+        blocks.empty() ? kSmallBlock : std::min(2 * blocks.back().size(), kLargeBlock);
+    std::vector<Row> block;
+    block.reserve(size);
+    if (all.fetch_add(size) + size > kMostRows) return false;
+    blocks.push_back(std::move(block));
+    return true;
+  }
 };
 struct Label {
   std::string kind, name;
@@ -74,7 +87,7 @@ struct Trace::Spans : Counted {
   const int64_t start = now();
   const int process = getpid();
   const uint64_t number = ++made;  // an address may come again
-  std::atomic<size_t> blocks = 0;
+  std::atomic<size_t> places = 0;  // for rows
   std::mutex mutex;
   std::vector<Label> labels{1};
   std::map<int, Rows> rows;  // of each thread
@@ -123,20 +136,21 @@ int Trace::label(std::string_view kind, std::string_view name) {
 
 void Trace::add(int label, int64_t from, int64_t to) noexcept {
   if (!on()) return;
+  Rows* mine = nullptr;
   try {
-    Rows& mine = spans_->rows_of_thread();
-    const std::lock_guard lock(mine.mutex);
-    mine.left_out++;
-    if (mine.blocks.empty() || mine.blocks.back().size() == kRowsOfBlock) {
-      if (spans_->blocks.fetch_add(1) >= kMostBlocks) return;
-      mine.blocks.emplace_back().reserve(kRowsOfBlock);
-    }
-    mine.blocks.back().push_back({label, this_thread(), from, to});
-    mine.left_out--;
+    mine = &spans_->rows_of_thread();
   } catch (const std::bad_alloc&) {
     const std::lock_guard lock(spans_->mutex);
     spans_->left_out++;
+    return;
   }
+  const std::lock_guard lock(mine->mutex);
+  try {
+    if (mine->has_place(spans_->places)) return mine->blocks.back().push_back({label, from, to});
+  } catch (const std::bad_alloc&) {
+    // Counted too.
+  }
+  mine->left_out++;
 }
 
 void Trace::write() noexcept {
@@ -159,10 +173,9 @@ void Trace::write() noexcept {
 
 void Trace::Spans::write_to(std::FILE* file) {
   const auto microseconds = [](int64_t ns) { return static_cast<double>(ns) * 1e-3; };
-  std::vector<std::unique_lock<std::mutex>> locks;
   int64_t without = left_out;
   for (auto& [thread, mine] : rows) {
-    locks.emplace_back(mine.mutex);
+    const std::lock_guard lock(mine.mutex);
     without += mine.left_out;
   }
   fmt::print(file,
@@ -170,17 +183,19 @@ void Trace::Spans::write_to(std::FILE* file) {
              LAZULI_VERSION, without);
   fmt::print(file, R"({{"name":"process_name","ph":"M","pid":{},"args":{{"name":"lazuli"}}}})",
              process);
-  const auto print = [&](const Row& r) {
-    const Label& l = labels[static_cast<size_t>(r.label)];
-    fmt::print(file,
-               ",\n"
-               R"({{"name":"{}","cat":"{}","ph":"X","pid":{},"tid":{},"ts":{:.3f},"dur":{:.3f}}})",
-               l.name, l.kind, process, r.thread, microseconds(r.from - start),
-               microseconds(r.to - r.from));
-  };
-  for (const auto& [thread, mine] : rows) {
-    for (const std::vector<Row>& block : mine.blocks)
-      std::for_each(block.begin(), block.end(), print);
+  for (auto& [thread, mine] : rows) {
+    const std::lock_guard lock(mine.mutex);
+    for (const std::vector<Row>& block : mine.blocks) {
+      for (const Row& r : block) {
+        const Label& l = labels[static_cast<size_t>(r.label)];
+        fmt::print(
+            file,
+            ",\n"
+            R"({{"name":"{}","cat":"{}","ph":"X","pid":{},"tid":{},"ts":{:.3f},"dur":{:.3f}}})",
+            l.name, l.kind, process, thread, microseconds(r.from - start),
+            microseconds(r.to - r.from));
+      }
+    }
   }
   fmt::print(file, "\n]}}\n");
 }

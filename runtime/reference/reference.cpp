@@ -295,8 +295,10 @@ Array eval_scatter(const Node& n, const Arrays& src) {
     value[static_cast<size_t>(i)] = convert(src[0].get(i), n.dtype, acc);
   }
   constexpr Op kOp[] = {Op::Count_, Op::Add, Op::Mul, Op::Max, Op::Min};
-  for (int64_t i = 0; i < src[1].count(); i++) {
-    const auto at = static_cast<int64_t>(src[1].get(i));
+  const int64_t row = src[1].count() > 0 ? src[2].count() / src[1].count() : 0;
+  for (int64_t i = 0; i < src[2].count(); i++) {
+    const auto first = static_cast<int64_t>(src[1].get(i / row));
+    const int64_t at = first < 0 ? first : first + i % row;
     if (at < 0 || at >= n.numel()) continue;
     const uint64_t v = convert(src[2].get(i), n.dtype, acc);
     uint64_t& cell = value[static_cast<size_t>(at)];

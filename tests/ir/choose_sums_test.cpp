@@ -158,6 +158,7 @@ TEST_SUITE("ir") {
     CHECK(test::holds(how(sum(x * rows({4096, 1}), {0})), "by 16 chunks of 256 rows"));
     const Tensor y = rows({20, 150, 48});
     CHECK(test::holds(how(sum(y * y, {0, 1})), "few columns, by 10 chunks of 300 rows"));
+    CHECK(test::holds(how(sum(rows({2, 8000, 64}), {0, 1})), "by 16 chunks of 1000 rows"));
     // Little work, several panels, other axes to share out, and a prime number of rows.
     CHECK(!test::holds(how(sum(rows({1024, 48}), {0})), "few columns"));
     CHECK(!test::holds(how(sum(rows({4096, 200}), {0})), "few columns"));

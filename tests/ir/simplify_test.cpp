@@ -57,6 +57,24 @@ NodeRef ew(Op op, Sources src) {
   return elementwise(op, std::move(src));
 }
 
+// Where rows of `columns` elements go, `places` of an axis of `size`: all conditions written out,
+// as a gradient writes them. Along the columns a place moves by `step`.
+NodeRef places_of_rows(int64_t rows, int64_t columns, int64_t size, int64_t step = 1) {
+  const Shape shape{rows, columns};
+  const auto number = [&](int64_t v) { return full(static_cast<double>(v), DType::I64, shape); };
+  Elements v;
+  for (int64_t i = 0; i < rows; i++) v.push_back(static_cast<uint64_t>(i * 5 % (size + 2) - 1));
+  const NodeRef row = expand(test::buffer_of(DType::I64, {rows, 1}, v), shape);
+  const NodeRef column = detail::coordinate(shape, 1);
+  const auto inside = [&](const NodeRef& n, int64_t end) {
+    return ew(Op::And, {ew(Op::Le, {number(0), n}), ew(Op::Lt, {n, number(end)})});
+  };
+  const NodeRef flat =
+      ew(Op::Add, {ew(Op::Mul, {row, number(columns)}), ew(Op::Mul, {column, number(step)})});
+  return ew(Op::Where,
+            {ew(Op::And, {inside(row, size), inside(column, columns)}), flat, number(-1)});
+}
+
 // Rows that are taken in chunks.
 constexpr int64_t kLongRow = 1 << 17;
 
@@ -231,6 +249,10 @@ std::vector<Case> cases() {
                             {0, 1, 2}),
                     0, 7, 2, 1),
            {2})},
+      {"scatter rows by their first places",
+       scatter(numbers({6, 9}), places_of_rows(40, 9, 6), numbers({40, 9}, 3), Combine::Add)},
+      {"scatter rows by their first places",
+       scatter(numbers({6, 9}), places_of_rows(7, 9, 6), numbers({7, 9}, 3), Combine::Set)},
       {"move the factors", reduce(Op::ReduceAdd, flip(outer, {2}), {2})},
       {"move the factors", reduce(Op::ReduceAdd, unwindow(product, 2, 5, 1, 1), {3})},
       {"reduce once", reduce(Op::ReduceMax, reduce(Op::ReduceMax, special({2, 3, 4}), {1}), {0})},
@@ -287,6 +309,27 @@ TEST_CASE("every rule applies to its example, and the value keeps its bits") {
       CHECK(seen.count(rule.name) == 1);
     }
   }
+}
+
+TEST_CASE("rows are scattered by their first places only where these say all") {
+  const auto shape_of_places = [](const NodeRef& places, const Shape& base) {
+    const NodeRef root = scatter(numbers(base), places, numbers(places->shape), Combine::Add);
+    const NodeRef simple = simplify({&root, 1})[0];
+    CHECK(test::difference(DType::F32, evaluate_graph(simple), evaluate_graph(root)) == 0);
+    return simple->src[1]->shape;
+  };
+  CHECK(shape_of_places(places_of_rows(5, 9, 6), {6, 9}) == Shape{5, 1});
+  // Short rows, every second element, rows backwards, and an axis that is turned.
+  CHECK(shape_of_places(places_of_rows(5, 7, 6), {6, 7}) == Shape{5, 7});
+  CHECK(shape_of_places(places_of_rows(5, 9, 6, 2), {6, 18}) == Shape{5, 9});
+  CHECK(shape_of_places(places_of_rows(5, 9, 6, -1), {6, 9}) == Shape{5, 9});
+  CHECK(shape_of_places(permute(places_of_rows(9, 10, 6), {1, 0}), {6, 10}) == Shape{10, 9});
+  // A part of each row, and places that are an array.
+  const NodeRef whole_rows = places_of_rows(5, 9, 6), column = detail::coordinate({5, 9}, 1);
+  const NodeRef some = ew(Op::Lt, {column, full(7, DType::I64, {5, 9})});
+  const NodeRef none = full(-1, DType::I64, {5, 9});
+  CHECK(shape_of_places(ew(Op::Where, {some, whole_rows, none}), {6, 9}) == Shape{5, 9});
+  CHECK(shape_of_places(whole({5, 9}, DType::I64), {6, 9}) == Shape{5, 9});
 }
 
 TEST_CASE("what is simple stays as it is") {

@@ -269,6 +269,35 @@ TEST_SUITE("runtime") {
       }
     }
   }
+
+  TEST_CASE("rows are scattered as their elements are, and left out where they begin below 0") {
+    constexpr int64_t kSize = 700, kRows = 500, kLength = 37;
+    std::mt19937 random(8);
+    std::vector<uint64_t> first, places;
+    for (int64_t i = 0; i < kRows; i++) {  // some end outside
+      const int64_t at = random() % 20 == 0 ? -1 : random() % kSize;
+      first.push_back(static_cast<uint64_t>(at));
+      for (int64_t k = 0; k < kLength; k++) {
+        places.push_back(static_cast<uint64_t>(at < 0 ? -1 : at + k));
+      }
+    }
+    const auto rows = packed(first, DType::I64), index = packed(places, DType::I64);
+    for (const DType t : kTypes) {
+      const auto x = packed(elements(t, kSize, 1), t),
+                 v = packed(elements(t, kRows * kLength, 2), t);
+      for (const Combine how :
+           {Combine::Set, Combine::Add, Combine::Mul, Combine::Max, Combine::Min}) {
+        const NodeRef value = buffer(t, {kRows, kLength}), base = buffer(t, {kSize});
+        const NodeRef n = scatter(base, buffer(DType::I64, {kRows, kLength}), value, how);
+        const NodeRef by_rows = with_src(n, {base, buffer(DType::I64, {kRows, 1}), value});
+        const auto want = run(n, {&x, &index, &v}, 1);
+        for (const int threads : {1, 3}) {
+          const auto got = run(by_rows, {&x, &rows, &v}, threads);
+          CHECK_MESSAGE(got == want, fmt::format("{} scatter {}", name(t), static_cast<int>(how)));
+        }
+      }
+    }
+  }
 }
 
 }  // namespace lazuli

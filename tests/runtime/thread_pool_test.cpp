@@ -11,6 +11,7 @@
 #include <cfenv>
 #include <chrono>
 #include <cstdint>
+#include <ctime>
 #include <limits>
 #include <numeric>
 #include <stdexcept>
@@ -194,6 +195,18 @@ TEST_SUITE("runtime") {
         });
         CHECK(together == threads);
       }
+    }
+  }
+
+  TEST_CASE("threads that nothing is asked of sleep, where there are more of them than cores too") {
+    for (const int threads : {2, 8, 40}) {
+      ThreadPool pool(threads);
+      pool.parallel_for(0, threads, 1, [](int64_t, int64_t, int) {});
+      std::this_thread::sleep_for(std::chrono::milliseconds(100));
+      const std::clock_t before = std::clock();  // of the process
+      std::this_thread::sleep_for(std::chrono::milliseconds(200));
+      const double seconds = double(std::clock() - before) / CLOCKS_PER_SEC;
+      CHECK_MESSAGE(seconds < 0.05, threads);
     }
   }
 
