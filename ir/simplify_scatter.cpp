@@ -10,14 +10,15 @@ namespace lazuli {
 namespace {
 
 constexpr int64_t kShortestRow = 8;
-constexpr int kDeepest = 32;
+constexpr int kDeepest = 16, kMostNodes = 256;  // that are looked at
 
 int64_t integer_of(const NodeRef& constant) {
   return static_cast<int64_t>(std::get<ScalarBits>(constant->arg).bits);
 }
 
-// How one axis of an array moves it: by a step for each index, or in no way that is known.
-using Step = std::optional<int64_t>;
+// How one axis of an array moves it: by a step for each index, or in no way that is known. Steps
+// wrap, as the elements do.
+using Step = std::optional<uint64_t>;
 
 // A coordinate: the counts 0, 1, ... along an axis of so many, and nothing else.
 bool counts(const NodeRef& n, int depth = 0) {
@@ -39,22 +40,23 @@ bool holds_for_all(const NodeRef& n) {
   return is_constant(b) && counts(a) && last(a) + strict <= integer_of(b);
 }
 
-Step step_along(const NodeRef& n, size_t axis, int depth = 0);
+// `left`: nodes that may still be looked at, for a graph may be far larger than it is deep.
+Step step_along(const NodeRef& n, size_t axis, int& left);
 
-Step step_of_movement(const NodeRef& n, size_t axis, int depth) {
+Step step_of_movement(const NodeRef& n, size_t axis, int& left) {
   const NodeRef& x = n->src[0];
   switch (n->op) {
     case Op::Expand:
     case Op::Shrink:
-      return step_along(x, axis, depth);
+      return step_along(x, axis, left);
     case Op::Permute:
-      return step_along(x, static_cast<size_t>(n->ints()[axis]), depth);
+      return step_along(x, static_cast<size_t>(n->ints()[axis]), left);
     case Op::Reshape: {
       // The axis of the source with as many elements, and as many inside of it.
       int64_t inner = 1, inner_of_x = 1;
       for (size_t a = axis + 1; a < n->shape.size(); a++) inner *= n->shape[a];
       for (size_t a = x->shape.size(); a-- > 0; inner_of_x *= x->shape[a]) {
-        if (inner_of_x == inner && x->shape[a] == n->shape[axis]) return step_along(x, a, depth);
+        if (inner_of_x == inner && x->shape[a] == n->shape[axis]) return step_along(x, a, left);
       }
       return {};
     }
@@ -63,17 +65,17 @@ Step step_of_movement(const NodeRef& n, size_t axis, int depth) {
   }
 }
 
-Step step_along(const NodeRef& n, size_t axis, int depth) {
+Step step_along(const NodeRef& n, size_t axis, int& left) {
   if (n->numel() == 1 || n->shape[axis] == 1 || is_constant(n)) return 0;
-  if (n->realised() || depth > kDeepest) return {};
+  if (n->realised() || left-- <= 0) return {};
   if (n->op == Op::Iota) return 1;
-  if (is_movement(n->op)) return step_of_movement(n, axis, depth + 1);
+  if (is_movement(n->op)) return step_of_movement(n, axis, left);
   if (!is_elementwise(n->op)) return {};
   if (holds_for_all(n)) return 0;
   Step steps[3];
   bool still = true;
   for (size_t i = 0; i < n->src.size(); i++) {
-    steps[i] = step_along(n->src[i], axis, depth + 1);
+    steps[i] = step_along(n->src[i], axis, left);
     if (!steps[i]) return {};
     still &= *steps[i] == 0;
   }
@@ -83,7 +85,7 @@ Step step_along(const NodeRef& n, size_t axis, int depth) {
   if (n->op == Op::Sub) return *steps[0] - *steps[1];
   if (n->op != Op::Mul) return {};
   for (size_t i : {0, 1}) {
-    if (is_constant(n->src[i])) return *steps[1 - i] * integer_of(n->src[i]);
+    if (is_constant(n->src[i])) return *steps[1 - i] * static_cast<uint64_t>(integer_of(n->src[i]));
   }
   return {};
 }
@@ -99,7 +101,10 @@ NodeRef scatter_rows(const NodeRef& n, Simplifier& s) {
   const NodeRef& outside = index->src[2];
   const size_t last = index->shape.size() - 1;
   if (!is_constant(outside) || integer_of(outside) >= 0) return {};
-  if (step_along(index->src[0], last) != 0 || step_along(index->src[1], last) != 1) return {};
+  int left = kMostNodes;
+  const Step condition = step_along(index->src[0], last, left),
+             place = step_along(index->src[1], last, left);
+  if (condition != 0u || place != 1u) return {};
   return with_src(n, {n->src[0], s(shrink_axis(index, last, 0, 1)), n->src[2]});
 }
 
