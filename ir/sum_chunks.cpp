@@ -13,7 +13,7 @@ namespace {
 struct MatrixRows {
   NodeRef row;  // the summed axis; null: the stage is no such sum
   int64_t columns = 1;
-  int64_t bytes = 0;  // of the matrix
+  int64_t bytes = 0;        // of the matrix
   bool is_product = false;  // with a factor
   bool weighted = false;    // of its own for each row
 };
@@ -117,6 +117,13 @@ std::vector<Stage*> stages_of(const ScheduleWriter& w) {
   return stages;
 }
 
+// As many chunks as can be, up to `most`, of equally many of n indices; 0: no number is enough.
+int64_t equal_chunks(int64_t n, int64_t most) {
+  int64_t chunks = std::min(n, most);
+  while (chunks >= kEnoughChunks && n % chunks != 0) chunks--;
+  return chunks >= kEnoughChunks ? chunks : 0;
+}
+
 // Whether a stage adds up rows, element by element, that lie in memory.
 bool adds_columns(const ScheduleWriter& w, const Stage& s) {
   const Value& v = s.values[0];
@@ -202,9 +209,9 @@ void chunk_few_sums(ScheduleWriter& w) {
     const FewSums few = outermost_of_few(w, *s);
     const NodeRef& along = few.along;
     if (!along) continue;
-    int64_t chunks = std::min(few.most, extent(along) / few.least);
-    while (chunks >= kEnoughChunks && extent(along) % chunks != 0) chunks--;
-    if (chunks < kEnoughChunks) continue;
+    const int64_t chunks =
+        equal_chunks(extent(along), std::min(few.most, extent(along) / few.least));
+    if (chunks == 0) continue;
     const std::string loop = w.loop(*s, along);
     w.step("rfactor {0} {1} {0}.chunks {2}", s->name, loop, chunks);
     w.reason(fmt::format("{}: few sums of many terms, by {} chunks of {} along {}", s->name, chunks,
@@ -247,11 +254,10 @@ void chunk_narrow_columns(ScheduleWriter& w) {
     int64_t chunks = 0;
     for (const NodeRef& k : in_order_of_memory(w, a, c.reduced)) {
       along = k;
-      chunks = std::min(kMost, extent(k));
-      while (chunks >= kEnoughChunks && extent(k) % chunks != 0) chunks--;
-      if (chunks >= kEnoughChunks) break;
+      chunks = equal_chunks(extent(k), kMost);
+      if (chunks > 0) break;
     }
-    if (chunks < kEnoughChunks) continue;
+    if (chunks == 0) continue;
     const std::string name = s->name + ".chunks";
     const std::string loop = w.loop(*s, along);
     std::string order;
@@ -282,9 +288,8 @@ void chunk_few_columns(ScheduleWriter& w) {
     if (columns > kMostColumns || rows * columns * (1 + expression_cost(*s)) < kLeastWork) continue;
     for (const NodeRef& along : s->axes) {  // the outermost that has enough of them
       if (contains(v.dims, along.get())) continue;
-      int64_t chunks = std::min({kMost, extent(along), rows / kLeastRows});
-      while (chunks >= kEnoughChunks && extent(along) % chunks != 0) chunks--;
-      if (chunks < kEnoughChunks) continue;
+      const int64_t chunks = equal_chunks(extent(along), std::min(kMost, rows / kLeastRows));
+      if (chunks == 0) continue;
       w.step("rfactor {0} {1} {0}.chunks {2}", s->name, w.loop(*s, along), chunks);
       w.reason(
           fmt::format("{}: few columns, by {} chunks of {} rows", s->name, chunks, rows / chunks));
@@ -315,9 +320,10 @@ void chunk_rows(ScheduleWriter& w) {
     if (m.bytes <= (m.is_product ? 1 : 2) * w.target().l2) continue;
     // Equal terms are rounded to one side, and add up to what is ever further off.
     const int64_t tallest = m.weighted ? kTallest : kTallestPlain;
-    int64_t chunks = std::min(std::max(kMost, extent(m.row) / tallest), extent(m.row) / kLongSum);
-    while (chunks >= kEnoughChunks && extent(m.row) % chunks != 0) chunks--;
-    if (chunks < kEnoughChunks || (!m.is_product && 2 * chunks * tallest < extent(m.row))) continue;
+    const int64_t chunks =
+        equal_chunks(extent(m.row),
+                     std::min(std::max(kMost, extent(m.row) / tallest), extent(m.row) / kLongSum));
+    if (chunks == 0 || (!m.is_product && 2 * chunks * tallest < extent(m.row))) continue;
     const std::string name = s->name + ".chunks";
     w.step("rfactor {} {} {} {}", s->name, w.loop(*s, m.row), name, chunks);
     Stage* const p = w.kernel().find_stage(name);
