@@ -15,92 +15,26 @@ enum class Op : uint8_t {
   Const,   // one value of any shape; arg ScalarBits
   Iota,    // 0, 1, ... along the only axis; dtype I64
   // elementwise, one source
-  Neg,
-  Not,
-  Abs,
-  Sign,
-  Recip,
-  Sqrt,
-  Rsqrt,
-  Exp,
-  Exp2,
-  Expm1,
-  Log,
-  Log2,
-  Log10,
-  Log1p,
-  Sin,
-  Cos,
-  Tan,
-  Asin,
-  Acos,
-  Atan,
-  Sinh,
-  Cosh,
-  Tanh,
-  Sigmoid,
-  Asinh,
-  Acosh,
-  Atanh,
-  Erf,
-  Erfc,
-  Lgamma,
-  Digamma,
-  Trunc,
-  Floor,
-  Ceil,
-  Round,
-  Cast,
-  Bitcast,
+  Neg, Not, Abs, Sign, Recip, Sqrt, Rsqrt, Exp, Exp2, Expm1, Log, Log2, Log10, Log1p,
+  Sin, Cos, Tan, Asin, Acos, Atan, Sinh, Cosh, Tanh, Sigmoid, Asinh, Acosh, Atanh, Erf, Erfc, Lgamma,
+  Digamma, Trunc, Floor, Ceil, Round, Cast, Bitcast,
   // elementwise, two sources
-  Add,
-  Sub,
-  Mul,
-  Div,
-  IDiv,
-  Rem,
-  Pow,
-  Max,
-  Min,
-  And,
-  Or,
-  Xor,
-  Shl,
-  Shr,
-  Lt,
-  Le,
-  Eq,
-  Ne,
-  Atan2,
+  Add, Sub, Mul, Div, IDiv, Rem, Pow, Max, Min, And, Or, Xor, Shl, Shr, Lt, Le, Eq, Ne, Atan2,
   // elementwise, three sources
-  Where,
-  Fma,
+  Where, Fma,
   // movement: the value at an index is the value of the source at a mapped index (or zero outside)
-  Reshape,
-  Permute,
-  Expand,
-  Pad,
-  Shrink,
-  Flip,
-  Window,
-  Unwindow,
+  Reshape, Permute, Expand, Pad, Shrink, Flip, Window, Unwindow,
   // reductions over the axes in arg Ints; the axes are removed
-  ReduceAdd,
-  ReduceMul,
-  ReduceMax,
-  ReduceMin,
+  ReduceAdd, ReduceMul, ReduceMax, ReduceMin,
   // indexed and ordered
   Gather,   // (x, i0, ..., i[rank-1]): x at data-dependent coordinates; zero outside
-  Scatter,  // (base, index, value): flat positions of base combined with values; arg ScatterArg. An
-            // index whose last axis
-  // is 1 where value's is longer says where rows begin, negative ones nowhere; made by the
-  // simplifier
+  Scatter,  // (base, index, value): flat positions of base combined with values; arg ScatterArg. An index whose last axis
+            // is 1 where value's is longer says where rows begin, negative ones nowhere; made by the simplifier
   Scan,     // running reduction along one axis; arg ScanArg
   ArgSort,  // stable sorting permutation along the last axis, or its beginning; arg: 1 = descending
   Sort,     // the last axis in that order; made by the simplifier
-  Update,  // (base, value, places...): base with value in place of its box that begins at arg Ints,
-           // where -1 - i is
-           // the number that places[i] holds; made by the planner and for sizes that change
+  Update,   // (base, value, places...): base with value in place of its box that begins at arg Ints, where -1 - i is
+            // the number that places[i] holds; made by the planner and for sizes that change
   // identities that mean something to the graph
   Fresh,       // a value with an identity of its own; arg: serial number
   Detach,      // no gradient passes
@@ -114,8 +48,7 @@ enum class Op : uint8_t {
   FMod,  // the remainder of that
   Load,  // (flat index[, valid]): an element of a kernel argument; arg buffer slot
   Read,  // (index per kept axis...): a value of another stage; arg value id
-  // kernel level, elementwise: (a, b, c), c plus the products of the elements that lie packed in
-  // the i32 words a and b
+  // kernel level, elementwise: (a, b, c), c plus the products of the elements that lie packed in the i32 words a and b
   DotU8I8,  // four u8 in a, four i8 in b, summed in i32
   DotI8,    // four i8 in each, summed in i32: by tile registers alone
   DotI16,   // two i16 in each, summed in i32
