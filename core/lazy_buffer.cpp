@@ -114,6 +114,22 @@ NodeRef LazyBuffer::node() const {
   }
 }
 
+bool LazyBuffer::realised() const {
+  for (;; wait_for_return()) {
+    const SpinGuard lock(lock_);
+    if (!lent_) [[likely]]
+      return node_->realised();
+  }
+}
+
+Ref<Storage> LazyBuffer::value() const {
+  for (;; wait_for_return()) {
+    const SpinGuard lock(lock_);
+    if (!lent_) [[likely]]
+      return node_->storage();
+  }
+}
+
 // Until nobody has it on loan.
 void LazyBuffer::wait_for_return() const {
   for (;;) {
@@ -148,20 +164,25 @@ void LazyBuffer::rebind(NodeRef node, const Node* from) {
 LazyBuffer::Loan LazyBuffer::lend(NodeRef& node, Ref<Storage>& storage) {
   const SpinGuard lock(lock_);
   if (lent_) return Loan::Lent;
-  const bool alone = node_->op == Op::Buffer && node_->count() == 1;
+  const bool alone = node_->op == Op::Buffer && node_->count() == 1 && node_->realised();
   node = node_;
-  storage = node_->storage();
-  if (!alone || !storage) return Loan::Shared;
+  if (!alone) {
+    storage = node_->storage();
+    return Loan::Shared;
+  }
   lent_ = true;
-  constexpr uint32_t kNodeAndThis = 2;
-  return storage->count() == kNodeAndThis ? Loan::Given : Loan::Node;
+  storage = node_->exchange_storage(nullptr);
+  if (storage->count() == 1) return Loan::Given;
+  node_->exchange_storage(storage);
+  return Loan::Node;
 }
 
 void LazyBuffer::give_back() {
-  {
-    const SpinGuard lock(lock_);
-    lent_ = false;
-  }
+  const SpinGuard lock(lock_);
+  lent_ = false;
+}
+
+void LazyBuffer::wake_waiting() {
   returns.fetch_add(1, std::memory_order_release);
   returns.notify_all();
 }

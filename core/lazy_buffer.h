@@ -29,15 +29,22 @@ class LazyBuffer final : public Counted {
   /// `from`, only if that is what it stands for still. Cannot fail outside of a capture.
   void rebind(NodeRef node, const Node* from = nullptr);
 
+  /// Whether the value is computed, and that value or null; not of a tensor that a capture changes.
+  bool realised() const;
+  Ref<Storage> value() const;
+
   /// Lends node and storage of the value for a change, until give_back(); meanwhile node() waits.
   enum class Loan : uint8_t {
-    Given,   // both are this tensor's alone: what is written there is its value
+    Given,   // both are this tensor's alone: what is written there is its value. The node is lent
+             // without its storage, and needs one again before it is given back
     Node,    // something else holds the storage, which stays as it is; the node may get another
     Shared,  // something else holds the node, or there is no value: nothing is lent
     Lent,    // to someone else
   };
   Loan lend(NodeRef& node, Ref<Storage>& storage);
+  /// Afterwards wake_waiting(), once for all that are given back together.
   void give_back();
+  static void wake_waiting();
 
   bool requires_grad() const { return requires_grad_; }
   /// Registers the present node, and those it is rebound to, as leaves that backward() finds.

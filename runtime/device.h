@@ -36,10 +36,10 @@ class Executable {
   /// Runs all steps. `inputs` and `outputs` are the storage of the plan's input and output slots,
   /// in slot order. Where an output lies in the memory of its donor, that changes, and then nothing
   /// can fail any more.
-  virtual void run(std::span<const Ref<Storage>> inputs, std::span<const Ref<Storage>> outputs) = 0;
+  virtual void run(std::span<Storage* const> inputs, std::span<Storage* const> outputs) = 0;
   /// Runs step by step with a clock: seconds of each step of the plan, the median of `repeats`.
-  virtual std::vector<double> time_steps(std::span<const Ref<Storage>> inputs,
-                                         std::span<const Ref<Storage>> outputs, int repeats) = 0;
+  virtual std::vector<double> time_steps(std::span<Storage* const> inputs,
+                                         std::span<Storage* const> outputs, int repeats) = 0;
   /// Whether memory for temporaries is kept from one run to the next.
   virtual void keep_memory(bool) {}
   virtual const Plan& plan() const = 0;
@@ -60,11 +60,11 @@ struct Captured {
 };
 
 /// Runs it for these values of its input slots. Returns the value of each root: an input, or an
-/// array of `memory`; root r gets spares[r] in its place, where that is not null, and takes it.
-/// Nothing fails any more once a spare that is an input has changed.
+/// array of `memory`.
 std::vector<Ref<Storage>> run(const Captured& code, Allocator& memory,
-                              std::span<const Ref<Storage>> inputs,
-                              std::span<Ref<Storage>> spares = {});
+                              std::span<const Ref<Storage>> inputs);
+/// What Executable::run takes.
+std::vector<Storage*> pointers(std::span<const Ref<Storage>> storages);
 
 /// What a device has compiled so far.
 struct CompileCount {

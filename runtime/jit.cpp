@@ -65,15 +65,18 @@ class JitState final : public Counted {
 namespace {
 
 // The tensor that a slot stands for in this call; null for a key, and where there is no gradient.
-Ref<LazyBuffer> buffer_of(const Entry& e, size_t slot, std::span<const Tensor> arguments) {
+// One that the call does not hold otherwise, `kept` does then.
+LazyBuffer* buffer_of(const Entry& e, size_t slot, std::span<const Tensor> arguments,
+                      Ref<LazyBuffer>& kept) {
   const Slot& s = e.function.slots[slot];
   switch (s.kind) {
     case Slot::Kind::Argument:
-      return arguments[s.number].buffer();
+      return arguments[s.number].buffer().get();
     case Slot::Kind::Captured:
-      return s.buffer;
+      return s.buffer.get();
     case Slot::Kind::Gradient:
-      return buffer_of(e, s.number, arguments)->grad();
+      kept = buffer_of(e, s.number, arguments, kept)->grad();
+      return kept.get();
     case Slot::Kind::Key:
       break;
   }
@@ -103,9 +106,8 @@ void check_apart(const Entry& e, std::span<const Tensor> arguments) {
       const Slot& other = slots[c];
       const bool found = other.kind == Slot::Kind::Captured || other.kind == Slot::Kind::Gradient;
       if (!found || !(e.written[a] || e.written[c])) continue;
-      const LazyBuffer* const at = other.kind == Slot::Kind::Captured
-                                       ? other.buffer.get()
-                                       : buffer_of(e, c, arguments).get();
+      Ref<LazyBuffer> kept;
+      const LazyBuffer* const at = buffer_of(e, c, arguments, kept);
       require(at != arguments[number].buffer().get(),
               "jit: argument {} is a tensor that the function also finds outside, and writes to; "
               "either give it or let it be found",
@@ -283,13 +285,16 @@ bool JitState::matches(const Entry& e, int64_t classes, const JitCall& call) con
     if (s.kind == Slot::Kind::Key) continue;
     // A tensor that nothing else knows any more was replaced by another.
     if (s.kind == Slot::Kind::Captured && s.buffer->count() == classes) return false;
-    const Ref<LazyBuffer> buffer = buffer_of(e, i, call.tensors_);
-    if (!buffer) return false;
-    const NodeRef n = buffer->node();
-    if (n->dtype != s.placeholder->dtype) return false;
-    const bool fits = e.symbolic ? is_shape_at(n->shape, e.slot_axes[i], call.sizes_)
-                                 : n->shape == s.placeholder->shape;
-    if (!fits || buffer->requires_grad() != s.placeholder->tracked) return false;
+    Ref<LazyBuffer> kept;
+    const LazyBuffer* const buffer = buffer_of(e, i, call.tensors_, kept);
+    if (!buffer || buffer->requires_grad() != s.placeholder->tracked) return false;
+    // Those of one tensor never change.
+    if (s.kind != Slot::Kind::Captured) {
+      const NodeRef n = buffer->node();
+      const bool fits = e.symbolic ? is_shape_at(n->shape, e.slot_axes[i], call.sizes_)
+                                   : n->shape == s.placeholder->shape;
+      if (!fits || n->dtype != s.placeholder->dtype) return false;
+    }
     if (s.grad_touched && (buffer->grad() != nullptr) != s.had_grad) return false;
   }
   return true;
@@ -437,7 +442,6 @@ void JitState::compile(Entry& e) const {
     donors[e.code_root[static_cast<size_t>(f.root)]] = s.placeholder;
   }
   e.code = e.device->capture(roots, donors, e.symbolic.get());
-  e.spare.resize(roots.size());
   e.room_out.resize(roots.size());
   NodeMap<int> slot_of, extra_of;
   for (size_t i = 0; i < e.function.slots.size(); i++) {
@@ -449,6 +453,16 @@ void JitState::compile(Entry& e) const {
     }
   }
   const Plan& plan = e.code.executable->plan();
+  // Inputs and outputs are counted each for themselves.
+  std::vector<Entry::Place> place_of;
+  size_t inputs = 0, outputs = 0;
+  for (const PlanSlot& s : plan.slots) {
+    const bool is_output = s.role == PlanSlot::Role::Output;
+    place_of.push_back({is_output, is_output ? outputs : inputs});
+    (is_output ? outputs : inputs) += s.role != PlanSlot::Role::Temporary;
+  }
+  for (const int slot : plan.outputs) e.places.push_back(place_of[static_cast<size_t>(slot)]);
+  e.spare.resize(outputs);
   size_t next = 0;
   for (const NodeRef& n : std::exchange(e.code.inputs, {})) {
     while (plan.slots[next].role != PlanSlot::Role::Input) next++;
@@ -481,11 +495,11 @@ void JitState::find_donors(Entry& e) const {
     const int donor = executable.memory().donors[static_cast<size_t>(plan.outputs[r])];
     if (donor < 0) continue;
     Entry::Input& in = e.inputs[input_of[static_cast<size_t>(donor)]];
-    if (in.slot >= 0) in.root = static_cast<int>(r);
+    if (in.slot >= 0) in.output = static_cast<int>(e.places[r].number);
   }
   for (const Traced::Effect& f : e.function.effects) {
     const auto lends = [&](const Entry::Input& in) {
-      return in.root >= 0 && in.slot == static_cast<int>(f.slot);
+      return in.output >= 0 && in.slot == static_cast<int>(f.slot);
     };
     const auto it = std::find_if(e.inputs.begin(), e.inputs.end(), lends);
     const bool lent = !f.on_grad && it != e.inputs.end();
@@ -523,8 +537,8 @@ void JitState::find_rooms(const Entry& e, const std::vector<int64_t>& sizes, Siz
     sized.pitches.push_back(make_storage(sizeof pitch));
     std::memcpy(sized.pitches.back()->data(), &pitch, sizeof pitch);
   }
-  sized.bytes.resize(e.spare.size());
-  sized.out_room.resize(e.spare.size());
+  sized.bytes.resize(e.places.size());
+  sized.out_room.resize(e.places.size());
   for (size_t r = 0; r < e.code_root.size(); r++) {
     const size_t c = e.code_root[r];
     if (!follows(e.symbolic->root_axes(r))) continue;
@@ -591,17 +605,25 @@ Ref<Counted> JitState::prepare(JitCall& call, const JitCall::Trace& trace) {
 void JitState::run(JitCall& call) const {
   Entry& e = *call.entry_;
   check_apart(e, call.tensors_);
-  // The present value of each slot.
-  std::vector<Ref<LazyBuffer>> buffers;
+  struct Forget {
+    Entry::Call& now;
+    ~Forget() { now.clear(); }
+  } const forget{e.now};
   std::vector<Tensor> waiting;
   KeyDraws keys;
   for (size_t i = 0; i < e.function.slots.size(); i++) {
-    const bool key = e.function.slots[i].kind == Slot::Kind::Key;
-    buffers.push_back(key ? keys.next().buffer() : buffer_of(e, i, call.tensors_));
-    if (!buffers[i]->node()->realised()) waiting.emplace_back(buffers[i]);
+    Ref<LazyBuffer> kept;
+    LazyBuffer* buffer = buffer_of(e, i, call.tensors_, kept);
+    if (e.function.slots[i].kind == Slot::Kind::Key) {
+      kept = keys.next().buffer();
+      buffer = kept.get();
+    }
+    e.now.buffers.push_back(buffer);
+    if (!buffer->realised()) waiting.emplace_back(Ref<LazyBuffer>(buffer));
+    if (kept) e.now.kept.push_back(std::move(kept));
   }
   if (!waiting.empty()) realize(waiting);
-  run_captured(e, buffers, call.results_, call.sizes_, call.sized_);
+  run_captured(e, call.results_, call.sizes_, call.sized_);
   keys.keep();
 }
 

@@ -54,6 +54,14 @@ struct Sized {
   std::vector<StorageRef> pitches;  // of the plan
 };
 
+/// A tensor that a call changes.
+struct Change {
+  LazyBuffer* buffer = nullptr;
+  LazyBuffer::Loan loan = LazyBuffer::Loan::Shared;
+  NodeRef node;        // which has the value from then on
+  StorageRef storage;  // its own, while the node is lent without it
+};
+
 /// A captured function for arguments of one kind and sizes up to some bounds: what it runs, what
 /// that reads and what it changes.
 struct Entry {
@@ -71,15 +79,21 @@ struct Entry {
     int extra = -1;       // of what each size brings, or
     int pitch = -1;       // of the plan's, or
     StorageRef constant;  // an array that the function made when it was captured
-    int root = -1;        // which may take its memory, if nothing else holds that; -1: none
+    int output = -1;      // which may take its memory, if nothing else holds that; -1: none
     size_t in_plan = 0;   // its slot there
   };
   std::vector<Input> inputs;
-  std::vector<int> lender;        // of each effect: the input that has such a root; -1: none
+  std::vector<int> lender;        // of each effect: the input that has such an output; -1: none
   std::vector<size_t> code_root;  // which root of the code each root is
   // Of each root: roots that differ in shape alone share an array.
   std::vector<std::pair<DType, Shape>> types;
-  std::vector<StorageRef> spare;  // for each root of the code: memory for its next value, or null
+  /// Where the value of a root of the code is.
+  struct Place {
+    bool is_output;  // else the root is an input
+    size_t number;   // among the outputs, or inputs, of the plan
+  };
+  std::vector<Place> places;
+  std::vector<StorageRef> spare;  // for each output of the plan: memory for its next value, or null
 
   // Of a function with dimensions.
   std::vector<int64_t> bounds;
@@ -91,6 +105,23 @@ struct Entry {
   std::vector<StorageRef> room_in, room_out;
   std::vector<std::vector<int64_t>> room_sizes;
 
+  // Of the call that runs, kept for their memory: the tensors of the slots, those among them that
+  // only this call holds, the storage of the plan's inputs and outputs, and what keeps that.
+  struct Call {
+    std::vector<LazyBuffer*> buffers;
+    std::vector<Ref<LazyBuffer>> kept;
+    std::vector<Storage*> inputs, outputs;
+    std::vector<StorageRef> given, made;
+    std::vector<Change> changes;
+
+    void clear() {
+      buffers.clear();
+      kept.clear();
+      given.clear();
+      made.clear();
+    }
+  } now;
+
   /// Of a slot or an extra.
   const SymbolicAxes& axes(const Input& in) const {
     return in.slot >= 0 ? slot_axes[static_cast<size_t>(in.slot)]
@@ -99,10 +130,6 @@ struct Entry {
   const PlanSlot& slot_of_code(size_t code_root) const {
     const Plan& plan = code.executable->plan();
     return plan.slots[static_cast<size_t>(plan.outputs[code_root])];
-  }
-  /// Has the root an array of its own, which is not an input's?
-  bool is_output(size_t root) const {
-    return slot_of_code(code_root[root]).role == PlanSlot::Role::Output;
   }
   /// A tensor that will have the value of a root, and has none yet.
   Tensor value_to_come(size_t root, const Sized* at) const {
@@ -131,16 +158,11 @@ bool is_shape_at(const Shape& shape, const SymbolicAxes& axes, std::span<const i
 /// Does an axis follow a dimension?
 bool follows(const SymbolicAxes& axes);
 
-/// Memory of the runtime's own: not what a user writes to, nor a part of another array. Null for
-/// others.
-HostStorage* own_memory(const StorageRef& storage);
-
-/// Computes the roots for these tensors of the slots and, of a function with dimensions, at these
-/// sizes; gives `results` and what the function changes their values. Tensors that get theirs in
-/// place, where nobody holds the one before, and those that nobody else refers to are lent
-/// meanwhile. Fails before anything has changed or not at all.
-void run_captured(Entry& e, const std::vector<Ref<LazyBuffer>>& buffers,
-                  const std::vector<Tensor>& results, const std::vector<int64_t>& sizes,
+/// Computes the roots for the tensors of the slots, which e.now has, and, of a function with
+/// dimensions, at these sizes; gives `results` and what the function changes their values. Tensors
+/// that get theirs in place, where nobody holds the one before, and those that nobody else refers
+/// to are lent meanwhile. Fails before anything has changed or not at all.
+void run_captured(Entry& e, const std::vector<Tensor>& results, const std::vector<int64_t>& sizes,
                   const Sized* sized);
 
 }  // namespace lazuli::detail

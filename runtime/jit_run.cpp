@@ -1,6 +1,6 @@
 #include <algorithm>
 #include <cstring>
-#include <optional>
+#include <typeinfo>
 #include <utility>
 
 #include "core/error.h"
@@ -46,13 +46,6 @@ std::byte* bytes(const StorageRef& s) {
   return static_cast<std::byte*>(s->data());
 }
 
-// Memory for what the function gives.
-StorageRef made_by(const Entry& e, Allocator& memory, size_t bytes, size_t touched = 1) {
-  const auto made = make_ref<HostStorage>(memory, bytes, touched);
-  made->origin = e.code.executable;
-  return made;
-}
-
 const StorageRef& roomy(StorageRef& room, Allocator& memory, const PlanSlot& s) {
   if (room) return room;
   room = make_ref<HostStorage>(memory, bytes_of(s.shape, s.dtype));
@@ -74,65 +67,82 @@ const StorageRef& in_room(Entry& e, size_t input, Allocator& memory,
   return room;
 }
 
+// Memory of the runtime's own: not what a user writes to, nor a part of another array. Null for
+// others.
+HostStorage* own_memory(Storage& storage) {
+  return typeid(storage) == typeid(HostStorage) ? static_cast<HostStorage*>(&storage) : nullptr;
+}
+
+void set_origin(HostStorage& storage, const std::shared_ptr<Executable>& plan) {
+  // Comparing is cheaper than counting.
+  if (storage.origin.owner_before(plan) || plan.owner_before(storage.origin)) storage.origin = plan;
+}
+
 // Tensors that a call changes. What that needs is made before: nothing can fail once a plan has
 // written in place.
 class Changes {
  public:
-  Changes() = default;
+  explicit Changes(std::vector<Change>& changes) : changes_(changes) {}
   ~Changes() { give_back(); }
   Changes(const Changes&) = delete;
   Changes& operator=(const Changes&) = delete;
 
-  void reserve(size_t count) { changes_.reserve(count); }
-  LazyBuffer::Loan take(LazyBuffer& buffer, StorageRef& storage) {
+  // The latest taken. Null: someone else has it, or it has no value yet.
+  Change* take(LazyBuffer& buffer) {
     Change& c = changes_.emplace_back();
-    const LazyBuffer::Loan loan = buffer.lend(c.node, storage);
-    if (loan == LazyBuffer::Loan::Lent) {
-      changes_.pop_back();
-      return loan;
-    }
+    c.loan = buffer.lend(c.node, c.storage);
     c.buffer = &buffer;
-    c.lent = loan != LazyBuffer::Loan::Shared;
-    if (!c.lent) c.node = placeholder(c.node->dtype, c.node->shape, c.node->tracked);
-    return loan;
+    if (c.loan == LazyBuffer::Loan::Lent || !c.storage) {
+      changes_.pop_back();
+      return nullptr;
+    }
+    if (c.loan == LazyBuffer::Loan::Shared) {
+      c.node = placeholder(c.node->dtype, c.node->shape, c.node->tracked);
+    }
+    return &c;
   }
   bool holds(const LazyBuffer& buffer) const {
     return std::any_of(changes_.begin(), changes_.end(),
                        [&](const Change& c) { return c.buffer == &buffer; });
   }
   void give_back() {
-    for (const Change& c : changes_) {
-      if (c.lent) c.buffer->give_back();
+    bool any = false;
+    for (Change& c : changes_) {
+      if (c.loan == LazyBuffer::Loan::Shared) continue;
+      if (c.loan == LazyBuffer::Loan::Given) c.node->exchange_storage(std::move(c.storage));
+      c.buffer->give_back();
+      any = true;
     }
+    if (any) LazyBuffer::wake_waiting();
     changes_.clear();
   }
 
   // Number `i` of those taken has this value now. The storage before, if nothing else holds it: it
   // may be written to.
   StorageRef set_value(size_t i, StorageRef value) noexcept {
-    const Change& c = changes_[i];
-    if (c.lent) {
-      // If another thread has assigned meanwhile, that comes after this.
-      StorageRef before = c.node->exchange_storage(std::move(value));
-      return before->count() == 1 ? before : nullptr;
+    Change& c = changes_[i];
+    if (c.loan == LazyBuffer::Loan::Shared) {
+      c.node->set_storage(std::move(value));
+      c.buffer->rebind(c.node);
+      return nullptr;
     }
-    c.node->set_storage(std::move(value));
-    c.buffer->rebind(c.node);
-    return nullptr;
+    // If another thread has assigned meanwhile, that comes after this.
+    std::swap(c.storage, value);
+    if (c.loan == LazyBuffer::Loan::Node) {
+      value = nullptr;
+      value = c.node->exchange_storage(std::move(c.storage));
+    }
+    return value->count() == 1 ? value : nullptr;
   }
 
  private:
-  struct Change {
-    LazyBuffer* buffer = nullptr;
-    NodeRef node;  // which has the value from then on
-    bool lent = false;
-  };
-  std::vector<Change> changes_;
+  std::vector<Change>& changes_;
 };
 
 // The value that a tensor has now; other threads may assign to it.
-StorageRef value_of(const Ref<LazyBuffer>& buffer) {
-  return Tensor(buffer).storage();
+StorageRef value_of(LazyBuffer& buffer) {
+  if (StorageRef value = buffer.value()) return value;
+  return Tensor(Ref<LazyBuffer>(&buffer)).storage();
 }
 
 }  // namespace
@@ -147,117 +157,148 @@ bool follows(const SymbolicAxes& axes) {
   return std::any_of(axes.begin(), axes.end(), [](const SymbolicAxis& a) { return !a.fixed(); });
 }
 
-HostStorage* own_memory(const StorageRef& storage) {
-  return dynamic_cast<HostStorage*>(storage.get());
-}
-
 namespace {
 
-// Values of the roots; `changes` takes what the effects change, in their order.
-std::vector<StorageRef> run_plan(Entry& e, const std::vector<Ref<LazyBuffer>>& buffers,
-                                 const std::vector<int64_t>& sizes, const Sized* sized,
-                                 Changes& changes) {
-  Allocator& memory = Runtime::current().memory;
-  std::vector<StorageRef> inputs(e.inputs.size());
-  // First what stays as it is: that it is read here keeps its memory from being lent.
-  for (size_t i = 0; i < inputs.size(); i++) {
+// What a call reads that stays as it is: that it is held keeps its memory from being lent.
+void read_inputs(Entry& e, const std::vector<int64_t>& sizes, const Sized* sized) {
+  Entry::Call& now = e.now;
+  now.inputs.resize(e.inputs.size());
+  now.given.resize(e.inputs.size());
+  for (size_t i = 0; i < e.inputs.size(); i++) {
     const Entry::Input& in = e.inputs[i];
-    if (in.root >= 0) continue;
-    inputs[i] = in.slot >= 0    ? value_of(buffers[static_cast<size_t>(in.slot)])
-                : in.extra >= 0 ? sized->extras[static_cast<size_t>(in.extra)]
-                : in.pitch >= 0 ? sized->pitches[static_cast<size_t>(in.pitch)]
-                                : in.constant;
-    if (sized && sized->in_room[i]) inputs[i] = in_room(e, i, memory, sizes, inputs[i]);
+    if (in.output >= 0) continue;
+    now.given[i] = in.slot >= 0    ? value_of(*now.buffers[static_cast<size_t>(in.slot)])
+                   : in.extra >= 0 ? sized->extras[static_cast<size_t>(in.extra)]
+                   : in.pitch >= 0 ? sized->pitches[static_cast<size_t>(in.pitch)]
+                                   : in.constant;
+    if (sized && sized->in_room[i]) {
+      now.given[i] = in_room(e, i, Runtime::current().memory, sizes, now.given[i]);
+    }
+    now.inputs[i] = now.given[i].get();
   }
-  std::vector<StorageRef> outputs(e.spare.size());
-  std::swap(outputs, e.spare);
-  for (size_t c = 0; sized && c < outputs.size(); c++) {
-    const PlanSlot& s = e.slot_of_code(c);
-    if (!sized->bytes[c] || s.role != PlanSlot::Role::Output) continue;
-    outputs[c] = sized->out_room[c]
-                     ? roomy(e.room_out[c], memory, s)
-                     : made_by(e, memory, sized->bytes[c]->first, sized->bytes[c]->second);
-  }
+}
+
+// What a call changes, and the memory of what it changes in place.
+void take_changes(Entry& e, Changes& changes) {
+  Entry::Call& now = e.now;
   const std::vector<Traced::Effect>& effects = e.function.effects;
-  changes.reserve(effects.size());
+  now.changes.reserve(effects.size());
   for (bool again = true; std::exchange(again, false);) {
     for (size_t k = 0; k < effects.size() && !again; k++) {
       if (effects[k].on_grad) continue;
-      const Ref<LazyBuffer>& target = buffers[effects[k].slot];
-      // Where the value goes that may be changed in place, and whose memory then takes the root.
-      StorageRef unused[2];
-      StorageRef *value = &unused[0], *output = &unused[1];
-      if (e.lender[k] >= 0) {
-        const auto lender = static_cast<size_t>(e.lender[k]);
-        value = &inputs[lender];
-        output = &outputs[static_cast<size_t>(e.inputs[lender].root)];
-        *value = nullptr;
-        *output = nullptr;
-      }
-      const LazyBuffer::Loan loan = changes.take(*target, *value);
-      if (loan == LazyBuffer::Loan::Lent && changes.holds(*target)) {
-        user_error(
-            "jit: the function writes to a tensor of shape {} that it finds in two places, such as "
-            "a variable and a gradient; let it find it in one",
-            to_string(e.function.slots[effects[k].slot].placeholder->shape));
-      }
-      if (loan == LazyBuffer::Loan::Lent || !*value) {
+      LazyBuffer& target = *now.buffers[effects[k].slot];
+      const Change* const change = changes.take(target);
+      if (!change) {
+        if (changes.holds(target)) {
+          user_error(
+              "jit: the function writes to a tensor of shape {} that it finds in two places, such "
+              "as a variable and a gradient; let it find it in one",
+              to_string(e.function.slots[effects[k].slot].placeholder->shape));
+        }
         // Whoever waits has lent nothing, so that no two wait for each other.
         changes.give_back();
         value_of(target);
         again = true;
-      } else if (loan == LazyBuffer::Loan::Given && own_memory(*value)) {
-        *output = *value;
+      } else if (e.lender[k] >= 0) {
+        const auto lender = static_cast<size_t>(e.lender[k]);
+        Storage* const value = change->storage.get();
+        const bool in_place = change->loan == LazyBuffer::Loan::Given && own_memory(*value);
+        now.inputs[lender] = value;
+        now.outputs[static_cast<size_t>(e.inputs[lender].output)] = in_place ? value : nullptr;
       }
     }
   }
-  std::vector<StorageRef> values(e.code_root.size());
-  std::vector<std::vector<AxisPart>> copied(sized ? values.size() : 0);  // out of rooms
-  for (size_t r = 0; r < copied.size(); r++) {
-    const size_t c = e.code_root[r];
-    if (!sized->bytes[c] || !sized->out_room[c]) continue;
-    values[r] = made_by(e, memory, sized->bytes[c]->first);
-    copied[r] = parts_of(e.symbolic->root_axes(r));
-  }
+}
 
-  const std::vector<StorageRef> made = lazuli::run(e.code, memory, inputs, outputs);
-  // From here on nothing fails.
-  for (size_t i = 0; i < inputs.size(); i++) {
-    const int root = e.inputs[i].root;
-    if (root < 0 || made[static_cast<size_t>(root)] != inputs[i]) continue;
-    static_cast<HostStorage&>(*inputs[i]).origin = e.code.executable;
-  }
-  for (size_t r = 0; r < values.size(); r++) {
-    const size_t c = e.code_root[r];
-    if (!values[r]) {
-      values[r] = made[c];
+// Memory for what a call gives and does not change in place.
+void make_outputs(Entry& e, const Sized* sized) {
+  Entry::Call& now = e.now;
+  Allocator& memory = Runtime::current().memory;
+  for (size_t c = 0; c < e.places.size(); c++) {
+    const auto [is_output, o] = e.places[c];
+    if (!is_output) continue;
+    StorageRef& made = now.made[o];
+    if (now.outputs[o]) {
+      if (!made) e.spare[o] = nullptr;
       continue;
     }
-    copy_parts(copied[r], sizes, size_of(e.slot_of_code(c).dtype), bytes(values[r]), bytes(made[c]),
-               Copy::FromRoom);
+    const PlanSlot& s = e.slot_of_code(c);
+    if (sized && sized->bytes[c]) {
+      made = sized->out_room[c] ? roomy(e.room_out[c], memory, s)
+                                : made_by(e.code.executable, memory, sized->bytes[c]->first,
+                                          sized->bytes[c]->second);
+    } else {
+      made = std::move(e.spare[o]);
+      if (!made) made = made_by(e.code.executable, memory, bytes_of(s.shape, s.dtype));
+    }
+    now.outputs[o] = made.get();
   }
-  return values;
+}
+
+// A root's present array, which may be a room, as an input or a result has it.
+const StorageRef& array_of(const Entry& e, size_t root) {
+  const auto [is_output, number] = e.places[e.code_root[root]];
+  if (!is_output) return e.now.given[number];
+  if (const StorageRef& made = e.now.made[number]) return made;
+  const auto has = [&](const Change& c) { return c.storage.get() == e.now.outputs[number]; };
+  return std::find_if(e.now.changes.begin(), e.now.changes.end(), has)->storage;
+}
+
+// A root of a function with dimensions that is copied out of a room.
+struct OutOfRoom {
+  StorageRef to;  // null: it is not
+  std::vector<AxisPart> parts;
+};
+
+std::vector<OutOfRoom> copies(const Entry& e, const Sized& sized) {
+  std::vector<OutOfRoom> out(e.code_root.size());
+  for (size_t r = 0; r < out.size(); r++) {
+    const size_t c = e.code_root[r];
+    if (!sized.bytes[c] || !sized.out_room[c]) continue;
+    out[r].to = made_by(e.code.executable, Runtime::current().memory, sized.bytes[c]->first);
+    out[r].parts = parts_of(e.symbolic->root_axes(r));
+  }
+  return out;
 }
 
 }  // namespace
 
-void run_captured(Entry& e, const std::vector<Ref<LazyBuffer>>& buffers,
-                  const std::vector<Tensor>& results, const std::vector<int64_t>& sizes,
+void run_captured(Entry& e, const std::vector<Tensor>& results, const std::vector<int64_t>& sizes,
                   const Sized* sized) {
+  Entry::Call& now = e.now;
   std::vector<Tensor> gradients;
   for (const Traced::Effect& f : e.function.effects) {
     if (!f.on_grad || f.root < 0) continue;
     gradients.push_back(e.value_to_come(static_cast<size_t>(f.root), sized));
   }
-  Changes changes;
-  std::vector<StorageRef> values;
-  if (e.code.executable) values = run_plan(e, buffers, sizes, sized, changes);
+  Changes changes(now.changes);
+  std::vector<OutOfRoom> copied;
+  if (e.code.executable) {
+    now.outputs.assign(e.spare.size(), nullptr);
+    now.made.resize(e.spare.size());
+    read_inputs(e, sizes, sized);
+    take_changes(e, changes);
+    make_outputs(e, sized);
+    if (sized) copied = copies(e, *sized);
+    e.code.executable->run(now.inputs, now.outputs);
+    // From here on nothing fails.
+    for (size_t r = 0; r < copied.size(); r++) {
+      if (!copied[r].to) continue;
+      copy_parts(copied[r].parts, sizes, size_of(e.types[r].first), bytes(copied[r].to),
+                 bytes(array_of(e, r)), Copy::FromRoom);
+    }
+  }
+  const auto value = [&](size_t root) -> const StorageRef& {
+    return copied.empty() || !copied[root].to ? array_of(e, root) : copied[root].to;
+  };
 
-  // Only now does anything change, and nothing fails.
-  for (size_t r = 0; r < results.size(); r++) results[r].node()->set_storage(values[r]);
+  // Only now does anything change.
+  for (size_t r = 0; r < results.size(); r++) results[r].node()->set_storage(value(r));
   size_t gradient = 0, change = 0;
-  for (const Traced::Effect& f : e.function.effects) {
-    LazyBuffer& target = *buffers[f.slot];
+  const std::vector<Traced::Effect>& effects = e.function.effects;
+  for (size_t k = 0; k < effects.size(); k++) {
+    const Traced::Effect& f = effects[k];
+    LazyBuffer& target = *now.buffers[f.slot];
     if (f.root < 0) {
       target.set_grad(nullptr);
       continue;
@@ -265,18 +306,24 @@ void run_captured(Entry& e, const std::vector<Ref<LazyBuffer>>& buffers,
     const auto root = static_cast<size_t>(f.root);
     if (f.on_grad) {
       const Tensor& made = gradients[gradient++];
-      made.node()->set_storage(values[root]);
+      made.node()->set_storage(value(root));
       target.set_grad(made.buffer());
       continue;
     }
-    StorageRef before = changes.set_value(change++, values[root]);
-    if (!before || !e.is_output(root)) continue;
+    const size_t i = change++;
+    const auto [is_output, o] = e.places[e.code_root[root]];
+    if (is_output && now.outputs[o] == now.changes[i].storage.get()) {
+      set_origin(static_cast<HostStorage&>(*now.outputs[o]), e.code.executable);
+      continue;  // in place
+    }
+    StorageRef before = changes.set_value(i, value(root));
+    if (!before || !is_output) continue;
     if (e.symbolic && follows(e.symbolic->root_axes(root))) continue;
     // Of the runtime's own memory: what is written to next time.
-    HostStorage* const own = own_memory(before);
+    HostStorage* const own = own_memory(*before);
     if (!own) continue;
-    own->origin = e.code.executable;
-    e.spare[e.code_root[root]] = std::move(before);
+    set_origin(*own, e.code.executable);
+    e.spare[o] = std::move(before);
   }
 }
 

@@ -29,6 +29,10 @@ class HostStorage final : public Storage {
   size_t bytes_;
 };
 
+/// Memory for what a plan gives.
+Ref<HostStorage> made_by(const std::shared_ptr<Executable>& plan, Allocator& memory, size_t bytes,
+                         size_t touched = 1);
+
 /// While this lock is held, no thread attaches values to nodes: what a graph's key takes for
 /// computed, the plan that is made of it takes for computed too. Several threads may hold it.
 std::shared_lock<std::shared_mutex> hold_values();

@@ -69,7 +69,7 @@ class CpuExecutable::Memory {
     if (e.shared_bytes_) shared_ = allocator.allocate(static_cast<size_t>(e.shared_bytes_));
   }
 
-  void bind(std::span<const Ref<Storage>> inputs, std::span<const Ref<Storage>> outputs) {
+  void bind(std::span<Storage* const> inputs, std::span<Storage* const> outputs) {
     size_t in = 0, out = 0;
     auto place = executable_.places_.begin();
     const auto end = executable_.places_.end();
@@ -235,8 +235,8 @@ void CpuExecutable::keep_memory(bool keep) {
 }
 
 template <typename F>
-void CpuExecutable::with_memory(std::span<const Ref<Storage>> inputs,
-                                std::span<const Ref<Storage>> outputs, F body) {
+void CpuExecutable::with_memory(std::span<Storage* const> inputs,
+                                std::span<Storage* const> outputs, F body) {
   std::lock_guard lock(mutex_);
   std::optional<Memory> own;
   Memory& memory = kept_ ? *kept_ : own.emplace(*this);
@@ -244,15 +244,15 @@ void CpuExecutable::with_memory(std::span<const Ref<Storage>> inputs,
   body(memory);
 }
 
-void CpuExecutable::run(std::span<const Ref<Storage>> inputs,
-                        std::span<const Ref<Storage>> outputs) {
+void CpuExecutable::run(std::span<Storage* const> inputs,
+                        std::span<Storage* const> outputs) {
   with_memory(inputs, outputs, [&](Memory& memory) {
     for (const Launch& l : launches_) launch(l, memory);
   });
 }
 
-std::vector<double> CpuExecutable::time_steps(std::span<const Ref<Storage>> inputs,
-                                              std::span<const Ref<Storage>> outputs, int repeats) {
+std::vector<double> CpuExecutable::time_steps(std::span<Storage* const> inputs,
+                                              std::span<Storage* const> outputs, int repeats) {
   std::vector<std::vector<double>> times(launches_.size());
   with_memory(inputs, outputs, [&](Memory& memory) {
     for (const Launch& l : launches_) launch(l, memory);  // warm

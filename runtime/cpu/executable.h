@@ -16,9 +16,9 @@ class CpuExecutable final : public Executable {
   CpuExecutable(Runtime& runtime, const Target& target, LinkedPlan linked);
   ~CpuExecutable() override;
 
-  void run(std::span<const Ref<Storage>> inputs, std::span<const Ref<Storage>> outputs) override;
-  std::vector<double> time_steps(std::span<const Ref<Storage>> inputs,
-                                 std::span<const Ref<Storage>> outputs, int repeats) override;
+  void run(std::span<Storage* const> inputs, std::span<Storage* const> outputs) override;
+  std::vector<double> time_steps(std::span<Storage* const> inputs,
+                                 std::span<Storage* const> outputs, int repeats) override;
   const Plan& plan() const override { return plan_; }
   const MemoryPlan& memory() const override { return memory_; }
   std::vector<int64_t> reach(std::span<const int64_t> sizes) const override;
@@ -56,7 +56,7 @@ class CpuExecutable final : public Executable {
   void launch(const Launch& l, Memory& memory);
   // Calls `body` with memory that these arrays are bound to.
   template <typename F>
-  void with_memory(std::span<const Ref<Storage>> inputs, std::span<const Ref<Storage>> outputs,
+  void with_memory(std::span<Storage* const> inputs, std::span<Storage* const> outputs,
                    F body);
 
   Runtime& runtime_;

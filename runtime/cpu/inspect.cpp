@@ -243,7 +243,8 @@ std::vector<StepCost> measure(Executable& executable, const Arrays& inputs, int 
   for (const PlanSlot& s : executable.plan().slots) {
     if (s.role == PlanSlot::Role::Output) outputs.push_back(host_storage(s));
   }
-  const std::vector<double> seconds = executable.time_steps(inputs, outputs, repeats);
+  const std::vector<double> seconds =
+      executable.time_steps(pointers(inputs), pointers(outputs), repeats);
   std::vector<StepReport> reports = executable.report();
   const std::vector<StepNote>& notes = executable.notes();
   std::vector<StepCost> costs;

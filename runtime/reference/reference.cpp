@@ -489,13 +489,13 @@ class ReferenceExecutable final : public Executable {
   explicit ReferenceExecutable(Plan plan) : plan_(std::move(plan)) {
     memory_.donors.assign(plan_.slots.size(), -1);
   }
-  void run(std::span<const Ref<Storage>> inputs, std::span<const Ref<Storage>> outputs) override {
+  void run(std::span<Storage* const> inputs, std::span<Storage* const> outputs) override {
     NodeMap<Ref<Storage>> given;
     std::vector<size_t> output_of(plan_.slots.size());
     size_t in = 0, out = 0;
     for (size_t i = 0; i < plan_.slots.size(); i++) {
       const PlanSlot& s = plan_.slots[i];
-      if (s.role == PlanSlot::Role::Input) given[s.node] = inputs[in++];
+      if (s.role == PlanSlot::Role::Input) given[s.node] = Ref<Storage>(inputs[in++]);
       if (s.role == PlanSlot::Role::Output) output_of[i] = out++;
     }
     const std::vector<Ref<Storage>> values = evaluate(plan_.roots, given);
@@ -505,7 +505,7 @@ class ReferenceExecutable final : public Executable {
       std::memcpy(outputs[output_of[slot]]->data(), values[r]->data(), values[r]->bytes());
     }
   }
-  std::vector<double> time_steps(std::span<const Ref<Storage>>, std::span<const Ref<Storage>>,
+  std::vector<double> time_steps(std::span<Storage* const>, std::span<Storage* const>,
                                  int) override {
     return {};
   }

@@ -51,7 +51,7 @@ std::string differs(const std::vector<NodeRef>& roots) {
       if (s.role != PlanSlot::Role::Output) continue;
       outputs.push_back(make(static_cast<size_t>(numel(s.shape) * size_of(s.dtype))));
     }
-    executable->run(inputs, outputs);
+    executable->run(pointers(inputs), pointers(outputs));
     Bits bits;
     for (const auto& o : outputs) {
       const char* const p = static_cast<const char*>(o->data());

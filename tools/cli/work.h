@@ -20,10 +20,10 @@ class Replay {
  public:
   Replay(Device& device, std::span<const Tensor> results);
 
-  void run() { executable_->run(inputs_, outputs_); }
+  void run() { executable_->run(pointers(inputs_), pointers(outputs_)); }
   /// Seconds of each step of the plan, the median of `repeats` runs.
   std::vector<double> time_steps(int repeats) {
-    return executable_->time_steps(inputs_, outputs_, repeats);
+    return executable_->time_steps(pointers(inputs_), pointers(outputs_), repeats);
   }
   const Plan& plan() const { return executable_->plan(); }
   const Executable& executable() const { return *executable_; }
