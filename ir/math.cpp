@@ -35,6 +35,24 @@ uint64_t bits_of(T v) {
   }
 }
 
+// Each of the thousand places that build a node calls one of these, which is a third of the time to
+// compile them inline.
+NodeRef node_of(Op op, DType dtype, const NodeRef& a) {
+  return scalar_op(op, dtype, {a});
+}
+NodeRef node_of(Op op, DType dtype, const NodeRef& a, const NodeRef& b) {
+  return scalar_op(op, dtype, {a, b});
+}
+NodeRef node_of(Op op, DType dtype, const NodeRef& a, const NodeRef& b, const NodeRef& c) {
+  return scalar_op(op, dtype, {a, b, c});
+}
+NodeRef constant(DType dtype, uint64_t bits) {
+  return make({.op = Op::Const, .dtype = dtype, .arg = ScalarBits{bits}});
+}
+NodeRef where_rarely(DType dtype, const NodeRef& c, const NodeRef& a, const NodeRef& b) {
+  return make({.op = Op::Where, .dtype = dtype, .arg = kRarely, .src = {c, a, b}});
+}
+
 // A node that stands for a T: operators on it build nodes.
 template <typename T>
 struct Expr {
@@ -44,53 +62,48 @@ struct Expr {
   explicit Expr(NodeRef n) : node(std::move(n)) {}
   template <typename A>
   requires std::is_arithmetic_v<A> Expr(A v)
-      : node(make({.op = Op::Const,
-                   .dtype = dtype_of<T>(),
-                   .arg = ScalarBits{bits_of(static_cast<T>(v))}})) {}
+      : node(constant(dtype_of<T>(), bits_of(static_cast<T>(v)))) {}
 
-  template <typename R = T>
-  static Expr<R> op(Op o, Sources src) {
-    return Expr<R>(scalar_op(o, dtype_of<R>(), std::move(src)));
+  template <typename R = T, typename... S>
+  static Expr<R> op(Op o, const S&... src) {
+    return Expr<R>(node_of(o, dtype_of<R>(), src.node...));
   }
 
-  friend Expr operator+(Expr a, Expr b) { return op(Op::Add, {a.node, b.node}); }
-  friend Expr operator-(Expr a, Expr b) { return op(Op::Sub, {a.node, b.node}); }
-  friend Expr operator*(Expr a, Expr b) { return op(Op::Mul, {a.node, b.node}); }
-  friend Expr operator/(Expr a, Expr b) { return op(Op::Div, {a.node, b.node}); }
-  friend Expr operator-(Expr a) { return op(Op::Neg, {a.node}); }
-  friend Expr operator&(Expr a, Expr b) { return op(Op::And, {a.node, b.node}); }
-  friend Expr operator|(Expr a, Expr b) { return op(Op::Or, {a.node, b.node}); }
-  friend Expr operator^(Expr a, Expr b) { return op(Op::Xor, {a.node, b.node}); }
-  friend Expr operator<<(Expr a, Expr b) { return op(Op::Shl, {a.node, b.node}); }
-  friend Expr operator>>(Expr a, Expr b) { return op(Op::Shr, {a.node, b.node}); }
-  friend Expr operator!(Expr a) { return op(Op::Not, {a.node}); }
-  friend Expr<bool> operator<(Expr a, Expr b) { return op<bool>(Op::Lt, {a.node, b.node}); }
-  friend Expr<bool> operator<=(Expr a, Expr b) { return op<bool>(Op::Le, {a.node, b.node}); }
-  friend Expr<bool> operator==(Expr a, Expr b) { return op<bool>(Op::Eq, {a.node, b.node}); }
-  friend Expr<bool> operator!=(Expr a, Expr b) { return op<bool>(Op::Ne, {a.node, b.node}); }
-  friend Expr fma(Expr a, Expr b, Expr c) { return op(Op::Fma, {a.node, b.node, c.node}); }
-  friend Expr sqrt(Expr a) { return op(Op::Sqrt, {a.node}); }
-  friend Expr abs(Expr a) { return op(Op::Abs, {a.node}); }
-  friend Expr round(Expr a) { return op(Op::Round, {a.node}); }
-  friend Expr long_rem(Expr a, Expr b) { return op(Op::Rem, {a.node, b.node}); }
-  friend Expr where(Expr<bool> c, Expr a, Expr b) {
-    return op(Op::Where, {c.node, a.node, b.node});
+  friend Expr operator+(const Expr& a, const Expr& b) { return op(Op::Add, a, b); }
+  friend Expr operator-(const Expr& a, const Expr& b) { return op(Op::Sub, a, b); }
+  friend Expr operator*(const Expr& a, const Expr& b) { return op(Op::Mul, a, b); }
+  friend Expr operator/(const Expr& a, const Expr& b) { return op(Op::Div, a, b); }
+  friend Expr operator-(const Expr& a) { return op(Op::Neg, a); }
+  friend Expr operator&(const Expr& a, const Expr& b) { return op(Op::And, a, b); }
+  friend Expr operator|(const Expr& a, const Expr& b) { return op(Op::Or, a, b); }
+  friend Expr operator^(const Expr& a, const Expr& b) { return op(Op::Xor, a, b); }
+  friend Expr operator<<(const Expr& a, const Expr& b) { return op(Op::Shl, a, b); }
+  friend Expr operator>>(const Expr& a, const Expr& b) { return op(Op::Shr, a, b); }
+  friend Expr operator!(const Expr& a) { return op(Op::Not, a); }
+  friend Expr<bool> operator<(const Expr& a, const Expr& b) { return op<bool>(Op::Lt, a, b); }
+  friend Expr<bool> operator<=(const Expr& a, const Expr& b) { return op<bool>(Op::Le, a, b); }
+  friend Expr<bool> operator==(const Expr& a, const Expr& b) { return op<bool>(Op::Eq, a, b); }
+  friend Expr<bool> operator!=(const Expr& a, const Expr& b) { return op<bool>(Op::Ne, a, b); }
+  friend Expr fma(const Expr& a, const Expr& b, const Expr& c) { return op(Op::Fma, a, b, c); }
+  friend Expr sqrt(const Expr& a) { return op(Op::Sqrt, a); }
+  friend Expr abs(const Expr& a) { return op(Op::Abs, a); }
+  friend Expr round(const Expr& a) { return op(Op::Round, a); }
+  friend Expr long_rem(const Expr& a, const Expr& b) { return op(Op::Rem, a, b); }
+  friend Expr where(const Expr<bool>& c, const Expr& a, const Expr& b) {
+    return op(Op::Where, c, a, b);
   }
-  friend Expr rare(Expr<bool> c, Expr a, Expr b) {
-    return Expr(make({.op = Op::Where,
-                      .dtype = dtype_of<T>(),
-                      .arg = kRarely,
-                      .src = {c.node, a.node, b.node}}));
+  friend Expr rare(const Expr<bool>& c, const Expr& a, const Expr& b) {
+    return Expr(where_rarely(dtype_of<T>(), c.node, a.node, b.node));
   }
 };
 
 template <typename T, typename S>
-Expr<T> bitcast(Expr<S> a) {
-  return Expr<S>::template op<T>(Op::Bitcast, {a.node});
+Expr<T> bitcast(const Expr<S>& a) {
+  return Expr<S>::template op<T>(Op::Bitcast, a);
 }
 template <typename T, typename S>
-Expr<T> cast(Expr<S> a) {
-  return Expr<S>::template op<T>(Op::Cast, {a.node});
+Expr<T> cast(const Expr<S>& a) {
+  return Expr<S>::template op<T>(Op::Cast, a);
 }
 
 using Builder = NodeRef (*)(DType, const Sources&);

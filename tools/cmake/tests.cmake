@@ -19,8 +19,9 @@ function(lazuli_test_executable target)
   add_executable(${target} ${ARGN})
   lazuli_settings(${target})
   target_compile_options(${target} PRIVATE $<$<CONFIG:Release>:-O1>)  # it compiles longer than it runs
+  # core and ir first, so that theirs of inline functions are linked, which alone may be for a sanitizer.
   target_link_libraries(${target} PRIVATE
-    lazuli doctest::doctest ZLIB::ZLIB Threads::Threads ${CMAKE_DL_LIBS})
+    lazuli_ir lazuli_core lazuli doctest::doctest ZLIB::ZLIB Threads::Threads ${CMAKE_DL_LIBS})
   target_compile_definitions(${target} PRIVATE
     DOCTEST_CONFIG_SUPER_FAST_ASSERTS
     LAZULI_SOURCE_DIR="${PROJECT_SOURCE_DIR}"
