@@ -118,6 +118,10 @@ void Nest::leaf(const Stage* s, Environment& e) {
       index.push_back(at.at(d));
       lane_kept |= e.lane && emitter_.lane_of(index.back());
     }
+    if (zeros_) {
+      if (v.zero_beyond) keep(v, index, Emitter::constant(v.expr->dtype, 0));
+      continue;
+    }
     const NodeRef x = emitter_.without_masks(substitute(v.expr, at, memo));
     if (!v.reduces()) {
       const Operand r = emitter_.emit(x);

@@ -27,14 +27,15 @@ void stream_outputs(ScheduleWriter& w, Stage* s) {
 
 }  // namespace
 
-void fuse_siblings(ScheduleWriter& w, StageGroup& g) {
+void fuse_siblings(ScheduleWriter& w, StageGroup& g,
+                   const std::function<bool(const Stage& a, const Stage& b)>& apart) {
   Reads reads(w.kernel());
   for (size_t i = 0; i < g.members.size(); i++) {
     for (size_t j = i + 1; j < g.members.size(); j++) {
       Stage *a = g.members[i], *b = g.members[j];
       if (!std::equal(a->axes.begin(), a->axes.end(), b->axes.begin(), b->axes.end(), NodeEqual()))
         continue;
-      if (a->limit != b->limit) continue;
+      if (a->limit != b->limit || (apart && apart(*a, *b))) continue;
       // b must follow from a at the same point, and from nothing that needs all of a.
       bool legal = reads_in_place(reads, *b, *a);
       for (const Value& v : a->values) legal &= !v.reduces() || !reads.reads(b, v.id);

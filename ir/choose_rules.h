@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -90,7 +91,8 @@ class ScheduleWriter {
 
 /// Stages of a group over equal axes become one where that is legal, so that they share loops and
 /// registers.
-void fuse_siblings(ScheduleWriter& w, StageGroup& g);
+void fuse_siblings(ScheduleWriter& w, StageGroup& g,
+                   const std::function<bool(const Stage& a, const Stage& b)>& apart = {});
 /// Values that only their own stage reads, at the same point, are not stored at all.
 void forward_values(ScheduleWriter& w, const StageGroup& g);
 

@@ -46,6 +46,7 @@ struct Value {
   Op reduce = Op::Count_;  // ReduceAdd, ReduceMul, ReduceMax, ReduceMin, or Count_: no reduction
   std::vector<NodeRef> dims;  // the axes kept, in the order of coordinates
   int slot = -1;              // the kernel argument it is stored to, row-major over dims; -1: none
+  bool zero_beyond = false;   // the stage's limit ends computing it: beyond that, zeros are stored
   // written by the schedule
   Scope scope = Scope::Scratch;
   std::vector<std::string> layout;  // storage order by names of split loops; empty: dims, row-major

@@ -12,7 +12,7 @@
 namespace lazuli {
 namespace {
 
-/// What is known of a value outside the bound.
+// What is known of a value outside the bound.
 enum class Outside { Unknown, Zero, MinusInfinity };
 
 struct Mask {
@@ -59,54 +59,102 @@ std::optional<Mask> parse_mask(const Stage& s, const Value& v) {
 
 class Limiter {
  public:
-  Limiter(Kernel& kernel, const Mask& mask, int mask_value)
-      : kernel_(kernel), mask_(mask), reads_(kernel) {
+  Limiter(Kernel& kernel, const Stage& s, const Mask& mask, int mask_value)
+      : kernel_(kernel), reads_(kernel) {
     outside_[mask_value] = mask.outside;
+    name_axes(s, mask);
   }
 
   std::vector<std::string> run() {
     for (const auto& s : kernel_.stages) look_at(*s);
     while (drop_one()) {
     }
+    bool any_zeros = false;
+    for (const Stage* s : candidates_) {
+      for (const Value& v : s->values) {
+        any_zeros |= keeps(v, masks_.at(s)) && is_read_beyond(*s, v);
+      }
+    }
     std::vector<std::string> names;
     for (const auto& s : kernel_.stages) {
       if (!candidates_.count(s.get())) continue;
+      const Mask& mask = masks_.at(s.get());
       for (size_t a = 0; a < s->axes.size(); a++) {
-        if (s->axes[a].get() == mask_.axis.get()) s->limit[static_cast<int>(a)] = mask_.bound;
+        if (s->axes[a].get() == mask.axis.get()) s->limit[static_cast<int>(a)] = mask.bound;
       }
+      // Where zeros are stored, those before them end at rows of their own too.
+      for (Value& v : s->values) v.zero_beyond = any_zeros && keeps(v, mask) && is_zero(v);
       names.push_back(s->name);
     }
     return names;
   }
 
  private:
-  // The stage runs over the masked axis and those that its bound depends on.
-  bool has_axes(const Stage& s) const {
-    bool all = contains(s.axes, mask_.axis);
-    visit(mask_.bound, [&](const NodeRef& n) { all &= n->op != Op::Var || contains(s.axes, n); });
-    return all && s.limit.empty();
+  static bool has_axes(const Stage& s, const Mask& mask) {
+    bool all = s.limit.empty() && contains(s.axes, mask.axis) && !uses(mask.bound, mask.axis);
+    visit(mask.bound, [&](const NodeRef& n) { all &= n->op != Op::Var || contains(s.axes, n); });
+    return all;
   }
 
-  bool keeps_mask_axis(const Value& v) const { return contains(v.dims, mask_.axis); }
+  // What the masked axis and those of its bound are called in each stage: as in the mask's own or,
+  // where they are others, as what it reads, or is read by, has them.
+  void name_axes(const Stage& own, const Mask& mask) {
+    masks_[&own] = mask;
+    for (const auto& s : kernel_.stages) {
+      if (has_axes(*s, mask)) masks_[s.get()] = mask;
+    }
+    for (bool again = true; std::exchange(again, false);) {
+      for (const auto& reader : kernel_.stages) {
+        for (const Reads::Read& r : reads_.of(reader.get())) {
+          const auto [source, v] = kernel_.find_value(r.value);
+          Substitution forward, backward;
+          for (size_t d = 0; d < v->dims.size(); d++) {
+            if (r.index[d]->op != Op::Var) continue;
+            forward[v->dims[d]] = r.index[d];
+            backward[r.index[d]] = v->dims[d];
+          }
+          again |= name_axes_by(source, reader.get(), forward);
+          again |= name_axes_by(reader.get(), source, backward);
+        }
+      }
+    }
+  }
+
+  bool name_axes_by(const Stage* known, const Stage* other, const Substitution& names) {
+    const auto mask = masks_.find(known);
+    if (mask == masks_.end() || masks_.count(other)) return false;
+    const Mask renamed = {substitute(mask->second.axis, names),
+                          substitute(mask->second.bound, names), mask->second.outside};
+    return has_axes(*other, renamed) && masks_.emplace(other, renamed).second;
+  }
+
+  static bool keeps(const Value& v, const Mask& mask) { return contains(v.dims, mask.axis); }
 
   // A read at the reader's own point along the masked axis and the axes of the bound.
-  bool same_point(const Reads::Read& r) const {
-    const Value& v = *kernel_.find_value(r.value).second;
-    for (size_t d = 0; d < v.dims.size(); d++) {
-      const bool matters = v.dims[d].get() == mask_.axis.get() || uses(mask_.bound, v.dims[d]);
-      if (matters && r.index[d].get() != v.dims[d].get()) return false;
-    }
-    return true;
+  bool same_point(const Stage& reader, const Reads::Read& r) const {
+    const auto [source, v] = kernel_.find_value(r.value);
+    const auto here = masks_.find(&reader), there = masks_.find(source);
+    if (here == masks_.end() || there == masks_.end()) return false;
+    Substitution names;
+    for (size_t d = 0; d < v->dims.size(); d++) names[v->dims[d]] = r.index[d];
+    return substitute(there->second.axis, names).get() == here->second.axis.get() &&
+           substitute(there->second.bound, names).get() == here->second.bound.get();
   }
 
   void look_at(const Stage& s) {
-    if (!has_axes(s)) return;
+    const auto named = masks_.find(&s);
+    if (named == masks_.end()) return;
+    const Mask& mask = named->second;
     bool possible = true;
     for (const Value& v : s.values) {
-      const Outside o = outside_.count(v.id) ? outside_[v.id] : evaluate(v.expr);
-      if (keeps_mask_axis(v)) {
-        if (o != Outside::Unknown) outside_[v.id] = o;
-        possible &= v.slot < 0;
+      const Outside o = outside_.count(v.id) ? outside_[v.id] : evaluate(s, v.expr);
+      if (keeps(v, mask)) {
+        bool everywhere = true;  // a value for each of the places that the bound tells apart
+        visit(mask.bound, [&](const NodeRef& n) {
+          everywhere &= n->op != Op::Var || contains(v.dims, n);
+        });
+        if (everywhere && o != Outside::Unknown) outside_[v.id] = o;
+        possible &= everywhere;
       } else {
         possible &= (v.reduce == Op::ReduceAdd && o == Outside::Zero) ||
                     (v.reduce == Op::ReduceMax && o == Outside::MinusInfinity);
@@ -115,30 +163,46 @@ class Limiter {
     if (possible) candidates_.insert(&s);
   }
 
-  // A value that keeps the axis is not stored beyond the bound: every reader must stop there too.
-  bool drop_one() {
-    for (const Stage* s : candidates_) {
-      for (const Value& v : s->values) {
-        if (!keeps_mask_axis(v)) continue;
-        for (const auto& reader : kernel_.stages) {
-          for (const Reads::Read& r : reads_.of(reader.get())) {
-            if (r.value != v.id || (candidates_.count(reader.get()) && same_point(r))) continue;
-            candidates_.erase(s);
-            return true;
-          }
+  bool is_zero(const Value& v) const {
+    const auto o = outside_.find(v.id);
+    return o != outside_.end() && o->second == Outside::Zero && !v.reduces() &&
+           kernel_.sizes.empty();
+  }
+
+  // By who does not stop at the bound too.
+  bool is_read_beyond(const Stage& s, const Value& v) const {
+    if (v.slot >= 0) return true;
+    for (const auto& reader : kernel_.stages) {
+      for (const Reads::Read& r : reads_.of(reader.get())) {
+        if (r.value != v.id) continue;
+        if (reader.get() == &s ? !same_point(s, r)
+                               : !candidates_.count(reader.get()) || !same_point(*reader, r)) {
+          return true;
         }
       }
     }
     return false;
   }
 
-  Outside evaluate(const NodeRef& root) {
+  // A value that is read beyond the bound, but not computed there, must be known to be 0.
+  bool drop_one() {
+    for (const Stage* s : candidates_) {
+      for (const Value& v : s->values) {
+        if (is_zero(v) || !keeps(v, masks_.at(s)) || !is_read_beyond(*s, v)) continue;
+        candidates_.erase(s);
+        return true;
+      }
+    }
+    return false;
+  }
+
+  Outside evaluate(const Stage& s, const NodeRef& root) {
     NodeMap<Outside> known;
-    visit(root, [&](const NodeRef& n) { known[n.get()] = one(n, known); });
+    visit(root, [&](const NodeRef& n) { known[n.get()] = one(s, n, known); });
     return known.at(root.get());
   }
 
-  Outside one(const NodeRef& n, const NodeMap<Outside>& known) const {
+  Outside one(const Stage& s, const NodeRef& n, const NodeMap<Outside>& known) const {
     const auto of = [&](size_t i) { return known.at(n->src[i].get()); };
     switch (n->op) {
       case Op::Const:
@@ -146,8 +210,8 @@ class Limiter {
       case Op::Read: {
         const auto it = outside_.find(static_cast<int>(n->integer()));
         if (it == outside_.end()) return Outside::Unknown;
-        return same_point({it->first, {n->src.begin(), n->src.end()}}) ? it->second
-                                                                       : Outside::Unknown;
+        return same_point(s, {it->first, {n->src.begin(), n->src.end()}}) ? it->second
+                                                                          : Outside::Unknown;
       }
       case Op::Cast:
         return is_float(n->dtype) && is_float(n->src[0]->dtype) ? of(0) : Outside::Unknown;
@@ -164,7 +228,7 @@ class Limiter {
       case Op::Sub:
         if (of(0) == Outside::Zero && of(1) == Outside::Zero) return Outside::Zero;
         return of(0) == Outside::MinusInfinity && of(1) != Outside::MinusInfinity &&
-                       (mask_.bound->lo >= 1 || exceeds_minus_infinity(n->src[1]))
+                       (masks_.at(&s).bound->lo >= 1 || exceeds_minus_infinity(n->src[1]))
                    ? Outside::MinusInfinity
                    : Outside::Unknown;
       default:
@@ -185,8 +249,8 @@ class Limiter {
   }
 
   Kernel& kernel_;
-  const Mask& mask_;
   Reads reads_;
+  std::map<const Stage*, Mask> masks_;
   std::map<int, Outside> outside_;
   std::set<const Stage*> candidates_;
 };
@@ -197,7 +261,7 @@ std::vector<std::string> limit_stages(Kernel& kernel, const Value& mask) {
   const Stage& s = *kernel.find_value(mask.id).first;
   const std::optional<Mask> m = parse_mask(s, mask);
   if (!m) return {};
-  return Limiter(kernel, *m, mask.id).run();
+  return Limiter(kernel, s, *m, mask.id).run();
 }
 
 std::vector<std::string> limit_at_masks(Kernel& kernel) {

@@ -214,7 +214,7 @@ void Nest::emit_stage(const Stage* s, const Region& region) {
 void Nest::loops(const Stage* s, size_t position, Environment& e) {
   std::vector<const Value*> opened;
   for (const Value& v : s->values) {
-    if (v.reduces() && accumulation_position(s, v) == position) {
+    if (v.reduces() && !zeros_ && accumulation_position(s, v) == position) {
       open_accumulators(s, v, position, e);
       opened.push_back(&v);
     }
@@ -258,7 +258,7 @@ void Nest::body(const Stage* s, size_t position, Environment& e, const NodeRef& 
   inner.remaining[a] = remaining;
   inner.visited.resize(position + 1);
   inner.visited[position] = iteration;
-  place_attached(s, position, inner);
+  if (!zeros_) place_attached(s, position, inner);
   loops(s, position + 1, inner);
 }
 
@@ -496,7 +496,7 @@ void Nest::serial_loop(const Stage* s, size_t position, Environment& e) {
     return loop_to_vectors(s, position, e);
   }
   NodeRef steps;  // to the bound, a last shorter one counted too; null where there is none
-  if (full > 0 && ends_at_bound(s, position, e)) {
+  if (full > 0 && !zeros_ && ends_at_bound(s, position, e)) {
     steps = at_most(steps_to(trimmed_end(s, position, e), l.stride), full + (tail > 0));
     if (steps->lo == full + (tail > 0)) steps = {};  // all the way at all times
   }
@@ -514,14 +514,50 @@ void Nest::serial_loop(const Stage* s, size_t position, Environment& e) {
     emitter_.close_loop();
   }
   if (may_be_empty) emitter_.close_if();
-  if (!tail) return;
-  if (!steps) {
+  if (tail && !steps) {
     body(s, position, e, index_const(full), tail);
-  } else if (steps->hi > full) {
+  } else if (tail && steps->hi > full) {
     emitter_.open_if(emitter_.emit(scalar_op(Op::Lt, DType::Bool, {index_const(full), steps})));
     body(s, position, e, index_const(full), tail);
     emitter_.close_if();
   }
+  const auto zero = [](const Value& v) { return v.zero_beyond; };
+  if (steps && std::any_of(s->values.begin(), s->values.end(), zero)) {
+    zeros_ = true;
+    zeros_beyond(s, position, e, steps);
+    zeros_ = false;
+  }
+}
+
+// What the loop would do from step `steps` on.
+void Nest::zeros_beyond(const Stage* s, size_t position, Environment& e, const NodeRef& steps) {
+  const Loop& l = s->loops[position];
+  const int64_t n = e.remaining[static_cast<size_t>(l.axis)];
+  const int64_t full = n / l.stride, tail = n % l.stride;
+  if (steps->lo < full) {
+    const NodeRef from = at_most(steps, full);
+    const bool may_be_empty = from->hi >= full;
+    if (may_be_empty) {
+      emitter_.open_if(emitter_.emit(scalar_op(Op::Lt, DType::Bool, {steps, index_const(full)})));
+    }
+    if (full == 1) {
+      body(s, position, e, index_const(0), l.stride);
+    } else {
+      const NodeRef v = axis(l.name, full);
+      emitter_.open_loop(v, emitter_.emit(from), Emitter::index(full), innermost(s, position));
+      body(s, position, e, v, l.stride);
+      emitter_.close_loop();
+    }
+    if (may_be_empty) emitter_.close_if();
+  }
+  if (!tail) return;
+  const bool may_be_computed = steps->hi > full;
+  if (may_be_computed) {
+    const NodeRef computed = scalar_op(Op::Lt, DType::Bool, {index_const(full), steps});
+    emitter_.open_if(emitter_.emit(scalar_op(Op::Not, DType::Bool, {computed})));
+  }
+  body(s, position, e, index_const(full), tail);
+  if (may_be_computed) emitter_.close_if();
 }
 
 // Takes a step in each of the parts that loop `coarse` inside makes of the axis, which is written
@@ -693,7 +729,7 @@ NodeRef Nest::bounded_end(const Stage* s, size_t position, const Environment& e,
   const Loop& l = s->loops[position];
   const auto a = static_cast<size_t>(l.axis);
   bool stores = false;
-  for (const Value& v : s->values) stores |= s->keeps(v, l.axis);
+  for (const Value& v : s->values) stores |= s->keeps(v, l.axis) && (by_size || !v.zero_beyond);
   // The largest bound: of the whole region where it is stored, else of the tile.
   const NodeRef& limit = bounds_of(*s, by_size).at(l.axis);
   Substitution largest;

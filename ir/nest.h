@@ -24,7 +24,8 @@
 // If. Where a step is several vectors side by side, what is left below a size is done by the
 // vector. A stage that stores along the axis must cover its readers: the largest bound of its whole
 // region, rounded up to the step of each stage that reads it along that axis, counted from where the
-// region begins and from where the axis does.
+// region begins and from where the axis does. Values that are read beyond a mask are 0 there: after
+// the loop that ends, zeros are stored in what is left of it.
 // L11 A loop over coarse parts of an axis that stands inside one over fine parts is written out:
 // as many parts as are whole are walked at once, each one step further, and the rest after them.
 #pragma once
@@ -86,6 +87,7 @@ class Nest {
                            const std::vector<int64_t>& full, const std::vector<int64_t>& tails,
                            const Environment& e);
   void serial_loop(const Stage* s, size_t position, Environment& e);
+  void zeros_beyond(const Stage* s, size_t position, Environment& e, const NodeRef& steps);
   void parts_at_once(const Stage* s, size_t position, const Loop& coarse, Environment& e);
   void loop_to_vectors(const Stage* s, size_t position, Environment& e);
   bool innermost(const Stage* s, size_t position) const;
@@ -118,6 +120,7 @@ class Nest {
   const Stage* root_ = nullptr;
   NodeRef parallel_variable_;
   bool tail_ = false;
+  bool zeros_ = false;  // beyond a bound: values that are read there, and are 0, are stored
 };
 
 /// Whether v is the least or greatest of integers that fit 32 bits, such as indices.
