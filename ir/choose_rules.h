@@ -90,7 +90,7 @@ class ScheduleWriter {
 };
 
 /// Stages of a group over equal axes become one where that is legal, so that they share loops and
-/// registers.
+/// registers; but for those that `apart` names.
 void fuse_siblings(ScheduleWriter& w, StageGroup& g,
                    const std::function<bool(const Stage& a, const Stage& b)>& apart = {});
 /// Values that only their own stage reads, at the same point, are not stored at all.

@@ -12,8 +12,13 @@
 namespace lazuli {
 namespace {
 
-// What is known of a value outside the bound.
-enum class Outside { Unknown, Zero, MinusInfinity };
+// What is known of a value outside the bound. Zero is so for numbers alone: it may be 0 times an
+// infinity. PlainZero is +0 in any row whose elements inside are numbers.
+enum class Outside { Unknown, Zero, PlainZero, MinusInfinity };
+
+bool is_zero(Outside o) {
+  return o == Outside::Zero || o == Outside::PlainZero;
+}
 
 struct Mask {
   NodeRef axis, bound;  // elements with axis < bound are kept
@@ -23,7 +28,7 @@ struct Mask {
 Outside classify(const NodeRef& n) {
   if (n->op != Op::Const || !is_float(n->dtype)) return Outside::Unknown;
   const double v = const_scalar(*n).as_double();
-  if (v == 0) return Outside::Zero;
+  if (v == 0) return std::signbit(v) ? Outside::Zero : Outside::PlainZero;
   return std::isinf(v) && v < 0 ? Outside::MinusInfinity : Outside::Unknown;
 }
 
@@ -82,8 +87,9 @@ class Limiter {
       for (size_t a = 0; a < s->axes.size(); a++) {
         if (s->axes[a].get() == mask.axis.get()) s->limit[static_cast<int>(a)] = mask.bound;
       }
-      // Where zeros are stored, those before them end at rows of their own too.
-      for (Value& v : s->values) v.zero_beyond = any_zeros && keeps(v, mask) && is_zero(v);
+      // Values that need no zeros get them too where others do: then each row ends for itself, and
+      // not where the longest of a block does.
+      for (Value& v : s->values) v.zero_beyond = any_zeros && keeps(v, mask) && may_be_filled(v);
       names.push_back(s->name);
     }
     return names;
@@ -147,7 +153,7 @@ class Limiter {
     const Mask& mask = named->second;
     bool possible = true;
     for (const Value& v : s.values) {
-      const Outside o = outside_.count(v.id) ? outside_[v.id] : evaluate(s, v.expr);
+      const Outside o = outside_.count(v.id) ? outside_[v.id] : evaluate(s, v);
       if (keeps(v, mask)) {
         bool everywhere = true;  // a value for each of the places that the bound tells apart
         visit(mask.bound, [&](const NodeRef& n) {
@@ -156,16 +162,16 @@ class Limiter {
         if (everywhere && o != Outside::Unknown) outside_[v.id] = o;
         possible &= everywhere;
       } else {
-        possible &= (v.reduce == Op::ReduceAdd && o == Outside::Zero) ||
+        possible &= (v.reduce == Op::ReduceAdd && is_zero(o)) ||
                     (v.reduce == Op::ReduceMax && o == Outside::MinusInfinity);
       }
     }
     if (possible) candidates_.insert(&s);
   }
 
-  bool is_zero(const Value& v) const {
+  bool may_be_filled(const Value& v) const {
     const auto o = outside_.find(v.id);
-    return o != outside_.end() && o->second == Outside::Zero && !v.reduces() &&
+    return o != outside_.end() && o->second == Outside::PlainZero && !v.reduces() &&
            kernel_.sizes.empty();
   }
 
@@ -184,11 +190,11 @@ class Limiter {
     return false;
   }
 
-  // A value that is read beyond the bound, but not computed there, must be known to be 0.
+  // A value that is read beyond the bound, but not computed there, must be plainly 0.
   bool drop_one() {
     for (const Stage* s : candidates_) {
       for (const Value& v : s->values) {
-        if (is_zero(v) || !keeps(v, masks_.at(s)) || !is_read_beyond(*s, v)) continue;
+        if (may_be_filled(v) || !keeps(v, masks_.at(s)) || !is_read_beyond(*s, v)) continue;
         candidates_.erase(s);
         return true;
       }
@@ -196,10 +202,36 @@ class Limiter {
     return false;
   }
 
-  Outside evaluate(const Stage& s, const NodeRef& root) {
+  Outside evaluate(const Stage& s, const Value& v) const {
+    const Mask& mask = masks_.at(&s);
+    const std::optional<Mask> own = parse_mask(s, v);
+    if (own && own->axis.get() == mask.axis.get() && own->bound.get() == mask.bound.get()) {
+      return own->outside;
+    }
     NodeMap<Outside> known;
-    visit(root, [&](const NodeRef& n) { known[n.get()] = one(s, n, known); });
-    return known.at(root.get());
+    visit(v.expr, [&](const NodeRef& n) { known[n.get()] = one(s, n, known); });
+    return known.at(v.expr.get());
+  }
+
+  // A value that is reduced over the masked axis.
+  bool is_of_row(const NodeRef& n, Op reduce) const {
+    if (n->op != Op::Read) return false;
+    const auto [stage, v] = kernel_.find_value(static_cast<int>(n->integer()));
+    const auto mask = masks_.find(stage);
+    return v->reduce == reduce && mask != masks_.end() && !keeps(*v, mask->second);
+  }
+
+  // Whether the masked axis stays where others are reduced: all elements of those may be outside.
+  bool reduces_across_rows(const NodeRef& root) const {
+    bool does = false;
+    visit(root, [&](const NodeRef& n) {
+      if (n->op != Op::Read) return;
+      const auto [stage, v] = kernel_.find_value(static_cast<int>(n->integer()));
+      const auto mask = masks_.find(stage);
+      does |= v->reduces() ? mask == masks_.end() || keeps(*v, mask->second)
+                           : reduces_across_rows(v->expr);
+    });
+    return does;
   }
 
   Outside one(const Stage& s, const NodeRef& n, const NodeMap<Outside>& known) const {
@@ -217,18 +249,21 @@ class Limiter {
         return is_float(n->dtype) && is_float(n->src[0]->dtype) ? of(0) : Outside::Unknown;
       case Op::Exp:
       case Op::Exp2:
-        return of(0) == Outside::MinusInfinity ? Outside::Zero : Outside::Unknown;
+        return of(0) == Outside::MinusInfinity ? Outside::PlainZero : Outside::Unknown;
       case Op::Where:
-        return of(1) == of(2) ? of(1) : Outside::Unknown;
+        if (of(1) == of(2)) return of(1);
+        return is_zero(of(1)) && is_zero(of(2)) ? Outside::Zero : Outside::Unknown;
       case Op::Mul:
-        return of(0) == Outside::Zero || of(1) == Outside::Zero ? Outside::Zero : Outside::Unknown;
-      case Op::Div:
-        return of(0) == Outside::Zero ? Outside::Zero : Outside::Unknown;
+        return is_zero(of(0)) || is_zero(of(1)) ? Outside::Zero : Outside::Unknown;
+      case Op::Div:  // a softmax's sums have an element of 1
+        if (of(0) == Outside::PlainZero && is_of_row(n->src[1], Op::ReduceAdd)) return of(0);
+        return is_zero(of(0)) ? Outside::Zero : Outside::Unknown;
       case Op::Add:
       case Op::Sub:
-        if (of(0) == Outside::Zero && of(1) == Outside::Zero) return Outside::Zero;
+        if (is_zero(of(0)) && is_zero(of(1))) return Outside::Zero;
         return of(0) == Outside::MinusInfinity && of(1) != Outside::MinusInfinity &&
-                       (masks_.at(&s).bound->lo >= 1 || exceeds_minus_infinity(n->src[1]))
+                       ((masks_.at(&s).bound->lo >= 1 && !reduces_across_rows(n->src[1])) ||
+                        exceeds_minus_infinity(n->src[1]))
                    ? Outside::MinusInfinity
                    : Outside::Unknown;
       default:

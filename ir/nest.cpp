@@ -659,7 +659,8 @@ bool Nest::ends_at(const Stage* s, size_t position, const Environment& e, bool b
     }
   }
   const Loop* last = last_bounded(*s, axis, by_size);
-  return last && &s->loops[position] <= last;
+  if (!last || &s->loops[position] > last) return false;
+  return by_size || !is_needed_beyond(s, position);
 }
 
 bool Nest::ends_at_bound(const Stage* s, size_t position, const Environment& e) const {
@@ -708,6 +709,23 @@ std::vector<int64_t> Nest::reader_steps(const Stage* s, int a, bool by_size) con
     }
   }
   return steps;
+}
+
+// Whether something that is computed inside the loop is needed of steps beyond the mask too.
+bool Nest::is_needed_beyond(const Stage* s, size_t position) const {
+  for (const auto& c : kernel_.stages) {
+    if (!is_below(c.get(), s, position)) continue;
+    for (const Value& v : c->values) {
+      if (!c->limit.empty() && !v.zero_beyond) continue;  // those that read it stop there
+      if (v.slot >= 0) return true;
+      for (const auto& reader : kernel_.stages) {
+        if (reader.get() != s && !is_below(reader.get(), s, position) &&
+            reads_.reads(reader.get(), v.id))
+          return true;
+      }
+    }
+  }
+  return false;
 }
 
 // Whether something computed inside the loop is read after it.

@@ -105,6 +105,7 @@ class Nest {
   bool ends_at_bound(const Stage* s, size_t position, const Environment& e) const;
   bool ends_at(const Stage* s, size_t position, const Environment& e, bool by_size) const;
   std::vector<int64_t> reader_steps(const Stage* s, int a, bool by_size) const;
+  bool is_needed_beyond(const Stage* s, size_t position) const;
   bool leaves_values(const Stage* s, size_t position) const;
   NodeRef bounded_end(const Stage* s, size_t position, const Environment& e, bool by_size) const;
   std::vector<size_t> bound_parallel(const Stage* s, size_t count, int64_t total);

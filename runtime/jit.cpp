@@ -288,7 +288,7 @@ bool JitState::matches(const Entry& e, int64_t classes, const JitCall& call) con
     Ref<LazyBuffer> kept;
     const LazyBuffer* const buffer = buffer_of(e, i, call.tensors_, kept);
     if (!buffer || buffer->requires_grad() != s.placeholder->tracked) return false;
-    // Those of one tensor never change.
+    // Shape and dtype of one tensor never change.
     if (s.kind != Slot::Kind::Captured) {
       const NodeRef n = buffer->node();
       const bool fits = e.symbolic ? is_shape_at(n->shape, e.slot_axes[i], call.sizes_)

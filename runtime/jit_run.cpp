@@ -241,7 +241,9 @@ const StorageRef& array_of(const Entry& e, size_t root) {
   if (!is_output) return e.now.given[number];
   if (const StorageRef& made = e.now.made[number]) return made;
   const auto has = [&](const Change& c) { return c.storage.get() == e.now.outputs[number]; };
-  return std::find_if(e.now.changes.begin(), e.now.changes.end(), has)->storage;
+  const auto change = std::find_if(e.now.changes.begin(), e.now.changes.end(), has);
+  ensure(change != e.now.changes.end(), "jit: an output has neither memory nor a donor");
+  return change->storage;
 }
 
 // A root of a function with dimensions that is copied out of a room.

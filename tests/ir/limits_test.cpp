@@ -3,12 +3,14 @@
 
 #include <doctest/doctest.h>
 
+#include <limits>
 #include <string>
 #include <vector>
 
 #include "core/gradient.h"
 #include "core/ops.h"
 #include "ir/index.h"
+#include "ir/plan.h"
 #include "ir/schedule.h"
 #include "tests/ir/algorithms.h"
 #include "tests/ir/chosen.h"
@@ -18,17 +20,18 @@ namespace {
 
 constexpr int64_t kSize = 37;
 
-// x where k < j + least, else 0, over rows j and columns k; what reads it is added by the test.
+// x where k < j + least, else `beyond`, over rows j and columns k; what reads it is added by the
+// test.
 struct Triangle {
   Kernel kernel;
-  NodeRef j = axis("j", kSize), k = axis("k", kSize);
+  NodeRef j = axis("j", kSize), k = axis("k", kSize), kept;
   int x = input(), masked = -1;
 
-  explicit Triangle(int64_t least = 1) {
+  explicit Triangle(int64_t least = 1, double beyond = 0) {
     kernel.name = "triangle";
-    const NodeRef kept = scalar_op(Op::Lt, DType::Bool, {k, index_add(j, index_const(least))});
+    kept = scalar_op(Op::Lt, DType::Bool, {k, index_add(j, index_const(least))});
     masked = add("masked", {j, k},
-                 scalar_op(Op::Where, DType::F32, {kept, at(x, j, k), number(0)}), {j, k});
+                 scalar_op(Op::Where, DType::F32, {kept, at(x, j, k), number(beyond)}), {j, k});
   }
 
   static NodeRef number(double v) { return scalar_const(Scalar(v), DType::F32); }
@@ -47,18 +50,19 @@ struct Triangle {
     return kernel.add_value(kernel.add_stage(name, std::move(axes)), name, std::move(expr),
                             std::move(dims), reduce);
   }
-  // An output that is twice this value.
-  void store(const char* name, int value, const std::vector<NodeRef>& dims) {
+  void store(const char* name, const NodeRef& expr, const std::vector<NodeRef>& dims) {
     int64_t size = 1;
     for (const NodeRef& d : dims) size *= d->hi + 1;
     const int out = kernel.add_argument(name, DType::F32, size, true);
-    kernel.add_value(kernel.add_stage(name, dims), name,
-                     scalar_op(Op::Mul, DType::F32, {of(value, dims), number(2)}), dims,
-                     Op::Count_, out);
+    kernel.add_value(kernel.add_stage(name, dims), name, expr, dims, Op::Count_, out);
+  }
+  // An output that is twice this value.
+  void store(const char* name, int value, const std::vector<NodeRef>& dims) {
+    store(name, scalar_op(Op::Mul, DType::F32, {of(value, dims), number(2)}), dims);
   }
   // The stages that end at the mask, those that store zeros beyond it with a 0; the lowered kernel
-  // gives what it gave without the limit.
-  std::string limited() {
+  // gives what it gave without the limit, also by these schedules.
+  std::string limited(const std::vector<std::string>& schedules = {}) {
     for (const auto& s : kernel.stages) {
       if (s->values[0].slot < 0) apply_schedule(kernel, "scope " + s->name + " shared");
     }
@@ -71,6 +75,12 @@ struct Triangle {
     }
     for (const char* target : {"x86-64-v2", "x86-64-v3", "x86-64-v4"}) {
       CHECK(test::difference(kernel, named_target(target), before) == "");
+    }
+    for (const std::string& steps : schedules) {
+      INFO(steps);
+      Kernel attached = clone(kernel);
+      apply_schedule(attached, steps);
+      CHECK(test::difference(attached, named_target("x86-64-v3"), before) == "");
     }
     for (const auto& s : kernel.stages) {
       const std::string last = s->loops.back().name;
@@ -88,7 +98,55 @@ TEST_SUITE("ir") {
     const NodeRef product = scalar_op(Op::Mul, DType::F32,
                                       {t.of(t.masked, {t.j, t.k}), Triangle::at(t.x, t.j, t.k)});
     t.store("out", t.add("product", {t.j, t.k}, product, {t.j, t.k}), {t.j, t.k});
-    CHECK(t.limited() == "masked0 product0 out0");
+    // The product may be 0 times an infinity.
+    CHECK(t.limited() == "masked0");
+  }
+
+  TEST_CASE("a softmax of masked rows is 0 beyond the mask") {
+    Triangle t(1, -std::numeric_limits<double>::infinity());
+    const int most =
+        t.add("most", {t.j, t.k}, t.of(t.masked, {t.j, t.k}), {t.j}, Op::ReduceMax);
+    const NodeRef less =
+        scalar_op(Op::Sub, DType::F32, {t.of(t.masked, {t.j, t.k}), t.of(most, {t.j})});
+    const int e = t.add("exp", {t.j, t.k}, scalar_op(Op::Exp, DType::F32, {less}), {t.j, t.k});
+    const int sum = t.add("sum", {t.j, t.k}, t.of(e, {t.j, t.k}), {t.j}, Op::ReduceAdd);
+    const NodeRef ratio = scalar_op(Op::Div, DType::F32, {t.of(e, {t.j, t.k}), t.of(sum, {t.j})});
+    t.store("out", t.add("ratio", {t.j, t.k}, ratio, {t.j, t.k}), {t.j, t.k});
+    CHECK(t.limited() == "masked most exp0 sum ratio0");
+  }
+
+  TEST_CASE("the largest of a column may be beyond the mask, and less than nothing is no number") {
+    Triangle t(1, -std::numeric_limits<double>::infinity());
+    const int most =
+        t.add("most", {t.j, t.k}, t.of(t.masked, {t.j, t.k}), {t.k}, Op::ReduceMax);
+    const NodeRef less =
+        scalar_op(Op::Sub, DType::F32, {t.of(t.masked, {t.j, t.k}), t.of(most, {t.k})});
+    t.store("out", t.add("exp", {t.j, t.k}, scalar_op(Op::Exp, DType::F32, {less}), {t.j, t.k}),
+            {t.j, t.k});
+    CHECK(limit_stages(t.kernel, *t.kernel.find_value(t.masked).second).empty());
+  }
+
+  TEST_CASE("quotients of zeros by what may be 0 are computed beyond the mask") {
+    Triangle t;
+    const NodeRef zero =
+        scalar_op(Op::Mul, DType::F32, {Triangle::at(t.x, t.j, t.k), Triangle::number(0)});
+    const NodeRef ratio = scalar_op(Op::Div, DType::F32, {t.of(t.masked, {t.j, t.k}), zero});
+    t.store("out", t.add("ratio", {t.j, t.k}, ratio, {t.j, t.k}), {t.j, t.k});
+    CHECK(t.limited() == "masked0");
+  }
+
+  TEST_CASE("what is computed inside a loop that ends at a mask is there for those that do not end") {
+    Triangle t;
+    const int sums = t.add("sums", {t.k, t.j}, t.of(t.masked, {t.j, t.k}), {t.k}, Op::ReduceAdd);
+    const NodeRef twice =
+        scalar_op(Op::Mul, DType::F32, {t.of(t.masked, {t.j, t.k}), Triangle::number(2)});
+    t.store("out", scalar_op(Op::Where, DType::F32, {t.kept, twice, Triangle::number(0)}),
+            {t.j, t.k});
+    t.store("columns", sums, {t.k});
+    CHECK(t.limited({"at masked out k", "split out k k.o k.i 8; at masked out k.o",
+                     "split masked k k.o k.i 8; split out k k.o k.i 8; at masked out k.o",
+                     "split out j j.o j.i 4; split out k k.o k.v 8; order out j.o k.o j.i k.v; "
+                     "at masked out k.o; vector out k.v"}) == "masked0 out0");
   }
 
   TEST_CASE("a value that only sums up to the mask read ends there without zeros") {
@@ -141,19 +199,33 @@ TEST_SUITE("ir") {
     t.store("out", t.masked, {t.j, t.k});
     t.store("sums", t.add("row_sum", {t.j, t.k}, t.of(t.masked, {t.j, t.k}), {t.j}, Op::ReduceAdd),
             {t.j});
-    CHECK(t.limited() == "masked0 out0 row_sum");
+    CHECK(t.limited() == "masked0 row_sum");
   }
 
   TEST_CASE("the gradient of causal attention ends at the mask") {
     for (const int64_t length : {16, 33, 64}) {
       const auto leaf = [&] { return test::array({24, length, 16}); };
       const Tensor q = leaf(), k = leaf(), v = leaf(), g = leaf();
-      const Tensor y =
-          sum(scaled_dot_product_attention(q, k, v, std::nullopt, 0.0, true) * g);
-      for (const char* target : {"x86-64-v3", "x86-64-v4"}) {
-        const std::string steps =
-            test::checked_schedule(grad(y, std::vector<Tensor>{q, k, v}), named_target(target));
-        CHECK(test::holds(steps, "limit where\n"));
+      const Tensor y = sum(scaled_dot_product_attention(q, k, v, std::nullopt, 0.0, true) * g);
+      const std::vector<Tensor> roots = grad(y, std::vector<Tensor>{q, k, v});
+      for (const char* name : {"x86-64-v3", "x86-64-v4"}) {
+        const Target target = named_target(name);
+        test::checked_schedule(roots, target);
+        std::vector<NodeRef> nodes;
+        for (const Tensor& r : roots) nodes.push_back(r.node());
+        int filled = 0, ended = 0;
+        for (const PlanStep& step : make_plan(nodes, target).steps) {
+          Kernel kernel = clone(*step.kernel);
+          limit_at_masks(kernel);
+          for (const auto& s : kernel.stages) {
+            ended += !s->limit.empty();
+            for (const Value& v : s->values) filled += v.zero_beyond;
+          }
+        }
+        // Scores, their mask, maximum, exponential, sum and quotient, what comes back by values, its
+        // sum, what comes back by scores, and the product with keys.
+        CHECK(ended == 10);
+        CHECK(filled == 3);
       }
     }
   }
