@@ -418,8 +418,8 @@ void keep_in_place(ScheduleWriter& w, const StageGroup& g, Stage* s, const std::
 bool schedule_row_blocks(ScheduleWriter& w, StageGroup& g) {
   if (w.lanes() == 1 || g.members.size() < 2 || g.grid.empty()) return false;
   // Loops that end at a mask are short: a loop of its own for a sum costs less than the registers
-  // that it takes, and the tile of a contraction can do what precedes it. Not so for chunks of rows,
-  // of which some are empty.
+  // that it takes, and the tile of a contraction can do what precedes it. Not so for chunks of
+  // rows, of which some are empty.
   fuse_siblings(w, g, [](const Stage& a, const Stage& b) {
     return reduces(b) && !a.limit.empty() && a.limit.begin()->second->lo >= 1;
   });

@@ -156,9 +156,8 @@ class Limiter {
       const Outside o = outside_.count(v.id) ? outside_[v.id] : evaluate(s, v);
       if (keeps(v, mask)) {
         bool everywhere = true;  // a value for each of the places that the bound tells apart
-        visit(mask.bound, [&](const NodeRef& n) {
-          everywhere &= n->op != Op::Var || contains(v.dims, n);
-        });
+        visit(mask.bound,
+              [&](const NodeRef& n) { everywhere &= n->op != Op::Var || contains(v.dims, n); });
         if (everywhere && o != Outside::Unknown) outside_[v.id] = o;
         possible &= everywhere;
       } else {

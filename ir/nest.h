@@ -23,9 +23,9 @@
 // bounded axis get run-time ends, and what may be empty, or is a last shorter step, stands under an
 // If. Where a step is several vectors side by side, what is left below a size is done by the
 // vector. A stage that stores along the axis must cover its readers: the largest bound of its whole
-// region, rounded up to the step of each stage that reads it along that axis, counted from where the
-// region begins and from where the axis does. Values that are read beyond a mask are 0 there: after
-// the loop that ends, zeros are stored in what is left of it.
+// region, rounded up to the step of each stage that reads it along that axis, counted from where
+// the region begins and from where the axis does. Values that are read beyond a mask are 0 there:
+// after the loop that ends, zeros are stored in what is left of it.
 // L11 A loop over coarse parts of an axis that stands inside one over fine parts is written out:
 // as many parts as are whole are walked at once, each one step further, and the rest after them.
 #pragma once

@@ -235,8 +235,8 @@ void CpuExecutable::keep_memory(bool keep) {
 }
 
 template <typename F>
-void CpuExecutable::with_memory(std::span<Storage* const> inputs,
-                                std::span<Storage* const> outputs, F body) {
+void CpuExecutable::with_memory(std::span<Storage* const> inputs, std::span<Storage* const> outputs,
+                                F body) {
   std::lock_guard lock(mutex_);
   std::optional<Memory> own;
   Memory& memory = kept_ ? *kept_ : own.emplace(*this);
@@ -244,8 +244,7 @@ void CpuExecutable::with_memory(std::span<Storage* const> inputs,
   body(memory);
 }
 
-void CpuExecutable::run(std::span<Storage* const> inputs,
-                        std::span<Storage* const> outputs) {
+void CpuExecutable::run(std::span<Storage* const> inputs, std::span<Storage* const> outputs) {
   with_memory(inputs, outputs, [&](Memory& memory) {
     for (const Launch& l : launches_) launch(l, memory);
   });

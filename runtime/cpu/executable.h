@@ -56,8 +56,7 @@ class CpuExecutable final : public Executable {
   void launch(const Launch& l, Memory& memory);
   // Calls `body` with memory that these arrays are bound to.
   template <typename F>
-  void with_memory(std::span<Storage* const> inputs, std::span<Storage* const> outputs,
-                   F body);
+  void with_memory(std::span<Storage* const> inputs, std::span<Storage* const> outputs, F body);
 
   Runtime& runtime_;
   Plan plan_;

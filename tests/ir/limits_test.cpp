@@ -95,8 +95,8 @@ struct Triangle {
 TEST_SUITE("ir") {
   TEST_CASE("what is stored of a masked value is 0 beyond the mask, and not computed") {
     Triangle t;
-    const NodeRef product = scalar_op(Op::Mul, DType::F32,
-                                      {t.of(t.masked, {t.j, t.k}), Triangle::at(t.x, t.j, t.k)});
+    const NodeRef product =
+        scalar_op(Op::Mul, DType::F32, {t.of(t.masked, {t.j, t.k}), Triangle::at(t.x, t.j, t.k)});
     t.store("out", t.add("product", {t.j, t.k}, product, {t.j, t.k}), {t.j, t.k});
     // The product may be 0 times an infinity.
     CHECK(t.limited() == "masked0");
@@ -104,8 +104,7 @@ TEST_SUITE("ir") {
 
   TEST_CASE("a softmax of masked rows is 0 beyond the mask") {
     Triangle t(1, -std::numeric_limits<double>::infinity());
-    const int most =
-        t.add("most", {t.j, t.k}, t.of(t.masked, {t.j, t.k}), {t.j}, Op::ReduceMax);
+    const int most = t.add("most", {t.j, t.k}, t.of(t.masked, {t.j, t.k}), {t.j}, Op::ReduceMax);
     const NodeRef less =
         scalar_op(Op::Sub, DType::F32, {t.of(t.masked, {t.j, t.k}), t.of(most, {t.j})});
     const int e = t.add("exp", {t.j, t.k}, scalar_op(Op::Exp, DType::F32, {less}), {t.j, t.k});
@@ -117,8 +116,7 @@ TEST_SUITE("ir") {
 
   TEST_CASE("the largest of a column may be beyond the mask, and less than nothing is no number") {
     Triangle t(1, -std::numeric_limits<double>::infinity());
-    const int most =
-        t.add("most", {t.j, t.k}, t.of(t.masked, {t.j, t.k}), {t.k}, Op::ReduceMax);
+    const int most = t.add("most", {t.j, t.k}, t.of(t.masked, {t.j, t.k}), {t.k}, Op::ReduceMax);
     const NodeRef less =
         scalar_op(Op::Sub, DType::F32, {t.of(t.masked, {t.j, t.k}), t.of(most, {t.k})});
     t.store("out", t.add("exp", {t.j, t.k}, scalar_op(Op::Exp, DType::F32, {less}), {t.j, t.k}),
@@ -135,7 +133,8 @@ TEST_SUITE("ir") {
     CHECK(t.limited() == "masked0");
   }
 
-  TEST_CASE("what is computed inside a loop that ends at a mask is there for those that do not end") {
+  TEST_CASE(
+      "what is computed inside a loop that ends at a mask is there for those that do not end") {
     Triangle t;
     const int sums = t.add("sums", {t.k, t.j}, t.of(t.masked, {t.j, t.k}), {t.k}, Op::ReduceAdd);
     const NodeRef twice =
@@ -151,8 +150,8 @@ TEST_SUITE("ir") {
 
   TEST_CASE("a value that only sums up to the mask read ends there without zeros") {
     Triangle t;
-    t.store("out",
-            t.add("sum", {t.j, t.k}, t.of(t.masked, {t.j, t.k}), {t.j}, Op::ReduceAdd), {t.j});
+    t.store("out", t.add("sum", {t.j, t.k}, t.of(t.masked, {t.j, t.k}), {t.j}, Op::ReduceAdd),
+            {t.j});
     CHECK(t.limited() == "masked sum");
   }
 
@@ -160,12 +159,12 @@ TEST_SUITE("ir") {
     Triangle t;
     const int y = t.input();
     const NodeRef a = axis("a", kSize), b = axis("b", kSize), l = axis("l", kSize);
-    const int other = t.add(
-        "other", {a, b, l},
-        scalar_op(Op::Mul, DType::F32, {Triangle::at(y, a, l), Triangle::at(y, l, b)}), {a, b},
-        Op::ReduceAdd);
-    const NodeRef term = scalar_op(
-        Op::Mul, DType::F32, {t.of(t.masked, {t.j, t.k}), t.of(other, {t.j, t.k})});
+    const int other =
+        t.add("other", {a, b, l},
+              scalar_op(Op::Mul, DType::F32, {Triangle::at(y, a, l), Triangle::at(y, l, b)}),
+              {a, b}, Op::ReduceAdd);
+    const NodeRef term =
+        scalar_op(Op::Mul, DType::F32, {t.of(t.masked, {t.j, t.k}), t.of(other, {t.j, t.k})});
     t.store("out", t.add("sum", {t.j, t.k}, term, {t.j}, Op::ReduceAdd), {t.j});
     CHECK(t.limited() == "masked other sum");
   }
@@ -188,8 +187,8 @@ TEST_SUITE("ir") {
     const int y = t.input();
     const int columns =
         t.add("columns", {t.k, t.j}, t.of(t.masked, {t.j, t.k}), {t.k}, Op::ReduceAdd);
-    const NodeRef term = scalar_op(Op::Mul, DType::F32,
-                                   {t.of(columns, {t.k}), Triangle::at(y, t.j, t.k)});
+    const NodeRef term =
+        scalar_op(Op::Mul, DType::F32, {t.of(columns, {t.k}), Triangle::at(y, t.j, t.k)});
     t.store("out", t.add("sum", {t.j, t.k}, term, {t.j}, Op::ReduceAdd), {t.j});
     CHECK(t.limited() == "masked0");
   }
@@ -222,8 +221,8 @@ TEST_SUITE("ir") {
             for (const Value& v : s->values) filled += v.zero_beyond;
           }
         }
-        // Scores, their mask, maximum, exponential, sum and quotient, what comes back by values, its
-        // sum, what comes back by scores, and the product with keys.
+        // Scores, their mask, maximum, exponential, sum and quotient, what comes back by values,
+        // its sum, what comes back by scores, and the product with keys.
         CHECK(ended == 10);
         CHECK(filled == 3);
       }

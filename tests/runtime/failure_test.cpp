@@ -228,6 +228,28 @@ TEST_SUITE("runtime") {
     });
   }
 
+  TEST_CASE("failing: a replay that changes tensors whose array or node others hold") {
+    check_all([] {
+      Tensor alone = numbers(50), shown = numbers(50), read = numbers(50);
+      auto f = jit([=](const Tensor& x) mutable {
+        alone += x;
+        shown *= x;
+        read -= x;
+        return std::array<Tensor, 2>{sum(alone), reshape(shown, {5, 10})};
+      });
+      const Tensor given = numbers(50);
+      const auto kept = f(given);
+      const Tensor later = read * 2.0;
+      return Trial{[=](Results& r) mutable {
+                     const auto got = f(given);
+                     std::copy(got.begin(), got.end(), r.begin());
+                   },
+                   [=] {
+                     return bits_of({alone, shown, read, kept[1], later});
+                   }};
+    });
+  }
+
   TEST_CASE("failing: a function that is captured, then replayed") {
     const auto make = [](bool captured) {
       return [captured] {
