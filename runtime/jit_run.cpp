@@ -101,9 +101,10 @@ class Changes {
     }
     return &c;
   }
-  bool holds(const LazyBuffer& buffer) const {
-    return std::any_of(changes_.begin(), changes_.end(),
-                       [&](const Change& c) { return c.buffer == &buffer; });
+  bool has_lent(const LazyBuffer& buffer) const {
+    return std::any_of(changes_.begin(), changes_.end(), [&](const Change& c) {
+      return c.buffer == &buffer && c.loan != LazyBuffer::Loan::Shared;
+    });
   }
   void give_back() {
     bool any = false;
@@ -189,7 +190,7 @@ void take_changes(Entry& e, Changes& changes) {
       LazyBuffer& target = *now.buffers[effects[k].slot];
       const Change* const change = changes.take(target);
       if (!change) {
-        if (changes.holds(target)) {
+        if (changes.has_lent(target)) {
           user_error(
               "jit: the function writes to a tensor of shape {} that it finds in two places, such "
               "as a variable and a gradient; let it find it in one",
