@@ -212,12 +212,21 @@ class Limiter {
     return known.at(v.expr.get());
   }
 
-  // A value that is reduced over the masked axis.
-  bool is_of_row(const NodeRef& n, Op reduce) const {
-    if (n->op != Op::Read) return false;
+  // What a read of a value that is reduced so over the masked axis reduces; null: it is none.
+  NodeRef row_of(const NodeRef& n, Op reduce) const {
+    if (n->op != Op::Read) return {};
     const auto [stage, v] = kernel_.find_value(static_cast<int>(n->integer()));
     const auto mask = masks_.find(stage);
-    return v->reduce == reduce && mask != masks_.end() && !keeps(*v, mask->second);
+    const bool is = v->reduce == reduce && mask != masks_.end() && !keeps(*v, mask->second);
+    return is ? v->expr : NodeRef();
+  }
+
+  // The sum of a row of exp(x - its maximum), which has an element of 1; others may be 0.
+  bool is_softmax_sum(const NodeRef& n) const {
+    NodeRef e = row_of(n, Op::ReduceAdd);
+    if (e && e->op == Op::Read) e = kernel_.find_value(static_cast<int>(e->integer())).second->expr;
+    if (!e || e->op != Op::Exp || e->src[0]->op != Op::Sub) return false;
+    return static_cast<bool>(row_of(e->src[0]->src[1], Op::ReduceMax));
   }
 
   // Whether the masked axis stays where others are reduced: all elements of those may be outside.
@@ -254,8 +263,8 @@ class Limiter {
         return is_zero(of(1)) && is_zero(of(2)) ? Outside::Zero : Outside::Unknown;
       case Op::Mul:
         return is_zero(of(0)) || is_zero(of(1)) ? Outside::Zero : Outside::Unknown;
-      case Op::Div:  // a softmax's sums have an element of 1
-        if (of(0) == Outside::PlainZero && is_of_row(n->src[1], Op::ReduceAdd)) return of(0);
+      case Op::Div:
+        if (of(0) == Outside::PlainZero && is_softmax_sum(n->src[1])) return of(0);
         return is_zero(of(0)) ? Outside::Zero : Outside::Unknown;
       case Op::Add:
       case Op::Sub:

@@ -529,26 +529,25 @@ void Nest::serial_loop(const Stage* s, size_t position, Environment& e) {
   }
 }
 
+// Steps [from, to) of the loop, if there are any.
+void Nest::steps_between(const Stage* s, size_t position, Environment& e, const NodeRef& v,
+                         const NodeRef& from, const NodeRef& to, int64_t stride) {
+  const bool may_be_empty = from->hi >= to->lo;
+  if (may_be_empty) emitter_.open_if(emitter_.emit(scalar_op(Op::Lt, DType::Bool, {from, to})));
+  emitter_.open_loop(v, emitter_.emit(from), emitter_.emit(to), innermost(s, position));
+  body(s, position, e, v, stride, stride);
+  emitter_.close_loop();
+  if (may_be_empty) emitter_.close_if();
+}
+
 // What the loop would do from step `steps` on.
 void Nest::zeros_beyond(const Stage* s, size_t position, Environment& e, const NodeRef& steps) {
   const Loop& l = s->loops[position];
   const int64_t n = e.remaining[static_cast<size_t>(l.axis)];
   const int64_t full = n / l.stride, tail = n % l.stride;
   if (steps->lo < full) {
-    const NodeRef from = at_most(steps, full);
-    const bool may_be_empty = from->hi >= full;
-    if (may_be_empty) {
-      emitter_.open_if(emitter_.emit(scalar_op(Op::Lt, DType::Bool, {steps, index_const(full)})));
-    }
-    if (full == 1) {
-      body(s, position, e, index_const(0), l.stride);
-    } else {
-      const NodeRef v = axis(l.name, full);
-      emitter_.open_loop(v, emitter_.emit(from), Emitter::index(full), innermost(s, position));
-      body(s, position, e, v, l.stride);
-      emitter_.close_loop();
-    }
-    if (may_be_empty) emitter_.close_if();
+    const NodeRef v = axis(l.name, full);
+    steps_between(s, position, e, v, at_most(steps, full), index_const(full), l.stride);
   }
   if (!tail) return;
   const bool may_be_computed = steps->hi > full;
@@ -598,16 +597,9 @@ void Nest::loop_to_vectors(const Stage* s, size_t position, Environment& e) {
     // The loop may end where all of the axis does, whatever the size says.
     const NodeRef to = index_divmod(vectors, stride / step).first,
                   to_at_most = at_most(to, n / stride);
-    const bool may_be_empty = from->hi >= to_at_most->lo;
-    if (may_be_empty) {
-      emitter_.open_if(emitter_.emit(scalar_op(Op::Lt, DType::Bool, {from, to_at_most})));
-    }
     const NodeRef v = axis(l.name, n / stride);
     emitter_.loop_ends_at(v, to);
-    emitter_.open_loop(v, emitter_.emit(from), emitter_.emit(to_at_most), innermost(s, position));
-    body(s, position, e, v, stride, stride);
-    emitter_.close_loop();
-    if (may_be_empty) emitter_.close_if();
+    steps_between(s, position, e, v, from, to_at_most, stride);
     if (stride == step) break;
     const bool halves = shares && stride % (2 * step) == 0;
     const int64_t next = halves ? stride / 2 : step;

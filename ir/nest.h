@@ -87,6 +87,8 @@ class Nest {
                            const std::vector<int64_t>& full, const std::vector<int64_t>& tails,
                            const Environment& e);
   void serial_loop(const Stage* s, size_t position, Environment& e);
+  void steps_between(const Stage* s, size_t position, Environment& e, const NodeRef& v,
+                     const NodeRef& from, const NodeRef& to, int64_t stride);
   void zeros_beyond(const Stage* s, size_t position, Environment& e, const NodeRef& steps);
   void parts_at_once(const Stage* s, size_t position, const Loop& coarse, Environment& e);
   void loop_to_vectors(const Stage* s, size_t position, Environment& e);

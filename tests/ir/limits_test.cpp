@@ -124,6 +124,15 @@ TEST_SUITE("ir") {
     CHECK(limit_stages(t.kernel, *t.kernel.find_value(t.masked).second).empty());
   }
 
+  TEST_CASE("shares of a masked row are computed beyond the mask, since its sum may be 0") {
+    Triangle t;
+    const int sum = t.add("sum", {t.j, t.k}, t.of(t.masked, {t.j, t.k}), {t.j}, Op::ReduceAdd);
+    const NodeRef share =
+        scalar_op(Op::Div, DType::F32, {t.of(t.masked, {t.j, t.k}), t.of(sum, {t.j})});
+    t.store("out", t.add("share", {t.j, t.k}, share, {t.j, t.k}), {t.j, t.k});
+    CHECK(t.limited() == "masked0 sum");
+  }
+
   TEST_CASE("quotients of zeros by what may be 0 are computed beyond the mask") {
     Triangle t;
     const NodeRef zero =
