@@ -514,13 +514,15 @@ TiledGroup::TiledGroup(ScheduleWriter& w, StageGroup& g, std::vector<TiledSum> s
       batch_(batch_loops(w, *root, *s_, c_)) {
   std::vector<Stage*> hosts{root};
   for (const TiledSum& t : sums_) {
-    packers_.emplace_back(w, t.stage, t.c, tile_);
-    packs_b_ |= packed_b_.emplace_back(packers_.back().packs_b());
-    packs_a_ |= packed_a_.emplace_back(packers_.back().packs_a());
-    depth_ += depth_of(t.c) * factor_size(*t.stage);
     if (t.stage != root) hosts.push_back(t.stage);
   }
   rows_first_ = rows_go_outside(w, *s_, c_, tile_, bytes_beside(*s_, c_, hosts));
+  for (const TiledSum& t : sums_) {
+    packers_.emplace_back(w, t.stage, t.c, tile_);
+    packs_b_ |= packed_b_.emplace_back(packers_.back().packs_b(rows_first_));
+    packs_a_ |= packed_a_.emplace_back(packers_.back().packs_a());
+    depth_ += depth_of(t.c) * factor_size(*t.stage);
+  }
 }
 
 bool TiledGroup::schedule_by_terms() {

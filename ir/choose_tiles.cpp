@@ -254,9 +254,9 @@ int64_t factor_size(const Stage& s) {
   return size_of(factor(s.values[0], 0)->dtype);
 }
 
-// How far apart rows of a panel lie, in elements: those of the innermost sum, or the furthest if no
-// two overlap, as windows do.
-int64_t Packer::row_step() const {
+// How far apart rows of a panel lie, in elements, along the sums: nearest and furthest. Those of
+// windows overlap.
+std::pair<int64_t, int64_t> Packer::row_steps() const {
   const NodeRef& b = factor(s_->values[0], c_.b);
   int64_t nearest = b_.along_k.largest, furthest = nearest;
   for (const NodeRef& k : c_.reduced) {
@@ -264,21 +264,36 @@ int64_t Packer::row_step() const {
     nearest = std::min(nearest, step);
     furthest = std::max(furthest, step);
   }
-  return nearest >= tile_.nv * w_.lanes() ? furthest : b_.along_k.largest;
+  return {nearest, furthest};
 }
 
-// A panel is worth its copy if the lanes are not neighbours, or its rows lie far apart and many
-// tiles read it again; fewer, where all its rows share lines of L1 and push each other out.
-bool Packer::packs_b() {
+// A panel is worth its copy if the lanes are not neighbours, or if many tiles read it again and its
+// rows lie far apart, or come from L2 every time, which is faster line after line; for fewer tiles,
+// where all its rows share lines of L1 and push each other out.
+bool Packer::packs_b(bool rows_outside) {
   if (has_words()) return true;
   const bool scattered = b_.along_v.other > 0;
-  const int64_t step = row_step() * factor_size(*s_);
   if (b_.stored && !scattered) return false;
+  const auto [nearest, furthest] = row_steps();
+  const int64_t size = factor_size(*s_), columns = tile_.nv * w_.lanes();
+  const int64_t step = (nearest >= columns ? furthest : b_.along_k.largest) * size;
   const bool collide = step % (w_.target().l1 / w_.target().l1_ways) == 0 && depth_ >= 128;
-  const bool model =
-      b_.plain ? scattered || (step >= 1024 && row_tiles() >= (collide ? 4 : kFewRowTiles))
-               : row_tiles() >= 2;
+  const bool comes_from_l2 =
+      nearest > columns && leaves_l1((rows_outside ? extent(c_.v) : columns) * size, step);
+  const bool model = b_.plain ? scattered || ((step >= 1024 || comes_from_l2) &&
+                                              row_tiles() >= (collide ? 4 : kFewRowTiles))
+                              : row_tiles() >= 2;
   return w_.choose_whether("packed b of " + s_->name, model);
+}
+
+// Whole lines come from L2 as fast as a tile needs them, so it is enough if all of them fit. Of a
+// row that ends within a line more is loaded than is used, and what L1 keeps at such a step counts.
+bool Packer::leaves_l1(int64_t row, int64_t step) const {
+  const int64_t lines = (row + kCacheLine - 1) / kCacheLine,
+                sets = w_.target().l1 / kCacheLine / w_.target().l1_ways;
+  const int64_t starts = step % kCacheLine == 0 ? sets / std::gcd(sets, step / kCacheLine) : sets;
+  const int64_t used = row % kCacheLine == 0 ? sets : std::min(starts * lines, sets);
+  return depth_ * lines > used * w_.target().l1_ways;
 }
 
 bool Packer::packs_a() {

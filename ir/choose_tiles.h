@@ -33,8 +33,8 @@ struct TileLoops {
 TileLoops split_tile(ScheduleWriter& w, Stage* s, const Contraction& c, const Tile& tile,
                      bool rows_unrolled = true);
 
-/// Whether contraction `s` has fewer columns than lanes, along one axis, and both of its factors lie along the one
-/// axis that is summed: lanes along that are better filled.
+/// Whether contraction `s` has fewer columns than lanes, along one axis, and both of its factors
+/// lie along the one axis that is summed: lanes along that are better filled.
 bool is_summed_along_lanes(const ScheduleWriter& w, const Stage& s, const Contraction& c);
 
 /// Whether contraction `s` has too few columns for vectors, while both of its factors lie along the
@@ -103,8 +103,8 @@ class Packer {
 
   int64_t row_tiles() const { return extent(c_.r) / tile_.mr; }
   int64_t column_tiles() const;
-  bool packs_b();
-  int64_t row_step() const;
+  /// `rows_outside`: each tile of rows walks all of b, and not one panel after the others.
+  bool packs_b(bool rows_outside);
   bool packs_a();
   void pack_b(const PackPlace& place);
   void pack_a(const PackPlace& place);
@@ -113,6 +113,9 @@ class Packer {
   /// Whether rows at this stride, in elements, are read well in the order in which they lie.
   bool reads_rows_well(int64_t row_stride) const;
   bool has_words() const;
+  std::pair<int64_t, int64_t> row_steps() const;
+  /// Whether so many bytes of each row of b, so far apart, are more than L1 keeps.
+  bool leaves_l1(int64_t row, int64_t step) const;
   /// How many phases the last axis of what b reads has, whose elements the lanes find beside each
   /// other once each phase lies together: where a panel has so many fewer elements than the
   /// factor, as those of a strided convolution, that to copy these takes less time; else 0.

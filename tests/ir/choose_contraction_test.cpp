@@ -27,6 +27,33 @@ TEST_SUITE("ir") {
     CHECK(!packs(8, 1024, 128));
   }
 
+  TEST_CASE("panels that come from L2 for every tile are packed") {
+    Target target = named_target("x86-64-v3");
+    target.l1 = 32 << 10;
+    target.l1_ways = 8;
+    target.l2 = 512 << 10;
+    const auto packs = [&](int64_t rows, int64_t columns, int64_t depth, const char* order) {
+      Kernel k = test::matmul(rows, columns, depth, false, false, false);
+      choose_schedule(k, target, {{"tile of C", columns % 24 == 0 ? "4x3" : "6x2"}});
+      CHECK(test::holds(k.schedule, order));
+      return test::holds(k.schedule, "pack C 1 C.b\n");
+    };
+    const char *const inside = "order C n.o m.o", *const outside = "order C m.o n.o";
+    // A line of each row: 512 of them fit.
+    CHECK(!packs(96, 128, 512, inside));
+    CHECK(packs(96, 128, 513, inside));
+    CHECK(!packs(47, 128, 513, inside));  // by too few tiles of rows
+    CHECK(!packs(96, 16, 4000, outside));  // they follow each other
+    // Two lines of each row, of which 12 or 15 apart come to half of L1's sets, or to all.
+    CHECK(!packs(96, 192, 128, inside));
+    CHECK(packs(96, 192, 129, inside));
+    CHECK(!packs(96, 240, 256, inside));
+    CHECK(packs(96, 240, 257, inside));
+    // All of b.
+    CHECK(!packs(2048, 64, 128, outside));
+    CHECK(packs(2048, 64, 129, outside));
+  }
+
   TEST_CASE("distances are contractions: factors of a difference are packed, tiles hold the sums") {
     for (const char* name : {"x86-64-v3", "x86-64-v4"}) {
       const Target target = named_target(name);
