@@ -188,22 +188,20 @@ void unroll_sum(ScheduleWriter& w, Stage* s, Contraction c) {
     c.reduced.pop_back();
     c.reduced.back() = s->axes[static_cast<size_t>(f->axis)];
   }
-  const NodeRef& last = c.reduced.back();
-  const std::string k = w.loop(*s, last);
-  // Where it tells the phases of an array apart, it is written out if tiles are small: which one it
-  // reads is then known, and not worked out beside few products.
-  bool in_phases = false;
-  visit(s->values[0].expr,
-        [&](const NodeRef& x) { in_phases |= x->op == Op::FMod && uses(x, last); });
-  const int64_t n = extent(last), whole = in_phases && unroll > 2 ? kFewSteps : unroll,
-                model = n <= whole   ? n
-                        : n <= kLong ? 1
-                                     : unroll;
+  const std::string k = w.loop(*s, c.reduced.back());
+  const auto loop =
+      std::find_if(s->loops.begin(), s->loops.end(), [&](const Loop& l) { return l.name == k; });
+  // Where tiles are small, a short loop would take as long as its products.
+  const bool small = unroll > 2, is_long = extent(c.reduced.back()) > kLong;
+  const int64_t n = loop->extent, whole = small ? kFewSteps : unroll,
+                model = n <= whole         ? n
+                        : small || is_long ? unroll
+                                           : 1;
   std::vector<int64_t> others;
   for (const int64_t steps : {1, 2, 4, 8}) {
     if (steps <= n) others.push_back(steps);
   }
-  if (in_phases && model == n) others.push_back(n);
+  if (model == n) others.push_back(n);
   const int64_t steps = w.choose_number("steps of " + s->name, model, others);
   if (steps == n) {
     w.step("unroll {} {}", s->name, k);

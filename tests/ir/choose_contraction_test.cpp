@@ -54,6 +54,21 @@ TEST_SUITE("ir") {
     CHECK(packs(2048, 64, 129, outside));
   }
 
+  TEST_CASE("short sums are written out where tiles are small, longer ones walked in steps") {
+    const auto how = [](int64_t depth, const char* target) {
+      Kernel k = test::matmul(96, 256, depth, false, false, false);
+      choose_schedule(k, named_target(target));
+      return test::holds(k.schedule, "unroll C k\n")     ? std::string("whole")
+             : test::holds(k.schedule, "unroll C k.i\n") ? "steps"
+                                                         : "one by one";
+    };
+    CHECK(how(8, "x86-64-v3") == "whole");
+    CHECK(how(9, "x86-64-v3") == "steps");
+    CHECK(how(2, "x86-64-v4") == "whole");
+    CHECK(how(32, "x86-64-v4") == "one by one");
+    CHECK(how(33, "x86-64-v4") == "steps");
+  }
+
   TEST_CASE("distances are contractions: factors of a difference are packed, tiles hold the sums") {
     for (const char* name : {"x86-64-v3", "x86-64-v4"}) {
       const Target target = named_target(name);
