@@ -267,7 +267,7 @@ std::pair<int64_t, int64_t> Packer::row_steps() const {
 
 // A panel is worth its copy if the lanes are not neighbours, or if many tiles read it again and its
 // rows lie far apart, or come from L2 every time, which is faster line after line; for fewer tiles,
-// where all its rows share lines of L1 and push each other out.
+// where its rows share lines of L1 and push each other out.
 bool Packer::packs_b(bool rows_outside) {
   if (has_words()) return true;
   const bool scattered = b_.along_v.other > 0;
@@ -275,29 +275,38 @@ bool Packer::packs_b(bool rows_outside) {
   const auto [nearest, furthest] = row_steps();
   const int64_t size = factor_size(*s_), columns = tile_.nv * w_.lanes();
   const int64_t step = (nearest >= columns ? furthest : b_.along_k.largest) * size;
-  const bool collide = step % (w_.target().l1 / w_.target().l1_ways) == 0 && depth_ >= 128;
+  const bool collide = leaves_l1(columns * size, step);
+  // Whole lines come from L2 as fast as a tile needs them, so it is enough if all of them fit. Of a
+  // row that ends within a line more is loaded than is used.
+  const int64_t row = (rows_outside ? extent(c_.v) : columns) * size;
   const bool comes_from_l2 =
-      nearest > columns && leaves_l1((rows_outside ? extent(c_.v) : columns) * size, step);
+      nearest > columns && leaves_l1(row, row % kCacheLine == 0 ? kCacheLine : step);
   const bool model = b_.plain ? scattered || ((step >= 1024 || comes_from_l2) &&
                                               row_tiles() >= (collide ? 4 : kFewRowTiles))
                               : row_tiles() >= 2;
   return w_.choose_whether("packed b of " + s_->name, model);
 }
 
-// Whole lines come from L2 as fast as a tile needs them, so it is enough if all of them fit. Of a
-// row that ends within a line more is loaded than is used, and what L1 keeps at such a step counts.
 bool Packer::leaves_l1(int64_t row, int64_t step) const {
-  const int64_t lines = (row + kCacheLine - 1) / kCacheLine,
-                sets = w_.target().l1 / kCacheLine / w_.target().l1_ways;
-  const int64_t starts = step % kCacheLine == 0 ? sets / std::gcd(sets, step / kCacheLine) : sets;
-  const int64_t used = row % kCacheLine == 0 ? sets : std::min(starts * lines, sets);
-  return depth_ * lines > used * w_.target().l1_ways;
+  const int64_t lines = (row + kCacheLine - 1) / kCacheLine;
+  return depth_ * lines > kept_lines(step, lines);
 }
 
+// Of rows of so many lines, `step` bytes apart: fewer than all where they share its sets.
+int64_t Packer::kept_lines(int64_t step, int64_t lines) const {
+  const int64_t sets = w_.target().l1 / kCacheLine / w_.target().l1_ways;
+  const int64_t starts = step % kCacheLine == 0 ? sets / std::gcd(sets, step / kCacheLine) : sets;
+  return std::min(starts * lines, sets) * w_.target().l1_ways;
+}
+
+// Rows are worth their copy for so many tiles of columns if they are long, or if they lie across
+// lines that push each other out of L1.
 bool Packer::packs_a() {
   if (has_words()) return true;
   if (a_.stored) return false;
-  const bool large = depth_ > 64 && column_tiles() >= 4;
+  const bool across = a_.along_v.unit > 0 && a_.along_v.other == 0,
+             collide = depth_ > kept_lines(a_.along_k.largest * factor_size(*s_), 1);
+  const bool large = (depth_ > 64 || (across && collide)) && column_tiles() >= 4;
   const bool model = a_.plain ? large && !reads_rows_well(a_.along_v.largest) : column_tiles() >= 2;
   return w_.choose_whether("packed a of " + s_->name, model);
 }

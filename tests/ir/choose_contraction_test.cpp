@@ -20,10 +20,12 @@ TEST_SUITE("ir") {
       choose_schedule(k, named_target("x86-64-v3"));
       return test::holds(k.schedule, "pack C 1 C.b\n");
     };
-    CHECK(packs(16, 1024, 128));
+    CHECK(packs(16, 1024, 9));
+    CHECK(!packs(16, 1024, 8));
+    CHECK(packs(16, 1536, 17));  // in twice as many sets
+    CHECK(!packs(16, 1536, 16));
     CHECK(!packs(16, 1000, 128));
     CHECK(packs(64, 1000, 128));
-    CHECK(!packs(16, 1024, 64));
     CHECK(!packs(8, 1024, 128));
   }
 
@@ -42,7 +44,7 @@ TEST_SUITE("ir") {
     // A line of each row: 512 of them fit.
     CHECK(!packs(96, 128, 512, inside));
     CHECK(packs(96, 128, 513, inside));
-    CHECK(!packs(47, 128, 513, inside));  // by too few tiles of rows
+    CHECK(!packs(23, 128, 513, inside));   // by too few tiles of rows
     CHECK(!packs(96, 16, 4000, outside));  // they follow each other
     // Two lines of each row, of which 12 or 15 apart come to half of L1's sets, or to all.
     CHECK(!packs(96, 192, 128, inside));
@@ -52,6 +54,25 @@ TEST_SUITE("ir") {
     // All of b.
     CHECK(!packs(2048, 64, 128, outside));
     CHECK(packs(2048, 64, 129, outside));
+  }
+
+  TEST_CASE("rows across lines that push each other out of L1 are packed") {
+    Target target = named_target("x86-64-v3");
+    target.l1 = 32 << 10;
+    target.l1_ways = 8;
+    const auto packs = [&](int64_t rows, int64_t columns, int64_t depth, bool across) {
+      Kernel k = test::matmul(rows, columns, depth, across, false, false);
+      choose_schedule(k, target, {{"tile of C", "6x2"}});
+      return test::holds(k.schedule, "pack C 0 C.a\n");
+    };
+    CHECK(packs(1024, 256, 9, true));  // a page apart: L1 keeps 8 lines
+    CHECK(!packs(1024, 256, 8, true));
+    CHECK(packs(512, 256, 17, true));
+    CHECK(!packs(512, 256, 16, true));
+    CHECK(!packs(1000, 256, 64, true));  // in other sets
+    CHECK(packs(1000, 256, 65, true));
+    CHECK(!packs(1024, 48, 64, true));  // for too few tiles of columns
+    CHECK(!packs(1024, 256, 64, false));
   }
 
   TEST_CASE("short sums are written out where tiles are small, longer ones walked in steps") {
