@@ -316,11 +316,11 @@ void schedule_tile(ScheduleWriter& w, const StageGroup& g, const RowContraction&
   if (r.dots) return schedule_dots(w, r, n, around + rest);
   const Tile tile = tile_of(w, *r.stage, r.c, n);
   Packer packer(w, r.stage, r.c, tile);
-  // The loop outside keeps its panel of b in L1 where not all of b stays there.
   const int64_t columns = depth_of(r.c) * factor_size(*r.stage) * extent(r.c.v);
   const bool packs_b = packer.packs_b(columns <= w.target().l1);
   const TileLoops t = split_tile(w, r.host, r.c, tile);
   const std::string images = t.y.empty() ? "" : t.y + " ";
+  // The loop outside keeps its panel of b in L1 where not all of b stays there.
   const bool rows_inside =
       !w.choose_whether("rows outside of " + r.stage->name, !packs_b && columns <= w.target().l1);
   // A panel that the other loops do not change stays in cache for all of them.

@@ -169,13 +169,35 @@ std::vector<NodeRef> in_order_of_memory(const ScheduleWriter& w, const NodeRef& 
   return axes;
 }
 
+namespace {
+
+// Whether a sum tells the phases of an array apart: written out, which one it reads is known, and
+// not worked out beside few products.
+bool tells_phases(const Stage& s, const NodeRef& axis) {
+  bool does = false;
+  visit(s.values[0].expr, [&](const NodeRef& x) { does |= x->op == Op::FMod && uses(x, axis); });
+  return does;
+}
+
+// Whether products are worth some 10 milliseconds more of compiling, which sums over several axes
+// take where the last is written out.
+bool pays_for_code(const Stage& s, const Contraction& c) {
+  constexpr double kMany = 1e8;
+  double products = 1;
+  for (const NodeRef& a : s.axes) products *= static_cast<double>(extent(a));
+  return c.reduced.size() == 1 || products >= kMany;
+}
+
+}  // namespace
+
 void unroll_sum(ScheduleWriter& w, Stage* s, Contraction c) {
   if (is_in_tiles(*s)) {
     w.step("split {0} {1} {1}.o {1}.i {2}", s->name, w.loop(*s, c.reduced[0]), TileShape::kStep);
     return;
   }
   constexpr int64_t kLong = 32, kFewSteps = 8;
-  // Some 48 multiply-adds an iteration: more gain nothing, and cost the compiler as much again.
+  // Some 48 multiply-adds an iteration: more of a long sum gain nothing, and cost the compiler as
+  // much again.
   const int64_t unroll = w.target().vector_registers > 16 ? 2 : 4;
   // What the operands walk as one becomes one loop, which ends once.
   while (c.reduced.size() > 1) {
@@ -188,15 +210,21 @@ void unroll_sum(ScheduleWriter& w, Stage* s, Contraction c) {
     c.reduced.pop_back();
     c.reduced.back() = s->axes[static_cast<size_t>(f->axis)];
   }
-  const std::string k = w.loop(*s, c.reduced.back());
+  const NodeRef& last = c.reduced.back();
+  const std::string k = w.loop(*s, last);
   const auto loop =
       std::find_if(s->loops.begin(), s->loops.end(), [&](const Loop& l) { return l.name == k; });
-  // Where tiles are small, a short loop would take as long as its products.
-  const bool small = unroll > 2, is_long = extent(c.reduced.back()) > kLong;
-  const int64_t n = loop->extent, whole = small ? kFewSteps : unroll,
-                model = n <= whole         ? n
-                        : small || is_long ? unroll
-                                           : 1;
+  // Where tiles are small, the loop of a short sum takes as long as its products. Not so for what
+  // is read of a that the loop around does not change: without a loop the compiler loads it before
+  // that, for more registers than there are.
+  const bool small = unroll > 2, is_short = small && loop->extent <= kFewSteps;
+  const bool in_phases = is_short && tells_phases(*s, last),
+             changes =
+                 loop == s->loops.begin() ||
+                 uses(factor(s->values[0], c.a), s->axes[static_cast<size_t>((loop - 1)->axis)]);
+  const int64_t n = loop->extent;
+  const bool whole = n <= unroll || in_phases || (is_short && changes && pays_for_code(*s, c));
+  const int64_t model = whole ? n : !is_short && (small || extent(last) > kLong) ? unroll : 1;
   std::vector<int64_t> others;
   for (const int64_t steps : {1, 2, 4, 8}) {
     if (steps <= n) others.push_back(steps);
@@ -276,8 +304,9 @@ bool Packer::packs_b(bool rows_outside) {
   const int64_t size = factor_size(*s_), columns = tile_.nv * w_.lanes();
   const int64_t step = (nearest >= columns ? furthest : b_.along_k.largest) * size;
   const bool collide = leaves_l1(columns * size, step);
-  // Whole lines come from L2 as fast as a tile needs them, so it is enough if all of them fit. Of a
-  // row that ends within a line more is loaded than is used.
+  // Rows that follow each other are a panel as they lie. Whole lines come from L2 as fast as a tile
+  // needs them, so it is enough if all of them fit; of a row that ends within a line more is loaded
+  // than is used.
   const int64_t row = (rows_outside ? extent(c_.v) : columns) * size;
   const bool comes_from_l2 =
       nearest > columns && leaves_l1(row, row % kCacheLine == 0 ? kCacheLine : step);
@@ -289,11 +318,11 @@ bool Packer::packs_b(bool rows_outside) {
 
 bool Packer::leaves_l1(int64_t row, int64_t step) const {
   const int64_t lines = (row + kCacheLine - 1) / kCacheLine;
-  return depth_ * lines > kept_lines(step, lines);
+  return depth_ * lines > kept_lines(lines, step);
 }
 
 // Of rows of so many lines, `step` bytes apart: fewer than all where they share its sets.
-int64_t Packer::kept_lines(int64_t step, int64_t lines) const {
+int64_t Packer::kept_lines(int64_t lines, int64_t step) const {
   const int64_t sets = w_.target().l1 / kCacheLine / w_.target().l1_ways;
   const int64_t starts = step % kCacheLine == 0 ? sets / std::gcd(sets, step / kCacheLine) : sets;
   return std::min(starts * lines, sets) * w_.target().l1_ways;
@@ -305,7 +334,8 @@ bool Packer::packs_a() {
   if (has_words()) return true;
   if (a_.stored) return false;
   const bool across = a_.along_v.unit > 0 && a_.along_v.other == 0,
-             collide = depth_ > kept_lines(a_.along_k.largest * factor_size(*s_), 1);
+             collide = c_.reduced.size() == 1 &&
+                       depth_ > kept_lines(1, a_.along_k.largest * factor_size(*s_));
   const bool large = (depth_ > 64 || (across && collide)) && column_tiles() >= 4;
   const bool model = a_.plain ? large && !reads_rows_well(a_.along_v.largest) : column_tiles() >= 2;
   return w_.choose_whether("packed a of " + s_->name, model);

@@ -117,7 +117,7 @@ class Packer {
   /// Whether so many bytes of each row, so far apart, are more than L1 keeps.
   bool leaves_l1(int64_t row, int64_t step) const;
   /// How many lines L1 keeps of rows of so many, so many bytes apart.
-  int64_t kept_lines(int64_t step, int64_t lines) const;
+  int64_t kept_lines(int64_t lines, int64_t step) const;
   /// How many phases the last axis of what b reads has, whose elements the lanes find beside each
   /// other once each phase lies together: where a panel has so many fewer elements than the
   /// factor, as those of a strided convolution, that to copy these takes less time; else 0.

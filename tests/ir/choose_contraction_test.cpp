@@ -76,8 +76,8 @@ TEST_SUITE("ir") {
   }
 
   TEST_CASE("short sums are written out where tiles are small, longer ones walked in steps") {
-    const auto how = [](int64_t depth, const char* target) {
-      Kernel k = test::matmul(96, 256, depth, false, false, false);
+    const auto how = [](int64_t depth, const char* target, int64_t rows = 96) {
+      Kernel k = test::matmul(rows, rows == 96 ? 256 : 32, depth, false, false, false);
       choose_schedule(k, named_target(target));
       return test::holds(k.schedule, "unroll C k\n")     ? std::string("whole")
              : test::holds(k.schedule, "unroll C k.i\n") ? "steps"
@@ -85,9 +85,19 @@ TEST_SUITE("ir") {
     };
     CHECK(how(8, "x86-64-v3") == "whole");
     CHECK(how(9, "x86-64-v3") == "steps");
+    // Columns inside: all of a row tile would be loaded before them, and spilled.
+    CHECK(how(8, "x86-64-v3", 2000) == "one by one");
+    CHECK(how(9, "x86-64-v3", 2000) == "steps");
     CHECK(how(2, "x86-64-v4") == "whole");
     CHECK(how(32, "x86-64-v4") == "one by one");
     CHECK(how(33, "x86-64-v4") == "steps");
+    // Sums over several axes, where that pays for the code.
+    const auto window = [](int64_t images, int64_t size) {
+      const Tensor x = array({images, 32, 28, 28}), w = array({64, 32, size, size});
+      return test::checked_schedule(conv2d(x, w, {}, 1, size / 2), named_target("x86-64-v3"));
+    };
+    CHECK(test::holds(window(8, 5), "unroll sum o\n"));
+    CHECK(!test::holds(window(2, 5), "unroll sum o\n"));
   }
 
   TEST_CASE("distances are contractions: factors of a difference are packed, tiles hold the sums") {
