@@ -321,11 +321,15 @@ bool Packer::leaves_l1(int64_t row, int64_t step) const {
   return depth_ * lines > kept_lines(lines, step);
 }
 
-// Of rows of so many lines, `step` bytes apart: fewer than all where they share its sets.
+int64_t Packer::sets_at(int64_t step) const {
+  const int64_t sets = w_.target().l1 / kCacheLine / w_.target().l1_ways;
+  return step % kCacheLine == 0 ? sets / std::gcd(sets, step / kCacheLine) : sets;
+}
+
+// Fewer than all where rows share sets.
 int64_t Packer::kept_lines(int64_t lines, int64_t step) const {
   const int64_t sets = w_.target().l1 / kCacheLine / w_.target().l1_ways;
-  const int64_t starts = step % kCacheLine == 0 ? sets / std::gcd(sets, step / kCacheLine) : sets;
-  return std::min(starts * lines, sets) * w_.target().l1_ways;
+  return std::min(sets_at(step) * lines, sets) * w_.target().l1_ways;
 }
 
 // Rows are worth their copy for so many tiles of columns if they are long, or if they lie across
@@ -346,11 +350,10 @@ bool Packer::packs_a() {
 bool Packer::reads_rows_well(int64_t row_stride) const {
   constexpr int64_t kManyTiles = 55;
   const bool together = a_.along_k.unit > 0 && a_.along_k.other == 0;
-  // Rows at such a distance share lines of L1, and push each other out if they are more than it has
-  // ways.
-  const int64_t ways = w_.target().l1_ways, way = w_.target().l1 / ways;
-  const int64_t lines = way / std::gcd(way, row_stride * factor_size(*s_));
-  const bool collide = (tile_.mr + lines - 1) / lines > ways - 2;
+  // Rows at such a distance share sets of L1, and push each other out if they are more than these
+  // have ways.
+  const int64_t sets = sets_at(row_stride * factor_size(*s_));
+  const bool collide = (tile_.mr + sets - 1) / sets > w_.target().l1_ways - 2;
   return together && !collide && column_tiles() < kManyTiles;
 }
 

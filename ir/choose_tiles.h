@@ -51,8 +51,11 @@ std::vector<NodeRef> in_order_of_memory(const ScheduleWriter& w, const NodeRef& 
                                         std::vector<NodeRef> axes);
 
 /// The loops over the summed axes, once operands are packed: those that both operands walk as one
-/// become one. The innermost is unrolled where it is short, or long enough for its operands to come
-/// from beyond L1: then more of the loads ahead fit into the window in which a core reorders.
+/// become one. The innermost is written out where it is short, unless that would spill or cost more
+/// code than it gains. A longer one is unrolled by some steps: where tiles are small, since its
+/// loop takes a part of their time; where they are large, only if it is so long that its operands
+/// come from beyond L1, as more of the loads ahead then fit into the window in which a core
+/// reorders.
 void unroll_sum(ScheduleWriter& w, Stage* s, Contraction c);
 
 /// How one factor of a product is read.
@@ -114,6 +117,8 @@ class Packer {
   bool reads_rows_well(int64_t row_stride) const;
   bool has_words() const;
   std::pair<int64_t, int64_t> row_steps() const;
+  /// In how many sets of L1 lines begin that are so many bytes apart.
+  int64_t sets_at(int64_t step) const;
   /// Whether so many bytes of each row, so far apart, are more than L1 keeps.
   bool leaves_l1(int64_t row, int64_t step) const;
   /// How many lines L1 keeps of rows of so many, so many bytes apart.
