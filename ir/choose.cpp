@@ -59,7 +59,7 @@ void ScheduleWriter::parallel(Stage* s) {
   for (const Loop& l : s->loops) {
     const bool kept = std::all_of(s->values.begin(), s->values.end(),
                                   [&](const Value& v) { return s->keeps(v, l.axis); });
-    if (!kept || l.kind != LoopKind::Serial || s->limit.count(l.axis)) break;
+    if (!kept || l.kind != LoopKind::Serial || s->is_triangular_along(l.axis)) break;
     if (coarser_inside(*s, l)) break;
     int64_t covered = l.stride * l.extent;  // of what the loop outside leaves
     const bool outermost = std::none_of(s->loops.begin(), s->loops.end(), [&](const Loop& o) {
@@ -154,7 +154,7 @@ void schedule_plainly(Kernel& kernel) {
     for (const Value& v : s->values) {
       if (v.slot < 0) apply_schedule(kernel, fmt::format("scope {} shared", v.name));
     }
-    if (s->axes.empty() || !keeps_in_all(*s, s->axes[0]) || s->limit.count(0)) continue;
+    if (s->axes.empty() || !keeps_in_all(*s, s->axes[0]) || s->is_triangular_along(0)) continue;
     apply_schedule(kernel, fmt::format("parallel {} {}", s->name, s->loops[0].name));
   }
 }
@@ -169,7 +169,7 @@ constexpr ScheduleRule kRules[] = {
     {"rows", schedule_rows},
 };
 
-// Loops over masked elements that add nothing end at the mask.
+// Loops over elements, some of which a mask leaves out, begin or end at the mask.
 void limit_masked(ScheduleWriter& w) {
   Kernel trial = clone(w.kernel());
   for (const std::string& m : limit_at_masks(trial)) {

@@ -124,7 +124,12 @@ std::vector<TiledSum> tiled_sums(const ScheduleWriter& w, const StageGroup& g) {
   const Reads reads(w.kernel());
   for (const TiledSum& t : list) {
     const Contraction& first = list[0].c;
-    if (!t.stage->limit.empty() || t.c.v.get() != first.v.get() || t.c.r.get() != first.r.get() ||
+    const Stage& s = *t.stage;
+    const bool keeps_bounded = std::any_of(s.axes.begin(), s.axes.end(), [&](const NodeRef& a) {
+      return s.is_triangular_along(axis_index(s, a.get())) && contains(s.values[0].dims, a);
+    });
+    if (keeps_bounded || (s.is_triangular() && list.size() > 1)) return {};
+    if (t.c.v.get() != first.v.get() || t.c.r.get() != first.r.get() ||
         t.c.y.get() != first.y.get())
       return {};
     for (const TiledSum& u : list) {

@@ -148,7 +148,7 @@ double dot_cycles(const ScheduleWriter& w, const Stage& s, const Contraction& c)
 // products, with lanes along that axis. What is made of the sums follows each tile.
 bool schedule_dot(ScheduleWriter& w, StageGroup& g) {
   Stage* s = g.members.front();
-  if (w.lanes() == 1 || g.panel || !s->limit.empty()) return false;
+  if (w.lanes() == 1 || g.panel || s->is_triangular()) return false;
   const Contraction c = contraction_of(*s, {});
   if (!c.is || !has_dots(w, *s, c)) return false;
   const Value& v = s->values[0];
@@ -213,8 +213,8 @@ bool schedule_few_rows(ScheduleWriter& w, StageGroup& g) {
   if (w.lanes() == 1 || g.panel || g.members.size() > 2) return false;
   Stage *s = g.members.front(), *root = g.root();
   const Contraction c = contraction_of(*s, {});
-  const bool fits = c.is && c.op == Op::Mul && !c.y && s->limit.empty() && c.reduced.size() == 1 &&
-                    (root == s || is_epilogue(w.kernel(), *root, *s));
+  const bool fits = c.is && c.op == Op::Mul && !c.y && !s->is_triangular() &&
+                    c.reduced.size() == 1 && (root == s || is_epilogue(w.kernel(), *root, *s));
   if (!fits) return false;
   const Value& v = s->values[0];
   const NodeRef &lane = c.reduced[0], &a = factor(v, c.a), &b = factor(v, c.b);

@@ -176,7 +176,7 @@ int64_t extent(const NodeRef& a) {
 
 bool is_bounded(const Stage& s, const Node* axis) {
   const int a = axis_index(s, axis);
-  return s.bound.count(a) > 0 || s.limit.count(a) > 0;
+  return s.bound.count(a) > 0 || s.is_triangular_along(a);
 }
 
 bool reduces(const Stage& s) {
@@ -199,8 +199,8 @@ std::vector<Stage*> readers_of(const Kernel& kernel, const Stage& s) {
 
 bool is_private_copy(const Kernel& kernel, const Stage& s) {
   const Value& v = s.values[0];
-  return s.values.size() == 1 && v.slot < 0 && !v.reduces() && !v.dims.empty() && s.limit.empty() &&
-         values_read(s).empty() && readers_of(kernel, s).size() == 1;
+  return s.values.size() == 1 && v.slot < 0 && !v.reduces() && !v.dims.empty() &&
+         !s.is_triangular() && values_read(s).empty() && readers_of(kernel, s).size() == 1;
 }
 
 int expression_cost(const Stage& s) {

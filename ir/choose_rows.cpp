@@ -35,7 +35,7 @@ void fuse_siblings(ScheduleWriter& w, StageGroup& g,
       Stage *a = g.members[i], *b = g.members[j];
       if (!std::equal(a->axes.begin(), a->axes.end(), b->axes.begin(), b->axes.end(), NodeEqual()))
         continue;
-      if (a->limit != b->limit || (apart && apart(*a, *b))) continue;
+      if (a->limit != b->limit || a->begin != b->begin || (apart && apart(*a, *b))) continue;
       // b must follow from a at the same point, and from nothing that needs all of a.
       bool legal = reads_in_place(reads, *b, *a);
       for (const Value& v : a->values) legal &= !v.reduces() || !reads.reads(b, v.id);

@@ -66,7 +66,7 @@ namespace {
 bool fits_tiles(const ScheduleWriter& w, const Stage& s, const Contraction& c, Op op) {
   constexpr int64_t kLeastRows = 8, kLeastRowsOfBytes = 17;
   return w.target().has_tiles && w.lanes() == TileShape::kColumns && op != Op::DotI16 && !c.y &&
-         c.reduced.size() == 1 && s.limit.empty() && w.kernel().sizes.empty() &&
+         c.reduced.size() == 1 && !s.is_triangular() && w.kernel().sizes.empty() &&
          s.values[0].expr->dtype == dot_sum(op) &&
          extent(c.r) >= (op == Op::DotBF16 ? kLeastRows : kLeastRowsOfBytes);
 }
@@ -202,7 +202,7 @@ void unroll_sum(ScheduleWriter& w, Stage* s, Contraction c) {
   // What the operands walk as one becomes one loop, which ends once.
   while (c.reduced.size() > 1) {
     const NodeRef inner = c.reduced.back(), outer = c.reduced.end()[-2];
-    if (!s->limit.empty() || !walks_as_one(w.kernel(), s->values[0].expr, outer, inner)) break;
+    if (s->is_triangular() || !walks_as_one(w.kernel(), s->values[0].expr, outer, inner)) break;
     const std::string n = w.loop(*s, inner), flat = n + "f";
     w.step("flatten {} {} {} {}", s->name, w.loop(*s, outer), n, flat);
     const auto f = std::find_if(s->loops.begin(), s->loops.end(),

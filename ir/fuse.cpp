@@ -283,8 +283,16 @@ Partition partition(std::vector<NodeRef> roots, const Target& target) {
     return p;
   };
   Partition p = divide(std::move(roots), {});
-  Recomputed again = recompute(p, target);
+  Recomputed again = recompute(p, target, true);
   if (again.roots.empty()) return p;
+  Partition shared = divide(again.roots, again);
+  const bool kept =
+      std::any_of(again.originals.begin(), again.originals.end(), [&](const auto& pair) {
+        const int copy = shared.graph.find(pair.first);
+        return copy >= 0 && shared[copy].stored;
+      });
+  if (!kept) return shared;
+  again = recompute(p, target, false);
   return divide(again.roots, again);
 }
 

@@ -82,13 +82,14 @@ Partition partition(std::vector<NodeRef> roots, const Target& target);
 /// evaluate from stored arrays and the products that reductions sum. Linear in the nodes.
 void prepare(Partition& p);
 
-/// The graph with copies of values that each reading kernel computes for itself, and which node
-/// each copy is one of. No roots: nothing pays.
+/// The graph with copies of values that reading kernels compute for themselves, and which node
+/// each copy is one of. No roots: nothing pays. `together`: a copy is for all of them, which may
+/// become one kernel; else each has its own.
 struct Recomputed {
   std::vector<NodeRef> roots;
   NodeRefMap<NodeRef> originals;
 };
-Recomputed recompute(const Partition& p, const Target& target);
+Recomputed recompute(const Partition& p, const Target& target, bool together);
 
 /// A kernel and the nodes (numbers) whose arrays are its arguments.
 struct BuiltKernel {

@@ -91,7 +91,8 @@ struct Stage {
   std::vector<Value> values;
   std::map<int, NodeRef>
       limit;  // axis -> exclusive upper bound in terms of other axes: a triangular domain
-  std::map<int, NodeRef> bound;  // the same in terms of sizes too: what lies beyond nobody needs
+  std::map<int, NodeRef> begin;  // axis -> inclusive lower bound, likewise
+  std::map<int, NodeRef> bound;  // limits in terms of sizes too: what lies beyond nobody needs
   // written by the schedule
   std::vector<Loop> loops;  // starts as one serial loop for each axis
   Stage* at =
@@ -100,6 +101,9 @@ struct Stage {
   bool whole_steps = false;  // its dots are of words in whole steps, as tile registers take them
 
   bool keeps(const Value& v, int axis) const;
+  /// Has it an axis whose loops begin or end at a mask?
+  bool is_triangular() const { return !limit.empty() || !begin.empty(); }
+  bool is_triangular_along(int axis) const { return limit.count(axis) + begin.count(axis) > 0; }
 };
 
 struct KernelArgument {

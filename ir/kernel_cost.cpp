@@ -12,33 +12,49 @@ namespace {
 
 using Axes = uint64_t;  // of a stage, a bit for each
 
-// How far loops over an axis run, on an average over the axis that their end follows.
+// How far loops over an axis run, on an average over the axes that their ends follow.
 struct Walk {
-  double points = 1, all = 1;  // the latter without that axis
+  double points = 1, all = 1;  // the latter without those axes
   Axes follows = 0;
 };
 
 Walk walk_of(const Stage& s, size_t axis) {
-  const auto all = static_cast<double>(s.axes[axis]->hi + 1);
-  Walk walk{all, all, 0};
-  const auto end = s.limit.find(static_cast<int>(axis));
-  if (end == s.limit.end()) return walk;
-  const LinearForm form = linear_form(end->second);
-  if (form.terms.size() != 1) return walk;
+  const int64_t all = s.axes[axis]->hi + 1;
+  Walk walk{static_cast<double>(all), static_cast<double>(all), 0};
+  const auto bound = [&](const std::map<int, NodeRef>& bounds, int64_t otherwise) {
+    const auto it = bounds.find(static_cast<int>(axis));
+    return linear_form(it == bounds.end() ? index_const(otherwise) : it->second);
+  };
+  const LinearForm begin = bound(s.begin, 0), end = bound(s.limit, all);
+  struct Sample {
+    int64_t begin, end;
+  };
+  constexpr int64_t kSamples = 1 << 12;
+  std::vector<Sample> samples{{begin.constant, end.constant}};
   for (size_t i = 0; i < s.axes.size(); i++) {
     const Node* const outer = s.axes[i].get();
-    const int64_t by = form.coefficient(outer), n = outer->hi + 1;
-    if (by == 0) continue;
-    constexpr int64_t kSamples = 1024;
-    const int64_t samples = std::min(n, kSamples);
-    double sum = 0;
-    for (int64_t k = 0; k < samples; k++) {
-      const int64_t at = (2 * k + 1) * n / (2 * samples);
-      sum += std::clamp(static_cast<double>(form.constant + by * at), 0.0, all);
+    const int64_t begin_by = begin.coefficient(outer), end_by = end.coefficient(outer);
+    if (begin_by == 0 && end_by == 0) continue;
+    const int64_t n = outer->hi + 1;
+    const int64_t count = std::min(n, kSamples / static_cast<int64_t>(samples.size()));
+    std::vector<Sample> more;
+    for (const Sample& sample : samples) {
+      for (int64_t k = 0; k < count; k++) {
+        const int64_t at = (2 * k + 1) * n / (2 * count);
+        more.push_back({sample.begin + begin_by * at, sample.end + end_by * at});
+      }
     }
-    walk.points = sum / static_cast<double>(samples);
-    walk.follows = Axes{1} << i;
+    if (more.empty()) return walk;
+    samples = std::move(more);
+    walk.follows |= Axes{1} << i;
   }
+  double sum = 0;
+  for (const Sample& sample : samples) {
+    const int64_t first = std::clamp<int64_t>(sample.begin, 0, all);
+    const int64_t last = std::clamp<int64_t>(sample.end, 0, all);
+    sum += static_cast<double>(std::max<int64_t>(last - first, 0));
+  }
+  walk.points = sum / static_cast<double>(samples.size());
   return walk;
 }
 

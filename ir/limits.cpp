@@ -1,6 +1,8 @@
 #include "ir/limits.h"
 
+#include <algorithm>
 #include <cmath>
+#include <functional>
 #include <map>
 #include <optional>
 #include <set>
@@ -20,9 +22,20 @@ bool is_zero(Outside o) {
   return o == Outside::Zero || o == Outside::PlainZero;
 }
 
+// Elements with axis < bound are kept, or those with axis >= bound.
 struct Mask {
-  NodeRef axis, bound;  // elements with axis < bound are kept
+  NodeRef axis, bound;
+  bool from_below = false;
   Outside outside = Outside::Unknown;
+
+  // Kept where this is positive.
+  NodeRef room() const {
+    return from_below ? index_add(index_add(axis, bound, -1), index_const(1))
+                      : index_add(bound, axis, -1);
+  }
+  bool same_place(const Mask& o) const {
+    return axis.get() == o.axis.get() && bound.get() == o.bound.get() && from_below == o.from_below;
+  }
 };
 
 Outside classify(const NodeRef& n) {
@@ -32,41 +45,75 @@ Outside classify(const NodeRef& n) {
   return std::isinf(v) && v < 0 ? Outside::MinusInfinity : Outside::Unknown;
 }
 
-// where(condition, kept, c) or where(condition, c, kept), the condition comparing sums of axes.
-std::optional<Mask> parse_mask(const Stage& s, const Value& v) {
-  const NodeRef& e = v.expr;
-  if (v.reduces() || e->op != Op::Where) return {};
-  const NodeRef& c = e->src[0];
-  if ((c->op != Op::Lt && c->op != Op::Le) || c->src[0]->dtype != DType::I64) return {};
-  Mask m;
-  const bool inverted = classify(e->src[1]) != Outside::Unknown;
-  m.outside = classify(e->src[inverted ? 1 : 2]);
-  if (m.outside == Outside::Unknown) return {};
-  // Kept where room > 0.
-  const bool inclusive = (c->op == Op::Le) != inverted;
-  NodeRef room =
-      inverted ? index_add(c->src[0], c->src[1], -1) : index_add(c->src[1], c->src[0], -1);
-  if (inclusive) room = index_add(room, index_const(1));
-  for (size_t a = s.axes.size(); a-- > 0;) {
-    if (linear_form(room).coefficient(s.axes[a]) != -1) continue;
-    const NodeRef bound = index_add(room, s.axes[a]);
-    bool plain = true;
-    visit(bound, [&](const NodeRef& n) {
-      plain &= n->op == Op::Var || n->op == Op::Lin || n->op == Op::Const;
-    });
-    if (!plain || uses(bound, s.axes[a])) continue;
-    m.axis = s.axes[a];
-    m.bound = bound;
-    return m;
+// What begins where `room` becomes positive, then what ends where it stops being so.
+void add_masks(std::vector<Mask>& masks, const Stage& s, const NodeRef& room, Outside outside) {
+  for (const bool from_below : {true, false}) {
+    for (size_t a = s.axes.size(); a-- > 0;) {
+      const NodeRef& x = s.axes[a];
+      if (linear_form(room).coefficient(x) != (from_below ? 1 : -1)) continue;
+      const NodeRef bound =
+          from_below ? index_add(index_add(x, room, -1), index_const(1)) : index_add(room, x);
+      bool plain = true;
+      visit(bound, [&](const NodeRef& n) {
+        plain &= n->op == Op::Var || n->op == Op::Lin || n->op == Op::Const;
+      });
+      if (!plain || uses(bound, x)) continue;
+      masks.push_back({x, bound, from_below, outside});
+      break;
+    }
   }
-  return {};
+}
+
+// where(condition, kept, c) or where(condition, c, kept).
+struct Select {
+  std::vector<NodeRef> rooms;  // kept where all of these are positive, and more may be asked
+  bool more = false;
+  Outside outside = Outside::Unknown;  // c; unknown: it is no mask
+};
+
+Select parse_select(const NodeRef& e) {
+  Select choice;
+  const bool inverted = classify(e->src[1]) != Outside::Unknown;
+  choice.outside = classify(e->src[inverted ? 1 : 2]);
+  std::vector<NodeRef> conditions{e->src[0]};
+  for (size_t i = 0; i < conditions.size(); i++) {
+    const NodeRef c = conditions[i];
+    if (c->op == (inverted ? Op::Or : Op::And)) {
+      conditions.insert(conditions.end(), c->src.begin(), c->src.end());
+    } else if ((c->op == Op::Lt || c->op == Op::Le) && c->src[0]->dtype == DType::I64) {
+      NodeRef room =
+          inverted ? index_add(c->src[0], c->src[1], -1) : index_add(c->src[1], c->src[0], -1);
+      if ((c->op == Op::Le) != inverted) room = index_add(room, index_const(1));
+      choice.rooms.push_back(std::move(room));
+    } else {
+      choice.more = true;
+    }
+  }
+  return choice;
+}
+
+// For each of the comparisons of sums of axes without which a choice keeps nothing.
+std::vector<Mask> parse_mask(const Stage& s, const NodeRef& e) {
+  std::vector<Mask> masks;
+  if (e->op != Op::Where) return masks;
+  const Select choice = parse_select(e);
+  if (choice.outside == Outside::Unknown) return masks;
+  for (const NodeRef& room : choice.rooms) add_masks(masks, s, room, choice.outside);
+  return masks;
+}
+
+// Whether both of its sides are long enough for steps of loops to lie outside.
+bool is_triangle(const Mask& m) {
+  constexpr int64_t kShort = 16;
+  const LinearForm bound = linear_form(m.bound);
+  const auto is_long = [&](const NodeRef& x) { return x->hi + 1 >= kShort; };
+  return is_long(m.axis) && std::any_of(bound.terms.begin(), bound.terms.end(),
+                                        [&](const auto& term) { return is_long(term.first); });
 }
 
 class Limiter {
  public:
-  Limiter(Kernel& kernel, const Stage& s, const Mask& mask, int mask_value)
-      : kernel_(kernel), reads_(kernel) {
-    outside_[mask_value] = mask.outside;
+  Limiter(Kernel& kernel, const Stage& s, const Mask& mask) : kernel_(kernel), reads_(kernel) {
     name_axes(s, mask);
   }
 
@@ -84,20 +131,39 @@ class Limiter {
     for (const auto& s : kernel_.stages) {
       if (!candidates_.count(s.get())) continue;
       const Mask& mask = masks_.at(s.get());
-      for (size_t a = 0; a < s->axes.size(); a++) {
-        if (s->axes[a].get() == mask.axis.get()) s->limit[static_cast<int>(a)] = mask.bound;
-      }
+      bounds_of(*s, mask)[place_of(*s, mask.axis)] = mask.bound;
       // Values that need no zeros get them too where others do: then each row ends for itself, and
       // not where the longest of a block does.
-      for (Value& v : s->values) v.zero_beyond = any_zeros && keeps(v, mask) && may_be_filled(v);
+      for (Value& v : s->values) v.zero_beyond |= any_zeros && keeps(v, mask) && may_be_filled(v);
       names.push_back(s->name);
     }
     return names;
   }
 
  private:
+  static std::map<int, NodeRef>& bounds_of(Stage& s, const Mask& mask) {
+    return mask.from_below ? s.begin : s.limit;
+  }
+
+  static int place_of(const Stage& s, const NodeRef& axis) {
+    size_t a = 0;
+    while (s.axes[a].get() != axis.get()) a++;
+    return static_cast<int>(a);
+  }
+
+  // Bounded from the same side, or by the same mask from the other.
+  static bool is_bounded(const Stage& s, const Mask& mask) {
+    if (!(mask.from_below ? s.begin : s.limit).empty()) return true;
+    const auto& others = mask.from_below ? s.limit : s.begin;
+    return std::any_of(others.begin(), others.end(), [&](const auto& other) {
+      const auto& [a, bound] = other;
+      const Mask m{s.axes[static_cast<size_t>(a)], bound, !mask.from_below};
+      return m.room().get() == mask.room().get();
+    });
+  }
+
   static bool has_axes(const Stage& s, const Mask& mask) {
-    bool all = s.limit.empty() && contains(s.axes, mask.axis) && !uses(mask.bound, mask.axis);
+    bool all = contains(s.axes, mask.axis) && !uses(mask.bound, mask.axis);
     visit(mask.bound, [&](const NodeRef& n) { all &= n->op != Op::Var || contains(s.axes, n); });
     return all;
   }
@@ -129,8 +195,9 @@ class Limiter {
   bool name_axes_by(const Stage* known, const Stage* other, const Substitution& names) {
     const auto mask = masks_.find(known);
     if (mask == masks_.end() || masks_.count(other)) return false;
-    const Mask renamed = {substitute(mask->second.axis, names),
-                          substitute(mask->second.bound, names), mask->second.outside};
+    Mask renamed = mask->second;
+    renamed.axis = substitute(renamed.axis, names);
+    renamed.bound = substitute(renamed.bound, names);
     return has_axes(*other, renamed) && masks_.emplace(other, renamed).second;
   }
 
@@ -151,18 +218,20 @@ class Limiter {
     const auto named = masks_.find(&s);
     if (named == masks_.end()) return;
     const Mask& mask = named->second;
-    bool possible = true;
+    bool possible = !is_bounded(s, mask);
     for (const Value& v : s.values) {
-      const Outside o = outside_.count(v.id) ? outside_[v.id] : evaluate(s, v);
+      const Outside o = evaluate(s, v);
+      bool everywhere = true;  // a value for each of the places that the bound tells apart
+      visit(mask.bound,
+            [&](const NodeRef& n) { everywhere &= n->op != Op::Var || contains(v.dims, n); });
       if (keeps(v, mask)) {
-        bool everywhere = true;  // a value for each of the places that the bound tells apart
-        visit(mask.bound,
-              [&](const NodeRef& n) { everywhere &= n->op != Op::Var || contains(v.dims, n); });
         if (everywhere && o != Outside::Unknown) outside_[v.id] = o;
         possible &= everywhere;
       } else {
         possible &= (v.reduce == Op::ReduceAdd && is_zero(o)) ||
                     (v.reduce == Op::ReduceMax && o == Outside::MinusInfinity);
+        // Where both are reduced, inner loops end for outer ones.
+        possible &= everywhere || !mask.from_below;
       }
     }
     if (possible) candidates_.insert(&s);
@@ -189,11 +258,14 @@ class Limiter {
     return false;
   }
 
-  // A value that is read beyond the bound, but not computed there, must be plainly 0.
+  // A value that is read beyond the bound, but not computed there, must be plainly 0; zeros are
+  // stored behind loops, not before them.
   bool drop_one() {
     for (const Stage* s : candidates_) {
+      const Mask& mask = masks_.at(s);
       for (const Value& v : s->values) {
-        if (may_be_filled(v) || !keeps(v, masks_.at(s)) || !is_read_beyond(*s, v)) continue;
+        const bool filled = may_be_filled(v) && !mask.from_below;
+        if (filled || !keeps(v, mask) || !is_read_beyond(*s, v)) continue;
         candidates_.erase(s);
         return true;
       }
@@ -202,11 +274,6 @@ class Limiter {
   }
 
   Outside evaluate(const Stage& s, const Value& v) const {
-    const Mask& mask = masks_.at(&s);
-    const std::optional<Mask> own = parse_mask(s, v);
-    if (own && own->axis.get() == mask.axis.get() && own->bound.get() == mask.bound.get()) {
-      return own->outside;
-    }
     NodeMap<Outside> known;
     visit(v.expr, [&](const NodeRef& n) { known[n.get()] = one(s, n, known); });
     return known.at(v.expr.get());
@@ -229,15 +296,104 @@ class Limiter {
     return static_cast<bool>(row_of(e->src[0]->src[1], Op::ReduceMax));
   }
 
-  // Whether the masked axis stays where others are reduced: all elements of those may be outside.
-  bool reduces_across_rows(const NodeRef& root) const {
-    bool does = false;
+  // Whether there are elements inside wherever the axes are that `keeps` names.
+  static bool meets_inside(const Mask& mask, const std::function<bool(const Node*)>& keeps) {
+    const NodeRef room = mask.room();
+    Substitution best;
+    for (const auto& [x, by] : linear_form(room).terms) {
+      if (!keeps(x.get())) best[x] = index_const(by > 0 ? x->hi : x->lo);
+    }
+    return substitute(room, best)->lo >= 1;
+  }
+
+  static bool keeps_all(const Mask& mask, const std::function<bool(const Node*)>& keeps) {
+    const LinearForm room = linear_form(mask.room());
+    return std::all_of(room.terms.begin(), room.terms.end(),
+                       [&](const auto& term) { return keeps(term.first.get()); });
+  }
+
+  // Where an expression's masks by place do not make it -infinity: where all of these are positive.
+  // False if there are other masks.
+  bool find_rooms(const NodeRef& root, std::vector<NodeRef>& rooms) const {
+    bool all = true;
     visit(root, [&](const NodeRef& n) {
+      if (n->op == Op::Where) {
+        const Select select = parse_select(n);
+        if (select.outside != Outside::MinusInfinity) return;
+        all &= !select.more;
+        rooms.insert(rooms.end(), select.rooms.begin(), select.rooms.end());
+      } else if (n->op == Op::Read) {
+        const Value& v = *kernel_.find_value(static_cast<int>(n->integer())).second;
+        if (v.reduces()) return;
+        std::vector<NodeRef> inner;
+        all &= find_rooms(v.expr, inner);
+        Substitution names;
+        for (size_t d = 0; d < v.dims.size(); d++) names[v.dims[d]] = n->src[d];
+        for (const NodeRef& room : inner) rooms.push_back(substitute(room, names));
+      }
+    });
+    return all;
+  }
+
+  // Whether each row of `root` has an element that none of its masks makes -infinity, the rows
+  // being where the axes are that `keeps` names. `unless_known`: what is said of masks that this
+  // does not understand.
+  bool rows_have_numbers(const NodeRef& root, const std::function<bool(const Node*)>& keeps,
+                         bool unless_known) const {
+    std::vector<NodeRef> rooms;
+    if (!find_rooms(root, rooms) && !unless_known) return false;
+    NodeRef along;
+    std::vector<NodeRef> first{index_const(0)}, end;
+    for (const NodeRef& room : rooms) {
+      NodeRef x;
+      int64_t by = 0;
+      for (const auto& [atom, c] : linear_form(room).terms) {
+        if (atom->op == Op::Var && keeps(atom.get())) continue;
+        if (atom->op != Op::Var || x || (along && along.get() != atom.get())) return unless_known;
+        x = along = atom;
+        by = c;
+      }
+      if (!x && room->lo < 1) return false;
+      if (x && by != 1 && by != -1) return unless_known;
+      if (by == 1) first.push_back(index_add(index_add(x, room, -1), index_const(1)));
+      if (by == -1) end.push_back(index_add(room, x));
+    }
+    if (along) end.push_back(index_const(along->hi + 1));
+    for (const NodeRef& f : first) {
+      for (const NodeRef& e : end) {
+        if (index_add(e, f, -1)->lo < 1) return false;
+      }
+    }
+    return true;
+  }
+
+  // Whether what is read, and taken from `masked`, depends on elements inside of the bound: all
+  // that a maximum, say, is taken of may be outside. What comes for each element by itself is a
+  // number. Rows are taken to have one where masks are of data, but not where whole rows are left
+  // out.
+  bool depends_on_inside(const Stage& s, const NodeRef& root, const NodeRef& masked) const {
+    bool does = true;
+    const auto own = masks_.find(&s);
+    const auto meets = [&](const Mask& mask, const NodeRef& of, const auto& keeps) {
+      const bool rows_left_out = keeps(mask.axis.get());
+      return meets_inside(mask, keeps) &&
+             (of ? rows_have_numbers(of, keeps, !rows_left_out) : !rows_left_out);
+    };
+    visit(root, [&](const NodeRef& n) {
+      if (n->op == Op::Load && own != masks_.end()) {
+        const auto keeps = [&](const Node* x) { return uses(n, x); };
+        does &= keeps_all(own->second, keeps) || meets(own->second, masked, keeps);
+      }
       if (n->op != Op::Read) return;
       const auto [stage, v] = kernel_.find_value(static_cast<int>(n->integer()));
+      if (!v->reduces()) {
+        does &= depends_on_inside(*stage, v->expr, {});
+        return;
+      }
       const auto mask = masks_.find(stage);
-      does |= v->reduces() ? mask == masks_.end() || keeps(*v, mask->second)
-                           : reduces_across_rows(v->expr);
+      const auto keeps = [&, value = v](const Node* x) { return contains(value->dims, x); };
+      does &= mask != masks_.end() && !keeps_all(mask->second, keeps) &&
+              meets(mask->second, v->expr, keeps);
     });
     return does;
   }
@@ -259,6 +415,9 @@ class Limiter {
       case Op::Exp2:
         return of(0) == Outside::MinusInfinity ? Outside::PlainZero : Outside::Unknown;
       case Op::Where:
+        for (const Mask& m : parse_mask(s, n)) {
+          if (m.same_place(masks_.at(&s))) return m.outside;
+        }
         if (of(1) == of(2)) return of(1);
         return is_zero(of(1)) && is_zero(of(2)) ? Outside::Zero : Outside::Unknown;
       case Op::Mul:
@@ -270,7 +429,7 @@ class Limiter {
       case Op::Sub:
         if (is_zero(of(0)) && is_zero(of(1))) return Outside::Zero;
         return of(0) == Outside::MinusInfinity && of(1) != Outside::MinusInfinity &&
-                       ((masks_.at(&s).bound->lo >= 1 && !reduces_across_rows(n->src[1])) ||
+                       (depends_on_inside(s, n->src[1], n->src[0]) ||
                         exceeds_minus_infinity(n->src[1]))
                    ? Outside::MinusInfinity
                    : Outside::Unknown;
@@ -302,16 +461,33 @@ class Limiter {
 
 std::vector<std::string> limit_stages(Kernel& kernel, const Value& mask) {
   const Stage& s = *kernel.find_value(mask.id).first;
-  const std::optional<Mask> m = parse_mask(s, mask);
-  if (!m) return {};
-  return Limiter(kernel, s, *m, mask.id).run();
+  std::vector<Mask> masks;
+  visit(mask.expr, [&](const NodeRef& n) {
+    for (const Mask& m : parse_mask(s, n)) {
+      const bool whole = n.get() == mask.expr.get() && !mask.reduces();
+      if (is_triangle(m) ? kernel.sizes.empty() || !m.from_below : whole && !m.from_below) {
+        masks.push_back(m);
+      }
+    }
+  });
+  std::vector<std::string> names;
+  for (const Mask& m : masks) {
+    for (std::string& n : Limiter(kernel, s, m).run()) {
+      if (std::find(names.begin(), names.end(), n) == names.end()) names.push_back(std::move(n));
+    }
+  }
+  return names;
 }
 
 std::vector<std::string> limit_at_masks(Kernel& kernel) {
   std::vector<std::string> masks;
   for (const auto& s : kernel.stages) {
     for (const Value& v : s->values) {
-      if (limit_stages(kernel, v).size() > 1) masks.push_back(v.name);
+      const std::vector<std::string> names = limit_stages(kernel, v);
+      const bool more = std::any_of(names.begin(), names.end(), [&, own = s.get()](const auto& n) {
+        return n != own->name || v.reduces();
+      });
+      if (more) masks.push_back(v.name);
     }
   }
   return masks;

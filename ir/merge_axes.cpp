@@ -69,7 +69,7 @@ bool can_merge(const Kernel& kernel, const NodeRef& a, const NodeRef& b) {
   for (const auto& s : kernel.stages) {
     const bool has_a = contains(s->axes, a), has_b = contains(s->axes, b);
     if (!has_a && !has_b) continue;
-    if (!has_a || !has_b || !s->limit.empty() || !s->bound.empty()) return false;
+    if (!has_a || !has_b || s->is_triangular() || !s->bound.empty()) return false;
     stages++;
     sums &= contraction_of(*s, {}).is;
     for (const Value& v : s->values) {
@@ -92,7 +92,7 @@ bool can_flatten(const Stage& s, const NodeRef& a, const NodeRef& b) {
 }
 
 void flatten_axes(ScheduleWriter& w, Stage* s, const std::vector<NodeRef>& apart, int64_t most) {
-  if (!s->limit.empty()) return;
+  if (s->is_triangular()) return;
   for (size_t i = s->axes.size(); i-- > 1;) {
     if (i >= s->axes.size()) continue;
     const NodeRef a = s->axes[i - 1], b = s->axes[i];

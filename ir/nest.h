@@ -21,7 +21,8 @@
 //    loop now opening, and the inner emission only fills it.
 // L10 Triangular domains, and sizes that are known when a kernel runs. The serial loops over a
 // bounded axis get run-time ends, and what may be empty, or is a last shorter step, stands under an
-// If. Where a step is several vectors side by side, what is left below a size is done by the
+// If. Those over an axis with a beginning start with the step that has it; a stage that stores along
+// the axis, with the least one of its whole region, rounded down to its readers' steps. Where a step is several vectors side by side, what is left below a size is done by the
 // vector. A stage that stores along the axis must cover its readers: the largest bound of its whole
 // region, rounded up to the step of each stage that reads it along that axis, counted from where
 // the region begins and from where the axis does. Values that are read beyond a mask are 0 there:
@@ -107,7 +108,11 @@ class Nest {
   bool ends_at_bound(const Stage* s, size_t position, const Environment& e) const;
   bool ends_at(const Stage* s, size_t position, const Environment& e, bool by_size) const;
   std::vector<int64_t> reader_steps(const Stage* s, int a, bool by_size) const;
-  bool is_needed_beyond(const Stage* s, size_t position) const;
+  bool may_begin(const Stage* s, int axis) const;
+  NodeRef first_step(const Stage* s, size_t position, const Environment& e) const;
+  NodeRef outermost_bound(const Stage* s, size_t position, const Environment& e,
+                          const NodeRef& bound, bool whole, bool least) const;
+  bool is_needed_outside(const Stage* s, size_t position, bool before) const;
   bool leaves_values(const Stage* s, size_t position) const;
   NodeRef bounded_end(const Stage* s, size_t position, const Environment& e, bool by_size) const;
   std::vector<size_t> bound_parallel(const Stage* s, size_t count, int64_t total);

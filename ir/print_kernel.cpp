@@ -142,10 +142,13 @@ std::string print_algorithm(const Kernel& kernel) {
     out += fmt::format("  stage {}", s->name);
     for (size_t i = 0; i < s->axes.size(); i++) {
       out += fmt::format(" {}:{}", axes(s->axes[i]), s->axes[i]->hi + 1);
-      const auto limit = s->limit.find(static_cast<int>(i));
-      if (limit != s->limit.end()) {
-        out += " < " + ExpressionPrinter(&kernel, axes, &out).print(limit->second);
-      }
+      const auto print_bound = [&](const char* relation, const std::map<int, NodeRef>& bounds) {
+        const auto it = bounds.find(static_cast<int>(i));
+        if (it == bounds.end()) return;
+        out += relation + ExpressionPrinter(&kernel, axes, &out).print(it->second);
+      };
+      print_bound(" >= ", s->begin);
+      print_bound(" < ", s->limit);
       if (const auto bound = s->bound.find(static_cast<int>(i)); bound != s->bound.end()) {
         out += " to " + index_text(bound->second);
       }

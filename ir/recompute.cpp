@@ -15,24 +15,45 @@ constexpr int64_t kTooLarge = int64_t{256}
 constexpr size_t kConeNodes = 16;
 constexpr int kConeContractions = 2;
 constexpr int64_t kConeDepth = 128;  // elements of a contraction that is computed again
+constexpr double kTriangle = 0.5;
 
-// What is computed again for one value: members, and how many multiplications that takes.
+// What is computed again for one value: members, how many multiplications those of them take that
+// are contractions, and which part of the value is not masked by place, outside of which loops do
+// not run.
 struct Cone {
   std::set<int> members;
-  double products = 0;
+  std::map<int, double> products;
+  double kept = 1;
 };
+
+// Whether n is an axis' index, or that and a number.
+bool is_place(const Node& n) {
+  const Node& base = moved_from(n);
+  if (base.op != Op::Add && base.op != Op::Sub) return counted_axis(n) >= 0;
+  return is_place(*base.src[0]) && moved_from(*base.src[1]).op == Op::Const;
+}
+
+// Whether a condition holds on one side of a diagonal at most.
+bool is_triangle(const Node& condition) {
+  const Node& c = moved_from(condition);
+  if (c.op == Op::And) return is_triangle(*c.src[0]) || is_triangle(*c.src[1]);
+  return (c.op == Op::Lt || c.op == Op::Le) && is_place(*c.src[0]) && is_place(*c.src[1]);
+}
 
 class Recompute {
  public:
-  Recompute(const Partition& p, const Target& target) : p_(p), target_(target) {}
+  Recompute(const Partition& p, const Target& target, bool together)
+      : p_(p), target_(target), together_(together) {}
 
   Recomputed run() {
     find_readers();
     const int count = static_cast<int>(p_.nodes.size());
     for (int n = 0; n < count; n++) {
       if (p_[n].role != Role::Member || readers_[static_cast<size_t>(n)].empty()) continue;
-      if (auto cone = cone_of(n); !cone.members.empty() && pays(n, cone))
+      if (auto cone = cone_of(n); !cone.members.empty() && pays(n, cone)) {
+        again_.insert(cone.members.begin(), cone.members.end());
         cones_[n] = std::move(cone);
+      }
     }
     if (cones_.empty()) return {};
     for (int n = 0; n < count; n++) {
@@ -43,12 +64,16 @@ class Recompute {
   }
 
  private:
-  // Kernels that read a member of another.
+  // Kernels, and members of them, that read a member of another.
   void find_readers() {
     readers_.resize(p_.nodes.size());
-    for (const FusedNode& n : p_.nodes) {
-      for (int m : n.members) {
-        if (p_[m].group != n.group) readers_[static_cast<size_t>(m)].insert(n.group);
+    users_.resize(p_.nodes.size());
+    for (size_t n = 0; n < p_.nodes.size(); n++) {
+      const int group = p_.nodes[n].group;
+      for (int m : p_.nodes[n].members) {
+        if (p_[m].group == group) continue;
+        readers_[static_cast<size_t>(m)].insert(group);
+        users_[static_cast<size_t>(m)].push_back(static_cast<int>(n));
       }
     }
   }
@@ -76,10 +101,11 @@ class Recompute {
         if (is_contraction(y)) {
           const int64_t depth = y.src[0]->numel() / std::max<int64_t>(y.numel(), 1);
           if (depth > kConeDepth || ++contractions > kConeContractions) return {};
-          cone.products += static_cast<double>(y.src[0]->numel());
+          cone.products[x] = static_cast<double>(y.src[0]->numel());
         } else if (!is_elementwise(y.op)) {
           return {};
         }
+        if (y.op == Op::Where && is_triangle(*y.src[0])) cone.kept = kTriangle;
         cone.members.insert(x);
         if (cone.members.size() > kConeNodes) return {};
       }
@@ -90,12 +116,25 @@ class Recompute {
     return contractions > 0 && 2 * inputs <= size ? cone : Cone{};
   }
 
-  // One more contraction in each reading kernel, against a store and a load for each.
+  // One more contraction for all reading kernels, or in each of them, against a store and a load
+  // for each. Kernels that read a masked value of an array do not know where it is 0.
   bool pays(int n, const Cone& cone) const {
     const double bytes = static_cast<double>(p_.node(n).numel() * size_of(p_.node(n).dtype));
     const double kernels = static_cast<double>(readers_[static_cast<size_t>(n)].size());
-    const double again = kernels * cone.products / target_.fma_per_second;
-    return bytes >= kTooLarge || again < (1 + kernels) * bytes / target_.bandwidth;
+    double products = 0;
+    for (const auto& [x, one] : cone.products) {
+      if (!together_) {
+        products += kernels * one * cone.kept;
+      } else if (!again_.count(x)) {
+        products += one * cone.kept;
+      }
+    }
+    for (int user : users_[static_cast<size_t>(n)]) {
+      const Node& u = p_.node(user);
+      if (is_contraction(u)) products -= static_cast<double>(u.src[0]->numel()) * (1 - cone.kept);
+    }
+    return bytes >= kTooLarge ||
+           products / target_.fma_per_second < (1 + kernels) * bytes / target_.bandwidth;
   }
 
   NodeRef rebuilt(int n) {
@@ -120,7 +159,8 @@ class Recompute {
   // Node x for kernel g, computed from marked copies of what lies below the cone: the mark keeps it
   // apart from the original.
   NodeRef copy(int x, int g, const std::set<int>& cone) {
-    if (const auto it = copies_.find({x, g}); it != copies_.end()) return it->second;
+    const std::pair<int, int> key{x, together_ ? 0 : g};
+    if (const auto it = copies_.find(key); it != copies_.end()) return it->second;
     const NodeRef& n = p_.node_ref(x);
     NodeRef r;
     if (n->op == Op::Const || n->op == Op::Iota) {
@@ -138,12 +178,15 @@ class Recompute {
                 .arg = next_serial(),
                 .src = {below}});
     }
-    return copies_[{x, g}] = r;
+    return copies_[key] = r;
   }
 
   const Partition& p_;
   const Target& target_;
-  std::vector<std::set<int>> readers_;  // kernels
+  bool together_;
+  std::vector<std::set<int>> readers_;   // kernels
+  std::vector<std::vector<int>> users_;  // members of those
+  std::set<int> again_;
   std::map<int, Cone> cones_;
   std::map<int, NodeRef> plain_;
   std::map<std::pair<int, int>, NodeRef> versions_, copies_;  // by node and kernel
@@ -152,8 +195,8 @@ class Recompute {
 
 }  // namespace
 
-Recomputed recompute(const Partition& p, const Target& target) {
-  return Recompute(p, target).run();
+Recomputed recompute(const Partition& p, const Target& target, bool together) {
+  return Recompute(p, target, together).run();
 }
 
 }  // namespace lazuli

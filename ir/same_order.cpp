@@ -82,9 +82,9 @@ bool same_order(const Kernel& a, const Kernel& b) {
   for (const auto& s : a.stages) {
     for (const Value& v : s->values) {
       const auto [t, u] = find(b, v.id);
-      const bool limited = !s->limit.empty() || (t && !t->limit.empty());
+      const bool limited = s->is_triangular() || (t && t->is_triangular());
       if (!v.reduces() && !limited) continue;
-      if (!t || s->limit.empty() != t->limit.empty()) return false;
+      if (!t || s->is_triangular() != t->is_triangular()) return false;
       if (v.reduces() && order_of_terms(*s, v) != order_of_terms(*t, *u)) return false;
       if (limited && loops_around(*s) != loops_around(*t)) return false;
     }

@@ -181,7 +181,7 @@ void fuse(Kernel& k, const Step& step) {
   check(step,
         std::equal(a->axes.begin(), a->axes.end(), b->axes.begin(), b->axes.end(), NodeEqual()),
         "the stages do not run over the same axes");
-  check(step, a->limit == b->limit, "the stages have different bounds");
+  check(step, a->limit == b->limit && a->begin == b->begin, "the stages have different bounds");
   const auto reads = [&](const Stage& s, const Stage& of, bool reduced_only) {
     for (int id : values_read(s)) {
       for (const Value& v : of.values) {
@@ -260,17 +260,14 @@ NodeRef stage_out(Kernel& k, Stage* s, const NodeRef& expr, const std::string& s
   }
   Stage* p = k.add_stage(stage_name, fresh);
   for (size_t i = 0; i < used.size(); i++) {
-    for (const auto& [a, bound] : s->limit) {
-      if (s->axes[static_cast<size_t>(a)].get() != used[i].get()) continue;
-      bool inside = true;
-      visit(bound, [&](const NodeRef& n) { inside &= n->op != Op::Var || map.count(n) > 0; });
-      if (inside) p->limit[static_cast<int>(i)] = substitute(bound, map);
-    }
-    for (const auto& [a, bound] : s->bound) {
-      if (s->axes[static_cast<size_t>(a)].get() != used[i].get()) continue;
-      bool inside = true;
-      visit(bound, [&](const NodeRef& n) { inside &= !contains(s->axes, n) || map.count(n) > 0; });
-      if (inside) p->bound[static_cast<int>(i)] = substitute(bound, map);
+    for (const auto bounds : {&Stage::limit, &Stage::begin, &Stage::bound}) {
+      for (const auto& [a, bound] : s->*bounds) {
+        if (s->axes[static_cast<size_t>(a)].get() != used[i].get()) continue;
+        bool inside = true;
+        visit(bound,
+              [&](const NodeRef& n) { inside &= !contains(s->axes, n) || map.count(n) > 0; });
+        if (inside) (p->*bounds)[static_cast<int>(i)] = substitute(bound, map);
+      }
     }
   }
   const int id = k.add_value(p, stage_name, substitute(expr, map), fresh);
@@ -390,7 +387,7 @@ void dot(Kernel& k, const Step& step) {
   check(step, step.args[3] != step.args[4], "both factors would be stage {}", step.args[3]);
   NodeRef& a = s->axes[static_cast<size_t>(loop.axis)];
   check(step, loop.stride == 1 && loop.extent == a->hi + 1, "{} is split already", loop.name);
-  check(step, s->values.size() == 1 && s->limit.empty() && !s->keeps(s->values[0], loop.axis),
+  check(step, s->values.size() == 1 && !s->is_triangular() && !s->keeps(s->values[0], loop.axis),
         "{} is not one sum along {}", s->name, loop.name);
   const Value& v = s->values[0];
   const std::optional<DotFactors> factors = dot_factors(v, *op);
@@ -456,7 +453,7 @@ void rfactor(Kernel& k, const Step& step) {
         "{} terms are not {} chunks of several", terms, chunks);
   check(step, s->values.size() == 1 && s->values[0].reduces() && !s->keeps(s->values[0], place),
         "{} is not one reduction along {}", s->name, step.args[1]);
-  check(step, s->limit.empty() && s->bound.empty(), "{} has a bounded axis", s->name);
+  check(step, !s->is_triangular() && s->bound.empty(), "{} has a bounded axis", s->name);
   for (const Loop& l : s->loops) {
     check(step,
           l.kind == LoopKind::Serial && l.extent == s->axes[static_cast<size_t>(l.axis)]->hi + 1,
@@ -514,7 +511,7 @@ int place_of(const Stage& s, const NodeRef& axis) {
 }
 
 void check_pair(const Step& step, const Stage& s, const AxisPair& pair) {
-  check(step, s.limit.empty(), "{} has a bounded axis", s.name);
+  check(step, !s.is_triangular(), "{} has a bounded axis", s.name);
   const int a = place_of(s, pair.a), b = place_of(s, pair.b);
   check(step, a >= 0 && b >= 0, "{} has one of the axes {} and {} but not the other", s.name,
         step.args[1], step.args[2]);

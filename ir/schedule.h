@@ -19,7 +19,7 @@
 //   lift S n P [R...]            the n-th load of S (as printed, from 0) becomes stage P, which
 //   later stages R that have the same load read too
 //   rfactor S l P N              stage P reduces N chunks of l, each for itself; S what they give
-//   limit V                      loops end at the mask of V = where(k < bound, x, -inf or 0)
+//   limit V                      loops begin and end at the masks where(k < bound, x, -inf or 0) in V
 //   (ir/limits.h)
 //   flatten S a b f              neighbouring axes a, b of S become one axis f
 //   merge S a b f                the same in all stages that have these axes

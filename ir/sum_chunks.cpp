@@ -21,7 +21,7 @@ struct MatrixRows {
 MatrixRows rows_of_matrix(const ScheduleWriter& w, const Stage& s) {
   const Value& v = s.values[0];
   const bool plain =
-      s.values.size() == 1 && v.reduce == Op::ReduceAdd && s.limit.empty() && s.bound.empty();
+      s.values.size() == 1 && v.reduce == Op::ReduceAdd && !s.is_triangular() && s.bound.empty();
   if (!plain || v.dims.empty() || v.dims.size() + 1 != s.axes.size()) return {};
   if (accumulator(v.expr->dtype) != v.expr->dtype) return {};
   const auto row = std::find_if(s.axes.begin(), s.axes.end(),
@@ -74,7 +74,7 @@ struct LongSum {
 LongSum long_sum(const ScheduleWriter& w, const Stage& s) {
   constexpr int64_t kFew = 8, kVectors = 4;
   const Value& v = s.values[0];
-  if (s.values.size() != 1 || !s.limit.empty() || !s.bound.empty()) return {};
+  if (s.values.size() != 1 || s.is_triangular() || !s.bound.empty()) return {};
   const Contraction c = contraction_of(s, {});
   const bool plain = c.is && c.op == Op::Mul && c.r && !c.y && c.reduced.size() == 1 &&
                      v.dims.size() == 2 && accumulator(v.expr->dtype) == v.expr->dtype;
@@ -128,7 +128,7 @@ int64_t equal_chunks(int64_t n, int64_t most) {
 bool adds_columns(const ScheduleWriter& w, const Stage& s) {
   const Value& v = s.values[0];
   const bool plain = s.values.size() == 1 && v.reduce == Op::ReduceAdd && !v.dims.empty() &&
-                     v.dims.size() < s.axes.size() && s.limit.empty() && s.bound.empty() &&
+                     v.dims.size() < s.axes.size() && !s.is_triangular() && s.bound.empty() &&
                      is_float(v.expr->dtype) && accumulator(v.expr->dtype) == v.expr->dtype;
   if (!plain || contraction_of(s, {}).is) return false;
   bool any = false, all = true;
@@ -177,7 +177,7 @@ struct FewSums {
 FewSums outermost_of_few(const ScheduleWriter& w, const Stage& s) {
   constexpr int64_t kFewSums = 256;
   const Value& v = s.values[0];
-  if (s.values.size() != 1 || !s.limit.empty() || !s.bound.empty()) return {};
+  if (s.values.size() != 1 || s.is_triangular() || !s.bound.empty()) return {};
   const Contraction c = contraction_of(s, {});
   if (!c.is || c.op != Op::Mul || c.reduced.size() < 2) return {};
   int64_t sums = 1;
@@ -223,7 +223,7 @@ void chunk_narrow_columns(ScheduleWriter& w) {
   constexpr int64_t kMost = 16, kLeastTerms = 2048, kLeastRows = 16;
   for (Stage* s : stages_of(w)) {
     const Value& v = s->values[0];
-    if (s->values.size() != 1 || !s->limit.empty() || !s->bound.empty()) continue;
+    if (s->values.size() != 1 || s->is_triangular() || !s->bound.empty()) continue;
     const Contraction c = contraction_of(*s, {});
     if (!c.is || c.op != Op::Mul || accumulator(v.expr->dtype) != v.expr->dtype) continue;
     if (2 * extent(c.v) > w.lanes() || depth_of(c) < kLeastTerms) continue;

@@ -47,7 +47,7 @@ class ScheduleVerifier {
                                     [&](const auto& c) { return is_below(c.get(), &s, fine); });
     return alone && l.kind == LoopKind::Serial && s.loops[coarse].kind == LoopKind::Unroll &&
            s.loops[coarse].stride > 1 && s.loops[coarse].stride == l.stride * l.extent &&
-           !s.limit.count(l.axis) && !s.bound.count(l.axis);
+           !s.is_triangular_along(l.axis) && !s.bound.count(l.axis);
   }
 
   // Every axis is covered by its loops, outer parts before inner ones or one inner part in step

@@ -60,8 +60,9 @@ struct Triangle {
   void store(const char* name, int value, const std::vector<NodeRef>& dims) {
     store(name, scalar_op(Op::Mul, DType::F32, {of(value, dims), number(2)}), dims);
   }
-  // The stages that end at the mask, those that store zeros beyond it with a 0; the lowered kernel
-  // gives what it gave without the limit, also by these schedules.
+  // The stages that end at the mask, those that store zeros beyond it with a 0, and with a > those
+  // that begin there; the lowered kernel gives what it gave without the limit, also by these
+  // schedules.
   std::string limited(const std::vector<std::string>& schedules = {}) {
     for (const auto& s : kernel.stages) {
       if (s->values[0].slot < 0) apply_schedule(kernel, "scope " + s->name + " shared");
@@ -70,8 +71,9 @@ struct Triangle {
     apply_schedule(kernel, "limit masked");
     std::string out;
     for (const auto& s : kernel.stages) {
-      if (s->limit.empty()) continue;
-      out += (out.empty() ? "" : " ") + s->name + (s->values[0].zero_beyond ? "0" : "");
+      if (!s->is_triangular()) continue;
+      out += (out.empty() ? "" : " ") + s->name + (s->begin.empty() ? "" : ">") +
+             (s->values[0].zero_beyond ? "0" : "");
     }
     for (const char* target : {"x86-64-v2", "x86-64-v3", "x86-64-v4"}) {
       CHECK(test::difference(kernel, named_target(target), before) == "");
@@ -115,13 +117,38 @@ TEST_SUITE("ir") {
   }
 
   TEST_CASE("the largest of a column may be beyond the mask, and less than nothing is no number") {
-    Triangle t(1, -std::numeric_limits<double>::infinity());
-    const int most = t.add("most", {t.j, t.k}, t.of(t.masked, {t.j, t.k}), {t.k}, Op::ReduceMax);
-    const NodeRef less =
-        scalar_op(Op::Sub, DType::F32, {t.of(t.masked, {t.j, t.k}), t.of(most, {t.k})});
-    t.store("out", t.add("exp", {t.j, t.k}, scalar_op(Op::Exp, DType::F32, {less}), {t.j, t.k}),
-            {t.j, t.k});
-    CHECK(limit_stages(t.kernel, *t.kernel.find_value(t.masked).second).empty());
+    // Columns of 37 rows, each of them with at least one that is kept, or some with none.
+    for (const auto& [least, stages] : {std::pair{1, "most> exp0"}, {-3, "most>"}}) {
+      CAPTURE(least);
+      Triangle t(least, -std::numeric_limits<double>::infinity());
+      const int most = t.add("most", {t.j, t.k}, t.of(t.masked, {t.j, t.k}), {t.k}, Op::ReduceMax);
+      const NodeRef less =
+          scalar_op(Op::Sub, DType::F32, {t.of(t.masked, {t.j, t.k}), t.of(most, {t.k})});
+      t.store("out", t.add("exp", {t.j, t.k}, scalar_op(Op::Exp, DType::F32, {less}), {t.j, t.k}),
+              {t.j, t.k});
+      CHECK(t.limited() == stages);
+    }
+  }
+
+  TEST_CASE("sums over rows leave out no row that is no number") {
+    // Rows of a softmax, of which a second mask leaves some without any element, or not.
+    for (const bool some_empty : {false, true}) {
+      CAPTURE(some_empty);
+      Triangle t(1, -std::numeric_limits<double>::infinity());
+      const NodeRef bound =
+          some_empty ? index_add(index_const(kSize), t.j, -1) : index_add(t.j, index_const(9));
+      const NodeRef kept = some_empty ? scalar_op(Op::Lt, DType::Bool, {t.j, t.k})
+                                      : scalar_op(Op::Lt, DType::Bool, {t.k, bound});
+      Value& masked = *t.kernel.find_value(t.masked).second;
+      masked.expr = scalar_op(Op::Where, DType::F32, {kept, masked.expr, masked.expr->src[2]});
+      const int most = t.add("most", {t.j, t.k}, t.of(t.masked, {t.j, t.k}), {t.j}, Op::ReduceMax);
+      const NodeRef less =
+          scalar_op(Op::Sub, DType::F32, {t.of(t.masked, {t.j, t.k}), t.of(most, {t.j})});
+      const int e = t.add("exp", {t.j, t.k}, scalar_op(Op::Exp, DType::F32, {less}), {t.j, t.k});
+      t.store("out", t.add("column", {t.k, t.j}, t.of(e, {t.j, t.k}), {t.k}, Op::ReduceAdd), {t.k});
+      limit_at_masks(t.kernel);
+      CHECK(t.kernel.find_stage("column")->is_triangular() == !some_empty);
+    }
   }
 
   TEST_CASE("shares of a masked row are computed beyond the mask, since its sum may be 0") {
@@ -154,7 +181,7 @@ TEST_SUITE("ir") {
     CHECK(t.limited({"at masked out k", "split out k k.o k.i 8; at masked out k.o",
                      "split masked k k.o k.i 8; split out k k.o k.i 8; at masked out k.o",
                      "split out j j.o j.i 4; split out k k.o k.v 8; order out j.o k.o j.i k.v; "
-                     "at masked out k.o; vector out k.v"}) == "masked0 out0");
+                     "at masked out k.o; vector out k.v"}) == "masked0 sums> out0");
   }
 
   TEST_CASE("a value that only sums up to the mask read ends there without zeros") {
@@ -199,7 +226,70 @@ TEST_SUITE("ir") {
     const NodeRef term =
         scalar_op(Op::Mul, DType::F32, {t.of(columns, {t.k}), Triangle::at(y, t.j, t.k)});
     t.store("out", t.add("sum", {t.j, t.k}, term, {t.j}, Op::ReduceAdd), {t.j});
-    CHECK(t.limited() == "masked0");
+    CHECK(t.limited() == "masked> columns>");
+  }
+
+  TEST_CASE("sums over the rows of a triangle begin at its mask, and so does what they read") {
+    for (const int64_t least : {1, -3, 9}) {
+      Triangle t(least);
+      const int y = t.input();
+      const NodeRef n = axis("n", kSize);
+      const NodeRef term =
+          scalar_op(Op::Mul, DType::F32, {t.of(t.masked, {t.j, t.k}), Triangle::at(y, t.j, n)});
+      t.store("out", t.add("sum", {t.k, n, t.j}, term, {t.k, n}, Op::ReduceAdd), {t.k, n});
+      CHECK(t.limited({"split sum k k.o k.i 4; split masked j j.o j.i 8; split masked k k.o k.i 4",
+                       "split sum j j.o j.i 4; order sum k j.o n j.i",
+                       "split sum j j.o j.i 8; split sum k k.o k.i 6; order sum k.o n j.o k.i j.i; "
+                       "unroll sum k.i j.i; split masked j j.b j 12; split masked j j.o j.i 3",
+                       "split sum k k.o k.i 6; order sum k.o n j k.i; unroll sum k.i; "
+                       "at masked sum k.o; split masked j j.o j.v 8; order masked k j.o j.v; "
+                       "vector masked j.v",
+                       "at masked sum j"}) == "masked> sum>");
+    }
+  }
+
+  TEST_CASE("what a window keeps has a beginning and an end") {
+    Triangle t;
+    const NodeRef near = scalar_op(Op::Lt, DType::Bool, {t.j, index_add(t.k, index_const(9))});
+    Value& masked = *t.kernel.find_value(t.masked).second;
+    masked.expr = scalar_op(Op::Where, DType::F32,
+                            {scalar_op(Op::And, DType::Bool, {t.kept, near}),
+                             Triangle::at(t.x, t.j, t.k), Triangle::number(0)});
+    t.store("rows", t.add("row", {t.j, t.k}, t.of(t.masked, {t.j, t.k}), {t.j}, Op::ReduceAdd),
+            {t.j});
+    CHECK(t.limited({"split row k k.o k.i 4; split masked k k.o k.i 8",
+                     "at masked row j; split row k k.o k.v 8; vector row k.v; "
+                     "split masked k k.o k.v 8; vector masked k.v"}) == "masked> row>");
+    for (const char* stage : {"masked", "row"}) {
+      const Stage& s = *t.kernel.find_stage(stage);
+      CHECK(s.begin.begin()->first == s.limit.begin()->first);
+    }
+  }
+
+  TEST_CASE("a sum of products of which one is masked where it is read begins and ends there") {
+    for (const bool over_rows : {false, true}) {
+      Triangle t;
+      const int y = t.input();
+      const NodeRef n = axis("n", kSize), &kept = over_rows ? t.k : t.j,
+                    &summed = over_rows ? t.j : t.k;
+      const NodeRef masked = t.kernel.find_value(t.masked).second->expr;
+      t.kernel.stages.clear();
+      t.add("masked", {kept, n, summed},
+            scalar_op(Op::Mul, DType::F32, {masked, Triangle::at(y, summed, n)}), {kept, n},
+            Op::ReduceAdd);
+      t.store("out", t.kernel.stages[0]->values[0].id, {kept, n});
+      CHECK(t.limited() == (over_rows ? "masked>" : "masked"));
+    }
+    // Short ones, as of windows that slide, are walked whole.
+    Kernel k;
+    const NodeRef i = axis("i", 100), l = axis("l", 3);
+    const int x = k.add_argument("x", DType::F32, 102, false);
+    const int out = k.add_argument("out", DType::F32, 100, true);
+    const NodeRef inside = scalar_op(Op::Lt, DType::Bool, {index_const(0), index_add(i, l)});
+    const NodeRef term = scalar_op(
+        Op::Where, DType::F32, {inside, load(x, DType::F32, index_add(i, l)), Triangle::number(0)});
+    k.add_value(k.add_stage("sum", {i, l}), "sum", term, {i}, Op::ReduceAdd, out);
+    CHECK(limit_at_masks(k).empty());
   }
 
   TEST_CASE("rows that are empty up to the mask are all zeros") {
@@ -221,18 +311,21 @@ TEST_SUITE("ir") {
         test::checked_schedule(roots, target);
         std::vector<NodeRef> nodes;
         for (const Tensor& r : roots) nodes.push_back(r.node());
-        int filled = 0, ended = 0;
+        int filled = 0, ended = 0, begun = 0;
         for (const PlanStep& step : make_plan(nodes, target).steps) {
           Kernel kernel = clone(*step.kernel);
           limit_at_masks(kernel);
           for (const auto& s : kernel.stages) {
             ended += !s->limit.empty();
+            begun += !s->begin.empty();
             for (const Value& v : s->values) filled += v.zero_beyond;
           }
         }
         // Scores, their mask, maximum, exponential, sum and quotient, what comes back by values,
         // its sum, what comes back by scores, and the product with keys.
         CHECK(ended == 10);
+        // Those of values and keys, over rows.
+        CHECK(begun == 2);
         CHECK(filled == 3);
       }
     }

@@ -60,10 +60,11 @@ Tensors chain(Values& v) {
   return {y, tanh(y), x, reshape(tanh(x), Shape{24, 16})};
 }
 
-Tensors attention(Values& v, int64_t heads, int64_t length, int64_t size, bool backward) {
+Tensors attention(Values& v, int64_t heads, int64_t length, int64_t size, bool backward,
+                  bool causal = true) {
   const Shape shape{1, heads, length, size};
   const Tensor q = v.normal(shape), k = v.normal(shape), w = v.normal(shape);
-  const Tensor o = scaled_dot_product_attention(q, k, w, {}, 0.0, true);
+  const Tensor o = scaled_dot_product_attention(q, k, w, {}, 0.0, causal);
   if (!backward) return {o};
   Tensors r = gradients(o, v.normal(shape), {q, k, w});
   r.push_back(o);
@@ -254,6 +255,19 @@ TEST_CASE(
   std::vector<NodeRef> roots;
   for (const Tensor& t : attention(values, 12, 1024, 64, true)) roots.push_back(t.node());
   for (const PlanSlot& s : make_plan(roots, fast).slots) CHECK(numel(s.shape) <= 12 * 1024 * 64);
+  // Those of keys and values are made together, of one copy.
+  CHECK(make_plan(roots, fast).steps.size() == 2);
+
+  // Where loops end at a mask, to compute a triangle again costs what is saved of the product that
+  // reads it, which would walk all of an array.
+  Target slow = named_target("x86-64-v3");
+  slow.fma_per_second = 1e10;
+  slow.bandwidth = 1e12;
+  CHECK(make_plan(roots, slow).steps.size() == 2);
+  std::vector<NodeRef> whole;
+  Values others;
+  for (const Tensor& t : attention(others, 12, 1024, 64, true, false)) whole.push_back(t.node());
+  CHECK(make_plan(whole, slow).steps.size() == 3);
 
   // Keys that L2 does not hold are walked in the last cache.
   fast.l2 = 128 << 10;
