@@ -50,12 +50,13 @@ std::vector<Instruction> Emitter::end_function() {
 }
 
 void Emitter::open_loop(const NodeRef& variable, const Operand& begin, const Operand& end,
-                        bool innermost) {
+                        bool innermost, int64_t usual_trips) {
   Frame f;
   f.variable = variable;
   f.begin = begin;
   f.end = end;
   f.innermost = innermost;
+  f.usual_trips = usual_trips;
   f.counter = new_value_like({}, static_cast<int>(frames_.size()));
   frames_.push_back(std::move(f));
   bind(variable, top().counter);
@@ -78,6 +79,7 @@ void Emitter::close_loop() {
   loop.dst = f.counter;
   loop.begin = f.begin;
   loop.end = f.end;
+  loop.imm = f.usual_trips;
   loop.phis = std::move(f.phis);
   for (size_t i = 0; i < loop.phis.size(); i++) {
     loop.phis[i].next = f.cells[i]->current;

@@ -41,7 +41,9 @@ class Emitter {
   std::vector<Instruction> end_function();
   int depth() const { return static_cast<int>(frames_.size()) - 1; }
   /// Opens a loop of `variable` over [begin, end). Indices are carried in it if it is innermost.
-  void open_loop(const NodeRef& variable, const Operand& begin, const Operand& end, bool innermost);
+  /// `usual_trips`: its iterations on an average, where the ends do not tell (0: not known).
+  void open_loop(const NodeRef& variable, const Operand& begin, const Operand& end, bool innermost,
+                 int64_t usual_trips = 0);
   void close_loop();
   /// Opens what happens only if `condition`, a Bool scalar, holds. With `keeps_loads` that is all
   /// that makes sure that what is loaded there exists.
@@ -142,6 +144,7 @@ class Emitter {
     NodeRef variable;
     Operand counter, begin, end;
     bool innermost = false;
+    int64_t usual_trips = 0;
     Operand condition = {};  // of an If, which has nothing of a loop
     bool is_if = false;
     int loads_outside = 0;  // loads_from_ outside of an If

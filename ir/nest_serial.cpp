@@ -84,7 +84,9 @@ void Nest::serial_loop(const Stage* s, size_t position, Environment& e) {
   } else if (full > 0) {
     const NodeRef v = axis(l.name, full);
     if (steps) emitter_.loop_ends_at(v, steps->op == Op::Min ? steps->src[0] : steps);
-    emitter_.open_loop(v, emitter_.emit(first), emitter_.emit(blocks), innermost(s, position));
+    const int64_t trips = (blocks->lo + blocks->hi - first->lo - first->hi) / 2;
+    emitter_.open_loop(v, emitter_.emit(first), emitter_.emit(blocks), innermost(s, position),
+                       std::max<int64_t>(trips, 1));
     body(s, position, e, v, l.stride);
     emitter_.close_loop();
   }

@@ -80,7 +80,7 @@ struct Instruction {
   int step = 1;        // Permute; Store, before its frame is closed: elements from one lane's to the next's
   int repeat = 1;      // Permute: so many neighbouring lanes take the same element
   TileShape tile = {}; // TileDot; `flag`: the sums begin with what lies there, else with zeros
-  Operand begin = {}, end = {};  // Loop
+  Operand begin = {}, end = {};  // Loop; `imm`: iterations on an average, where these do not tell; 0: unknown
   std::vector<Phi> phis = {};
   std::vector<Instruction> body = {};
   std::string name = {};  // Loop: of its variable

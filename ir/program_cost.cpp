@@ -55,14 +55,14 @@ class Estimator {
 
  private:
   static constexpr double kLeave = 10;         // a loop ends: the branch was not foreseen
-  static constexpr double kUnknownTrips = 16;  // of a loop that ends at a mask
+  static constexpr double kUnknownTrips = 16;  // of a loop that ends at a size
 
   double loop(const Instruction& l) { return std::max(cycles(l.body), chain(l)); }
 
   double trips(const Instruction& l) const {
     if (l.end.kind == Operand::Kind::End) return static_cast<double>(steps_);
     if (l.begin.kind != Operand::Kind::Constant || l.end.kind != Operand::Kind::Constant)
-      return kUnknownTrips;
+      return l.imm > 0 ? static_cast<double>(l.imm) : kUnknownTrips;
     return static_cast<double>(static_cast<int64_t>(l.end.bits - l.begin.bits));
   }
 
