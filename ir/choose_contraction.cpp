@@ -70,7 +70,8 @@ struct TiledSum {
 // to read the large factor in another order gains less. It takes more code, which must be worth it,
 // and elements that are converted are better converted in vectors. The same where dot products
 // would have their lanes along few terms.
-Contraction with_full_vectors(const ScheduleWriter& w, const Stage& s, const Contraction& given) {
+Contraction with_full_vectors(const ScheduleWriter& w, const Stage& s, const Contraction& given,
+                              const std::vector<Stage*>& after) {
   constexpr int64_t kFewRows = 8;
   constexpr double kGain = 2, kWorth = 2e4, kStore = 2;  // cycles
   const double dots = has_dots(w, s, given) ? dot_cycles(w, s, given) : 0;
@@ -79,7 +80,13 @@ Contraction with_full_vectors(const ScheduleWriter& w, const Stage& s, const Con
   bool converts = false;
   visit(v.expr, [&](const NodeRef& n) { converts |= n->op == Op::Cast && is_float(n->dtype); });
   if (converts) return given;
-  double results = 1;
+  // What is read and stored element by element.
+  size_t arrays = after.empty() ? 1 : 0;
+  for (const Stage* m : after) {
+    arrays += loads_of(*m).size();
+    for (const Value& made : m->values) arrays += made.slot >= 0;
+  }
+  auto results = static_cast<double>(arrays);
   for (const NodeRef& d : v.dims) results *= static_cast<double>(extent(d));
   const auto cycles = [&](const Contraction& c) {
     return static_cast<double>(batch_of(s, c)) * model_tile(w, s, c, extent(c.r)).cycles +
@@ -139,7 +146,7 @@ std::vector<TiledSum> tiled_sums(const ScheduleWriter& w, const StageGroup& g) {
       if (!is_epilogue(w.kernel(), *m, *t.stage)) return {};
     }
   }
-  if (list.size() == 1) list[0].c = with_full_vectors(w, *list[0].stage, list[0].c);
+  if (list.size() == 1) list[0].c = with_full_vectors(w, *list[0].stage, list[0].c, others);
   return list;
 }
 

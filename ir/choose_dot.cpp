@@ -155,14 +155,14 @@ bool schedule_dot(ScheduleWriter& w, StageGroup& g) {
   const NodeRef lane = c.reduced.back();
   const NodeRef &f0 = factor(v, 0), &f1 = factor(v, 1);
   const std::optional<DotTile> tile = dot_tile(w, v);
-  // The rule of contractions asks the same.
-  if (!tile || (g.members.size() == 1 && with_full_vectors(w, *s, c).scattered)) return false;
-  const auto& [rows, columns, mr, mc] = *tile;
   const std::optional<std::vector<Stage*>> epilogue = epilogue_of(w.kernel(), g);
-  if (!epilogue || epilogue->size() + 1 != g.members.size()) return false;
+  if (!tile || !epilogue || epilogue->size() + 1 != g.members.size()) return false;
   for (const Stage* e : *epilogue) {
     if (!is_epilogue(w.kernel(), *e, *s)) return false;
   }
+  // The rule of contractions asks the same.
+  if (with_full_vectors(w, *s, c, *epilogue).scattered) return false;
+  const auto& [rows, columns, mr, mc] = *tile;
   std::vector<NodeRef> kept, both;
   for (const NodeRef& d : v.dims) {
     if (d.get() == rows.get() || d.get() == columns.get()) continue;

@@ -43,8 +43,10 @@ bool has_dots(const ScheduleWriter& w, const Stage& s, const Contraction& c);
 /// The cycles that dot products of such a contraction take, by prediction; 0 if they have no tile.
 double dot_cycles(const ScheduleWriter& w, const Stage& s, const Contraction& c);
 /// `given`, or the contraction with its vectors along an axis that fills them, `scattered`, where
-/// that is predicted to take half the time.
-Contraction with_full_vectors(const ScheduleWriter& w, const Stage& s, const Contraction& given);
+/// that is predicted to take half the time. `after`: the stages of the tile that finish its sums,
+/// or none.
+Contraction with_full_vectors(const ScheduleWriter& w, const Stage& s, const Contraction& given,
+                              const std::vector<Stage*>& after);
 
 /// The axes by how far apart `expr` reads along them, the farthest first.
 std::vector<NodeRef> in_order_of_memory(const ScheduleWriter& w, const NodeRef& expr,

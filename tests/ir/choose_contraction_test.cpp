@@ -275,6 +275,22 @@ TEST_SUITE("ir") {
     CHECK(!narrow("x86-64-v4", 8, 16, 8));   // what is turned stays in cache
   }
 
+  TEST_CASE("a step along the gradient of a kernel has its lanes where the gradient has them") {
+    const auto along_channels = [&](int64_t images, int64_t channels, bool steps) {
+      const Tensor x = test::array({images, 8, 13, 13}), w = test::array({channels, 8, 3, 3});
+      const Tensor g = grad(sum(conv2d(x, w) * test::array({images, channels, 11, 11})), w);
+      const Tensor mean = test::array({channels, 8, 3, 3}) * 0.9 + g;
+      const std::vector<Tensor> roots =
+          steps ? std::vector<Tensor>{mean, w - mean * 0.1} : std::vector<Tensor>{g};
+      return test::holds(test::checked_schedule(roots, named_target("x86-64-v3")),
+                         "vector sum j.v\n");
+    };
+    CHECK(along_channels(64, 16, false));
+    CHECK(along_channels(64, 16, true));
+    CHECK(!along_channels(2, 16, true));  // too few terms for what is stored element by element
+    CHECK(!along_channels(64, 4, true));  // nor are there channels for the lanes
+  }
+
   TEST_CASE("a strided convolution reads the phases of its image, or packs its windows") {
     const auto array = [](Shape shape) { return contiguous(randn(shape)); };
     const auto schedule = [&](const char* target, int64_t columns, int64_t stride, int64_t width) {
