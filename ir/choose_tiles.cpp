@@ -304,15 +304,17 @@ bool Packer::packs_b(bool rows_outside) {
   const int64_t size = factor_size(*s_), columns = tile_.nv * w_.lanes();
   const int64_t step = (nearest >= columns ? furthest : b_.along_k.largest) * size;
   const bool collide = leaves_l1(columns * size, step);
+  constexpr int64_t kLong = 64;  // terms, of which all but a few come from L2 where sets are shared
+  const int64_t tiles = !collide ? kFewRowTiles : sets_at(step) == 1 && depth_ >= kLong ? 2 : 4;
   // Rows that follow each other are a panel as they lie. Whole lines come from L2 as fast as a tile
   // needs them, so it is enough if all of them fit; of a row that ends within a line more is loaded
   // than is used.
   const int64_t row = (rows_outside ? extent(c_.v) : columns) * size;
   const bool comes_from_l2 =
       nearest > columns && leaves_l1(row, row % kCacheLine == 0 ? kCacheLine : step);
-  const bool model = b_.plain ? scattered || ((step >= 1024 || comes_from_l2) &&
-                                              row_tiles() >= (collide ? 4 : kFewRowTiles))
-                              : row_tiles() >= 2;
+  const bool model = b_.plain
+                         ? scattered || ((step >= 1024 || comes_from_l2) && row_tiles() >= tiles)
+                         : row_tiles() >= 2;
   return w_.choose_whether("packed b of " + s_->name, model);
 }
 

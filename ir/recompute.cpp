@@ -93,6 +93,7 @@ class Recompute {
       stack.pop_back();
       if (cone.members.count(x) || edges.count(x) || !passed.insert(x).second) continue;
       const Node& y = p_.node(x);
+      if (y.op == Op::Where && is_triangle(*y.src[0])) cone.kept = kTriangle;
       if (!p_[x].passes()) {
         if (p_[x].role == Role::Leaf || y.numel() * 4 <= size) {
           if (y.op != Op::Const && y.op != Op::Iota) edges.insert(x);
@@ -105,7 +106,6 @@ class Recompute {
         } else if (!is_elementwise(y.op)) {
           return {};
         }
-        if (y.op == Op::Where && is_triangle(*y.src[0])) cone.kept = kTriangle;
         cone.members.insert(x);
         if (cone.members.size() > kConeNodes) return {};
       }

@@ -26,7 +26,10 @@ TEST_SUITE("ir") {
     CHECK(!packs(16, 1536, 16));
     CHECK(!packs(16, 1000, 128));
     CHECK(packs(64, 1000, 128));
-    CHECK(!packs(8, 1024, 128));
+    CHECK(packs(8, 1024, 64));  // two tiles of a panel in one set
+    CHECK(!packs(8, 1024, 63));
+    CHECK(!packs(8, 1536, 128));
+    CHECK(!packs(6, 1024, 128));
   }
 
   TEST_CASE("panels that come from L2 for every tile are packed") {
