@@ -350,7 +350,9 @@ NodeRef Nest::first_step(const Stage* s, size_t position, const Environment& e) 
   }
   bool stores = false;
   for (const Value& v : s->values) stores |= s->keeps(v, l.axis);
+  // A last, shorter step is always taken.
   NodeRef begin = at_least(outermost_bound(s, position, e, s->begin.at(l.axis), stores, true), 0);
+  begin = at_most(begin, s->axes[a]->hi);
   // What is stored begins where those who come after it do, who round down to steps of their own.
   if (stores || leaves_values(s, position)) {
     const auto self = std::find_if(kernel_.stages.begin(), kernel_.stages.end(),

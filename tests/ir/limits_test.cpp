@@ -300,6 +300,27 @@ TEST_SUITE("ir") {
     CHECK(t.limited() == "masked0 row_sum");
   }
 
+  TEST_CASE("products of triangular factors begin and end at their masks") {
+    for (const char* name : {"x86-64-v2", "x86-64-v3", "x86-64-v4"}) {
+      const Target target = named_target(name);
+      for (const int64_t n : {16, 47, 97}) {
+        CAPTURE(name);
+        CAPTURE(n);
+        const Tensor x = test::array({2, n, n}), y = test::array({2, n, 29}),
+                     z = test::array({n, n});
+        for (const int64_t diagonal : {0, -7, 5}) {
+          const Tensor low = tril(x, diagonal), high = triu(x, diagonal);
+          for (const Tensor& root :
+               {matmul(low, y), matmul(low.mT(), y), matmul(high, y), matmul(high.mT(), y),
+                matmul(y.mT(), low), matmul(y.mT(), high), matmul(triu(low, -9), y),
+                matmul(low, triu(z)), sum(low, {1}), sum(high, {1})}) {
+            test::checked_schedule(root, target);
+          }
+        }
+      }
+    }
+  }
+
   TEST_CASE("the gradient of causal attention ends at the mask") {
     for (const int64_t length : {16, 33, 64}) {
       const auto leaf = [&] { return test::array({24, length, 16}); };
