@@ -336,12 +336,12 @@ class Limiter {
   }
 
   // Whether each row of `root` has an element that none of its masks makes -infinity, the rows
-  // being where the axes are that `keeps` names. `unless_known`: what is said of masks that this
-  // does not understand.
+  // being where the axes are that `keeps` names. `unless_known`: what is said of masks of data.
   bool rows_have_numbers(const NodeRef& root, const std::function<bool(const Node*)>& keeps,
                          bool unless_known) const {
     std::vector<NodeRef> rooms;
     if (!find_rooms(root, rooms) && !unless_known) return false;
+    if (rooms.size() == 1 && unless_known) return true;  // one mask meets each row (meets_inside)
     NodeRef along;
     std::vector<NodeRef> first{index_const(0)}, end;
     for (const NodeRef& room : rooms) {
@@ -349,12 +349,12 @@ class Limiter {
       int64_t by = 0;
       for (const auto& [atom, c] : linear_form(room).terms) {
         if (atom->op == Op::Var && keeps(atom.get())) continue;
-        if (atom->op != Op::Var || x || (along && along.get() != atom.get())) return unless_known;
+        if (atom->op != Op::Var || x || (along && along.get() != atom.get())) return false;
         x = along = atom;
         by = c;
       }
       if (!x && room->lo < 1) return false;
-      if (x && by != 1 && by != -1) return unless_known;
+      if (x && by != 1 && by != -1) return false;
       if (by == 1) first.push_back(index_add(index_add(x, room, -1), index_const(1)));
       if (by == -1) end.push_back(index_add(room, x));
     }
