@@ -293,7 +293,7 @@ Partition partition(std::vector<NodeRef> roots, const Target& target) {
       });
   if (!kept) return shared;
   again = recompute(p, target, false);
-  return divide(again.roots, again);
+  return again.roots.empty() ? std::move(p) : divide(again.roots, again);
 }
 
 }  // namespace lazuli

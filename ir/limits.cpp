@@ -64,41 +64,38 @@ void add_masks(std::vector<Mask>& masks, const Stage& s, const NodeRef& room, Ou
   }
 }
 
-// where(condition, kept, c) or where(condition, c, kept).
-struct Select {
-  std::vector<NodeRef> rooms;  // kept where all of these are positive, and more may be asked
-  bool more = false;
-  Outside outside = Outside::Unknown;  // c; unknown: it is no mask
-};
-
-Select parse_select(const NodeRef& e) {
-  Select choice;
-  const bool inverted = classify(e->src[1]) != Outside::Unknown;
-  choice.outside = classify(e->src[inverted ? 1 : 2]);
-  std::vector<NodeRef> conditions{e->src[0]};
+// Adds what is positive, each of them, wherever a condition is `held`, as far as it compares sums
+// of axes. False if it asks for more.
+bool add_rooms(const NodeRef& condition, bool held, std::vector<NodeRef>& rooms) {
+  bool all = true;
+  std::vector<NodeRef> conditions{condition};
   for (size_t i = 0; i < conditions.size(); i++) {
     const NodeRef c = conditions[i];
-    if (c->op == (inverted ? Op::Or : Op::And)) {
+    if (c->op == (held ? Op::And : Op::Or)) {
       conditions.insert(conditions.end(), c->src.begin(), c->src.end());
     } else if ((c->op == Op::Lt || c->op == Op::Le) && c->src[0]->dtype == DType::I64) {
       NodeRef room =
-          inverted ? index_add(c->src[0], c->src[1], -1) : index_add(c->src[1], c->src[0], -1);
-      if ((c->op == Op::Le) != inverted) room = index_add(room, index_const(1));
-      choice.rooms.push_back(std::move(room));
+          held ? index_add(c->src[1], c->src[0], -1) : index_add(c->src[0], c->src[1], -1);
+      if ((c->op == Op::Le) == held) room = index_add(room, index_const(1));
+      rooms.push_back(std::move(room));
     } else {
-      choice.more = true;
+      all = false;
     }
   }
-  return choice;
+  return all;
 }
 
-// For each of the comparisons of sums of axes without which a choice keeps nothing.
+// Of where(condition, kept, c) or where(condition, c, kept), for each of the comparisons of sums of
+// axes without which nothing is kept.
 std::vector<Mask> parse_mask(const Stage& s, const NodeRef& e) {
   std::vector<Mask> masks;
   if (e->op != Op::Where) return masks;
-  const Select choice = parse_select(e);
-  if (choice.outside == Outside::Unknown) return masks;
-  for (const NodeRef& room : choice.rooms) add_masks(masks, s, room, choice.outside);
+  const bool inverted = classify(e->src[1]) != Outside::Unknown;
+  const Outside outside = classify(e->src[inverted ? 1 : 2]);
+  if (outside == Outside::Unknown) return masks;
+  std::vector<NodeRef> rooms;
+  add_rooms(e->src[0], !inverted, rooms);
+  for (const NodeRef& room : rooms) add_masks(masks, s, room, outside);
   return masks;
 }
 
@@ -313,24 +310,31 @@ class Limiter {
   }
 
   // Where an expression's masks by place do not make it -infinity: where all of these are positive.
-  // False if there are other masks.
+  // False if other masks, or infinities, may.
   bool find_rooms(const NodeRef& root, std::vector<NodeRef>& rooms) const {
     bool all = true;
+    std::set<const Node*> masking;  // constants that masks by place put there
     visit(root, [&](const NodeRef& n) {
-      if (n->op == Op::Where) {
-        const Select select = parse_select(n);
-        if (select.outside != Outside::MinusInfinity) return;
-        all &= !select.more;
-        rooms.insert(rooms.end(), select.rooms.begin(), select.rooms.end());
-      } else if (n->op == Op::Read) {
-        const Value& v = *kernel_.find_value(static_cast<int>(n->integer())).second;
-        if (v.reduces()) return;
-        std::vector<NodeRef> inner;
-        all &= find_rooms(v.expr, inner);
-        Substitution names;
-        for (size_t d = 0; d < v.dims.size(); d++) names[v.dims[d]] = n->src[d];
-        for (const NodeRef& room : inner) rooms.push_back(substitute(room, names));
+      if (n->op != Op::Where) return;
+      for (const bool held : {true, false}) {
+        const NodeRef& other = n->src[held ? 2 : 1];
+        if (classify(other) != Outside::MinusInfinity) continue;
+        all &= add_rooms(n->src[0], held, rooms);
+        masking.insert(other.get());
       }
+    });
+    visit(root, [&](const NodeRef& n) {
+      if (n->op == Op::Const && is_float(n->dtype) && !masking.count(n.get())) {
+        all &= std::isfinite(const_scalar(*n).as_double());
+      }
+      if (n->op != Op::Read) return;
+      const Value& v = *kernel_.find_value(static_cast<int>(n->integer())).second;
+      if (v.reduces()) return;
+      std::vector<NodeRef> inner;
+      all &= find_rooms(v.expr, inner);
+      Substitution names;
+      for (size_t d = 0; d < v.dims.size(); d++) names[v.dims[d]] = n->src[d];
+      for (const NodeRef& room : inner) rooms.push_back(substitute(room, names));
     });
     return all;
   }

@@ -28,8 +28,8 @@ bool falls_along(const NodeRef& n, const NodeRef& x) {
   });
 }
 
-// The innermost of the loops along an axis that end at its bound: serial ones with none of another
-// kind around them but, where bounds are sizes, parallel ones. Null: there is none.
+// The innermost of the loops along an axis that begin or end at its bound: serial ones with none of
+// another kind around them but, where bounds are sizes, parallel ones. Null: there is none.
 const Loop* last_bounded(const Stage& s, int axis, bool by_size) {
   const Loop* last = nullptr;
   for (const Loop& l : s.loops) {
@@ -53,6 +53,12 @@ int64_t last_step(const Stage& s, const Loop& last) {
     if (l->kind != LoopKind::Vector) step = l->stride;
   }
   return vector && last.stride % step == 0 ? step : last.stride;
+}
+
+bool begins_along(const Stage& s, const NodeRef& axis) {
+  return std::any_of(s.begin.begin(), s.begin.end(), [&](const auto& bound) {
+    return s.axes[static_cast<size_t>(bound.first)].get() == axis.get();
+  });
 }
 
 const std::map<int, NodeRef>& bounds_of(const Stage& s, bool by_size) {
@@ -84,7 +90,11 @@ void Nest::serial_loop(const Stage* s, size_t position, Environment& e) {
   } else if (full > 0) {
     const NodeRef v = axis(l.name, full);
     if (steps) emitter_.loop_ends_at(v, steps->op == Op::Min ? steps->src[0] : steps);
-    const int64_t trips = (blocks->lo + blocks->hi - first->lo - first->hi) / 2;
+    int64_t trips = (blocks->lo + blocks->hi - first->lo - first->hi) / 2;
+    if (s->limit.count(l.axis) && s->begin.count(l.axis)) {
+      const NodeRef width = index_add(s->limit.at(l.axis), s->begin.at(l.axis), -1);
+      trips = std::min((width->lo + width->hi) / 2 / l.stride + 1, full);
+    }
     emitter_.open_loop(v, emitter_.emit(first), emitter_.emit(blocks), innermost(s, position),
                        std::max<int64_t>(trips, 1));
     body(s, position, e, v, l.stride);
@@ -287,7 +297,9 @@ bool Nest::is_needed_outside(const Stage* s, size_t position, bool before) const
     if (!is_below(c.get(), s, position)) continue;
     for (const Value& v : c->values) {
       // Those that read it stop, or begin, there.
-      if (before ? !c->begin.empty() : !c->limit.empty() && !v.zero_beyond) continue;
+      if (before ? begins_along(*c, s->axes[static_cast<size_t>(s->loops[position].axis)])
+                 : !c->limit.empty() && !v.zero_beyond)
+        continue;
       if (v.slot >= 0) return true;
       for (const auto& reader : kernel_.stages) {
         if (reader.get() != s && !is_below(reader.get(), s, position) &&

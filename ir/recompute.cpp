@@ -1,4 +1,4 @@
-// Values that are computed again in each kernel that reads them: much larger than all they are made
+// Values that are computed again in the kernels that read them: much larger than all they are made
 // of, cheap next to the memory they would go through, or too large to be kept at all. Attention's
 // scores over long sequences are the case: their size is the product of two lengths.
 #include <algorithm>
@@ -26,18 +26,24 @@ struct Cone {
   double kept = 1;
 };
 
-// Whether n is an axis' index, or that and a number.
-bool is_place(const Node& n) {
+// The axis of which n is the index, or that and a number; -1: n is something else.
+int64_t place_along(const Node& n) {
   const Node& base = moved_from(n);
-  if (base.op != Op::Add && base.op != Op::Sub) return counted_axis(n) >= 0;
-  return is_place(*base.src[0]) && moved_from(*base.src[1]).op == Op::Const;
+  if (base.op != Op::Add && base.op != Op::Sub) return counted_axis(n);
+  return moved_from(*base.src[1]).op == Op::Const ? place_along(*base.src[0]) : -1;
 }
 
 // Whether a condition holds on one side of a diagonal at most.
 bool is_triangle(const Node& condition) {
   const Node& c = moved_from(condition);
   if (c.op == Op::And) return is_triangle(*c.src[0]) || is_triangle(*c.src[1]);
-  return (c.op == Op::Lt || c.op == Op::Le) && is_place(*c.src[0]) && is_place(*c.src[1]);
+  return (c.op == Op::Lt || c.op == Op::Le) && place_along(*c.src[0]) >= 0 &&
+         place_along(*c.src[1]) >= 0;
+}
+
+// Whether n puts a constant where such a condition does not hold.
+bool is_masked(const Node& n) {
+  return n.op == Op::Where && moved_from(*n.src[2]).op == Op::Const && is_triangle(*n.src[0]);
 }
 
 class Recompute {
@@ -93,7 +99,7 @@ class Recompute {
       stack.pop_back();
       if (cone.members.count(x) || edges.count(x) || !passed.insert(x).second) continue;
       const Node& y = p_.node(x);
-      if (y.op == Op::Where && is_triangle(*y.src[0])) cone.kept = kTriangle;
+      if (is_masked(y)) cone.kept = kTriangle;
       if (!p_[x].passes()) {
         if (p_[x].role == Role::Leaf || y.numel() * 4 <= size) {
           if (y.op != Op::Const && y.op != Op::Iota) edges.insert(x);
@@ -117,7 +123,8 @@ class Recompute {
   }
 
   // One more contraction for all reading kernels, or in each of them, against a store and a load
-  // for each. Kernels that read a masked value of an array do not know where it is 0.
+  // for each. Kernels that read a masked value of an array do not know where it is 0: they multiply
+  // all of it, which may be more than what computing it again takes.
   bool pays(int n, const Cone& cone) const {
     const double bytes = static_cast<double>(p_.node(n).numel() * size_of(p_.node(n).dtype));
     const double kernels = static_cast<double>(readers_[static_cast<size_t>(n)].size());
@@ -189,7 +196,7 @@ class Recompute {
   std::set<int> again_;
   std::map<int, Cone> cones_;
   std::map<int, NodeRef> plain_;
-  std::map<std::pair<int, int>, NodeRef> versions_, copies_;  // by node and kernel
+  std::map<std::pair<int, int>, NodeRef> versions_, copies_;  // by node and kernel, 0 for all
   Recomputed result_;
 };
 

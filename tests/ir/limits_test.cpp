@@ -131,23 +131,48 @@ TEST_SUITE("ir") {
   }
 
   TEST_CASE("sums over rows leave out no row that is no number") {
-    // Rows of a softmax, of which a second mask leaves some without any element, or not.
-    for (const bool some_empty : {false, true}) {
-      CAPTURE(some_empty);
+    // Rows of a softmax, of which a second mask leaves some without any element, or none; it may
+    // also be added, or be of data.
+    enum class Second { Near, Before, Added, Infinity, Data };
+    for (const Second second :
+         {Second::Near, Second::Before, Second::Added, Second::Infinity, Second::Data}) {
+      CAPTURE(static_cast<int>(second));
       Triangle t(1, -std::numeric_limits<double>::infinity());
-      const NodeRef bound =
-          some_empty ? index_add(index_const(kSize), t.j, -1) : index_add(t.j, index_const(9));
-      const NodeRef kept = some_empty ? scalar_op(Op::Lt, DType::Bool, {t.j, t.k})
-                                      : scalar_op(Op::Lt, DType::Bool, {t.k, bound});
-      Value& masked = *t.kernel.find_value(t.masked).second;
-      masked.expr = scalar_op(Op::Where, DType::F32, {kept, masked.expr, masked.expr->src[2]});
+      const auto op = [](Op o, Sources src) { return scalar_op(o, DType::F32, std::move(src)); };
+      const auto less = [](const NodeRef& a, const NodeRef& b) {
+        return scalar_op(Op::Lt, DType::Bool, {a, b});
+      };
+      NodeRef& masked = t.kernel.find_value(t.masked).second->expr;
+      const NodeRef x = masked, value = x->src[1], none = x->src[2], zero = Triangle::number(0);
+      const NodeRef all = Triangle::number(std::numeric_limits<double>::infinity());
+      const NodeRef before = less(t.j, t.k), near = less(t.k, index_add(t.j, index_const(9)));
+      switch (second) {
+        case Second::Near:
+          masked = op(Op::Where, {near, x, none});
+          break;
+        case Second::Before:
+          masked = op(Op::Where, {before, x, none});
+          break;
+        case Second::Added: {
+          const NodeRef sum = op(Op::Add, {value, op(Op::Where, {before, zero, none})});
+          masked = op(Op::Where, {t.kept, sum, none});
+          break;
+        }
+        case Second::Infinity: {
+          const NodeRef rest = op(Op::Sub, {value, op(Op::Where, {before, zero, all})});
+          masked = op(Op::Where, {t.kept, rest, none});
+          break;
+        }
+        case Second::Data:
+          masked = op(Op::Where, {less(zero, value), x, none});
+          break;
+      }
       const int most = t.add("most", {t.j, t.k}, t.of(t.masked, {t.j, t.k}), {t.j}, Op::ReduceMax);
-      const NodeRef less =
-          scalar_op(Op::Sub, DType::F32, {t.of(t.masked, {t.j, t.k}), t.of(most, {t.j})});
-      const int e = t.add("exp", {t.j, t.k}, scalar_op(Op::Exp, DType::F32, {less}), {t.j, t.k});
+      const NodeRef below = op(Op::Sub, {t.of(t.masked, {t.j, t.k}), t.of(most, {t.j})});
+      const int e = t.add("exp", {t.j, t.k}, op(Op::Exp, {below}), {t.j, t.k});
       t.store("out", t.add("column", {t.k, t.j}, t.of(e, {t.j, t.k}), {t.k}, Op::ReduceAdd), {t.k});
       limit_at_masks(t.kernel);
-      CHECK(t.kernel.find_stage("column")->is_triangular() == !some_empty);
+      CHECK(t.kernel.find_stage("column")->is_triangular() == (second == Second::Near));
     }
   }
 

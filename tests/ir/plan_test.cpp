@@ -291,6 +291,18 @@ TEST_CASE(
   }
 }
 
+TEST_CASE("a copy that would have to be stored is none") {
+  // Exponentials of scores that three kernels read, which cannot become one.
+  Values values;
+  const Tensor scores = matmul(values.normal({2048, 16}), values.normal({2048, 16}).mT());
+  const Tensor t = exp(scores);
+  const Tensors roots{matmul(t, values.normal({2048, 8})), matmul(t.mT(), values.normal({2048, 8})),
+                      matmul(t, t.mT())};
+  std::vector<NodeRef> nodes;
+  for (const Tensor& r : roots) nodes.push_back(r.node());
+  CHECK(make_plan(nodes, named_target("x86-64-v3")).steps.size() == 3);
+}
+
 TEST_CASE("equal graphs become equal kernels, whatever was planned before") {
   std::string first;
   for (int turn = 0; turn < 3; turn++) {
