@@ -309,8 +309,8 @@ class Limiter {
                        [&](const auto& term) { return keeps(term.first.get()); });
   }
 
-  // Where an expression's masks by place do not make it -infinity: where all of these are positive.
-  // False if other masks, or infinities, may.
+  // Where an expression's masks by place do not make it -infinity: where all of these are positive;
+  // nowhere, where it has other infinities. False if there are masks of data.
   bool find_rooms(const NodeRef& root, std::vector<NodeRef>& rooms) const {
     bool all = true;
     std::set<const Node*> masking;  // constants that masks by place put there
@@ -325,7 +325,7 @@ class Limiter {
     });
     visit(root, [&](const NodeRef& n) {
       if (n->op == Op::Const && is_float(n->dtype) && !masking.count(n.get())) {
-        all &= std::isfinite(const_scalar(*n).as_double());
+        if (!std::isfinite(const_scalar(*n).as_double())) rooms.push_back(index_const(0));
       }
       if (n->op != Op::Read) return;
       const Value& v = *kernel_.find_value(static_cast<int>(n->integer())).second;
