@@ -65,10 +65,9 @@ void add_masks(std::vector<Mask>& masks, const Stage& s, const NodeRef& room, Ou
 }
 
 // Adds what is positive, each of them, wherever a condition is `held`, as far as it compares sums
-// of axes. False if it asks for more.
-bool add_rooms(const NodeRef& condition, bool held, std::vector<NodeRef>& rooms) {
-  bool all = true;
-  std::vector<NodeRef> conditions{condition};
+// of axes; returns what else it asks for.
+std::vector<NodeRef> add_rooms(const NodeRef& condition, bool held, std::vector<NodeRef>& rooms) {
+  std::vector<NodeRef> others, conditions{condition};
   for (size_t i = 0; i < conditions.size(); i++) {
     const NodeRef c = conditions[i];
     if (c->op == (held ? Op::And : Op::Or)) {
@@ -79,10 +78,10 @@ bool add_rooms(const NodeRef& condition, bool held, std::vector<NodeRef>& rooms)
       if ((c->op == Op::Le) == held) room = index_add(room, index_const(1));
       rooms.push_back(std::move(room));
     } else {
-      all = false;
+      others.push_back(c);
     }
   }
-  return all;
+  return others;
 }
 
 // Of where(condition, kept, c) or where(condition, c, kept), for each of the comparisons of sums of
@@ -310,7 +309,8 @@ class Limiter {
   }
 
   // Where an expression's masks by place do not make it -infinity: where all of these are positive;
-  // nowhere, where it has other infinities. False if there are masks of data.
+  // nowhere, as far as is known, if it has other infinities or masks by place of another form.
+  // False if there are masks of data.
   bool find_rooms(const NodeRef& root, std::vector<NodeRef>& rooms) const {
     bool all = true;
     std::set<const Node*> masking;  // constants that masks by place put there
@@ -319,7 +319,13 @@ class Limiter {
       for (const bool held : {true, false}) {
         const NodeRef& other = n->src[held ? 2 : 1];
         if (classify(other) != Outside::MinusInfinity) continue;
-        all &= add_rooms(n->src[0], held, rooms);
+        for (const NodeRef& other_condition : add_rooms(n->src[0], held, rooms)) {
+          bool of_data = false;
+          visit(other_condition,
+                [&](const NodeRef& x) { of_data |= x->op == Op::Load || x->op == Op::Read; });
+          all &= !of_data;
+          if (!of_data) rooms.push_back(index_const(0));
+        }
         masking.insert(other.get());
       }
     });

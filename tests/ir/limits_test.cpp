@@ -133,9 +133,9 @@ TEST_SUITE("ir") {
   TEST_CASE("sums over rows leave out no row that is no number") {
     // Rows of a softmax, of which a second mask leaves some without any element, or none; it may
     // also be added, or be of data.
-    enum class Second { Near, Before, Added, Infinity, Data };
-    for (const Second second :
-         {Second::Near, Second::Before, Second::Added, Second::Infinity, Second::Data}) {
+    enum class Second { Near, Before, Either, Added, Infinity, Data };
+    for (const Second second : {Second::Near, Second::Before, Second::Either, Second::Added,
+                                Second::Infinity, Second::Data}) {
       CAPTURE(static_cast<int>(second));
       Triangle t(1, -std::numeric_limits<double>::infinity());
       const auto op = [](Op o, Sources src) { return scalar_op(o, DType::F32, std::move(src)); };
@@ -152,6 +152,9 @@ TEST_SUITE("ir") {
           break;
         case Second::Before:
           masked = op(Op::Where, {before, x, none});
+          break;
+        case Second::Either:
+          masked = op(Op::Where, {scalar_op(Op::Or, DType::Bool, {before, near}), x, none});
           break;
         case Second::Added: {
           const NodeRef sum = op(Op::Add, {value, op(Op::Where, {before, zero, none})});
