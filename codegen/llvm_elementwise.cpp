@@ -15,11 +15,11 @@ namespace {
 // How an op is spelled for signed integers, unsigned ones and Bool (i1), and floats. A name that
 // starts with '@' is an intrinsic, overloaded by the operand type; empty: not spelled by one
 // instruction. What ir/legalize.h expands does not arrive here.
-struct Spelling {
+struct LlvmSpelling {
   Op op;
   std::string_view sint, uint, flt;
 };
-constexpr Spelling kSpelling[] = {
+constexpr LlvmSpelling kLlvmSpelling[] = {
     {Op::Add, "add", "add", "fadd"},
     {Op::Sub, "sub", "sub", "fsub"},
     {Op::Mul, "mul", "mul", "fmul"},
@@ -47,8 +47,8 @@ constexpr Spelling kSpelling[] = {
     {Op::Ne, "icmp ne", "icmp ne", "fcmp une"},
 };
 
-const Spelling* spelling(Op op) {
-  for (const Spelling& row : kSpelling) {
+const LlvmSpelling* llvm_spelling(Op op) {
+  for (const LlvmSpelling& row : kLlvmSpelling) {
     if (row.op == op) return &row;
   }
   return nullptr;
@@ -153,7 +153,7 @@ void LlvmEmitter::elementwise(const Elementwise& e) {
     return;
   }
   ensure(e.in != DType::BF16, "llvm: arithmetic on bf16, which lowering does in f32");
-  const Spelling* row = spelling(e.op);
+  const LlvmSpelling* row = llvm_spelling(e.op);
   std::string_view text;
   if (row) text = is_float(e.in) ? row->flt : is_signed(e.in) ? row->sint : row->uint;
   if (text.empty()) return special(e);

@@ -17,11 +17,11 @@ namespace {
 using OpKind = lazuli::Op;
 
 // Two kinds of spelling: {0} and {1} are operands. `integers` serves signed and unsigned alike; empty: none.
-struct Spelling {
+struct OpenclSpelling {
   OpKind op;
   std::string_view integers, floats;
 };
-constexpr Spelling kSpelling[] = {
+constexpr OpenclSpelling kOpenclSpelling[] = {
     {OpKind::Neg, "-{0}", "-{0}"},
     {OpKind::Not, "~{0}", ""},
     {OpKind::Abs, "", "fabs({0})"},
@@ -57,15 +57,14 @@ constexpr Spelling kSpelling[] = {
      "{2} + ({0} << 24 >> 24) * ({1} << 24 >> 24) + ({0} << 16 >> 24) * ({1} << 16 >> 24) + "
      "({0} << 8 >> 24) * ({1} << 8 >> 24) + ({0} >> 24) * ({1} >> 24)",
      ""},
-    {OpKind::DotI16,
-     "{2} + ({0} << 16 >> 16) * ({1} << 16 >> 16) + ({0} >> 16) * ({1} >> 16)", ""},
+    {OpKind::DotI16, "{2} + ({0} << 16 >> 16) * ({1} << 16 >> 16) + ({0} >> 16) * ({1} >> 16)", ""},
     {OpKind::DotBF16, "",
      "fma(as_float{3}({0} >> 16 << 16), as_float{3}({1} >> 16 << 16), "
      "fma(as_float{3}({0} << 16), as_float{3}({1} << 16), {2}))"},
 };
 
-const Spelling* spelling(OpKind op) {
-  for (const Spelling& row : kSpelling) {
+const OpenclSpelling* opencl_spelling(OpKind op) {
+  for (const OpenclSpelling& row : kOpenclSpelling) {
     if (row.op == op) return &row;
   }
   return nullptr;
@@ -73,14 +72,18 @@ const Spelling* spelling(OpKind op) {
 
 // A Bool in a register: int, 0 or 1; in a vector register: int, 0 or -1, which is what comparisons give. The
 // 16-bit floats are their bits: lowering computes in f32, and not every device has f16 in registers.
-std::string_view element_type(DType t) {
+std::string_view opencl_element_type(DType t) {
   constexpr std::string_view kNames[] = {"int",  "char", "short", "int",    "long",  "uchar", "ushort",
                                          "uint", "ulong", "ushort", "ushort", "float", "double"};
   return kNames[static_cast<size_t>(t)];
 }
-std::string_view memory_type(DType t) { return t == DType::Bool ? "uchar" : element_type(t); }
+std::string_view opencl_memory_type(DType t) {
+  return t == DType::Bool ? "uchar" : opencl_element_type(t);
+}
 std::string width(int lanes) { return lanes > 1 ? std::to_string(lanes) : ""; }
-std::string type_of(DType t, int lanes) { return std::string(element_type(t)) + width(lanes); }
+std::string type_of(DType t, int lanes) {
+  return std::string(opencl_element_type(t)) + width(lanes);
+}
 
 std::string lane(int64_t q) { return fmt::format(".s{:x}", q); }
 
@@ -160,7 +163,7 @@ class Emitter {
 
   // ---- elementwise
   std::string apply(OpKind op, DType in, int lanes, const std::vector<std::string>& a) {
-    const Spelling* row = spelling(op);
+    const OpenclSpelling* row = opencl_spelling(op);
     std::string_view text = row ? is_float(in) ? row->floats : row->integers : "";
     if (in == DType::Bool) return apply_bool(op, lanes, a);
     if (text.empty() && op == OpKind::Abs) return fmt::format("({0} < 0 ? -{0} : {0})", a[0]);
@@ -241,7 +244,7 @@ class Emitter {
   std::string_view space(int memory) const { return memory == Program::kLocal ? "local" : "global"; }
 
   void pointer(const Instruction& i) {
-    const std::string_view t = memory_type(i.dst.dtype);
+    const std::string_view t = opencl_memory_type(i.dst.dtype);
     const bool moved = i.args.size() == 2;
     const std::string_view where = space(moved ? spaces_.at(static_cast<size_t>(i.args[0].id)) : i.memory);
     spaces_[static_cast<size_t>(i.dst.id)] = moved ? spaces_.at(static_cast<size_t>(i.args[0].id)) : i.memory;
@@ -251,7 +254,9 @@ class Emitter {
                              : i.memory == Program::kScratch ? "scratch"
                              : i.memory == Program::kShared  ? "shared"
                                                              : "local_memory";
-    const bool held = i.memory >= 0 && t == memory_type(program_.arguments[static_cast<size_t>(i.memory)].dtype);
+    const bool held =
+        i.memory >= 0 &&
+        t == opencl_memory_type(program_.arguments[static_cast<size_t>(i.memory)].dtype);
     if (held) line("{} = {} + {};", ref(i.dst), base, ref(i.args[0]));
     else line("{} = ({} {}*){} + {};", ref(i.dst), where, t, base, ref(i.args[0]));
   }
@@ -296,7 +301,7 @@ class Emitter {
   void lane_reduce(const Instruction& i) {
     const Operand& v = i.args[0];
     const std::string t = fmt::format("r{}", i.dst.id);
-    declarations_ += fmt::format("  {} {}[{}];\n", element_type(v.dtype), t, v.lanes);
+    declarations_ += fmt::format("  {} {}[{}];\n", opencl_element_type(v.dtype), t, v.lanes);
     for (int q = 0; q < v.lanes; q++) line("{}[{}] = ({}){};", t, q, ref(v), lane(q));
     for (int half = v.lanes / 2; half; half /= 2) {
       for (int q = 0; q < half; q++) {
@@ -324,7 +329,8 @@ class Emitter {
   void group_reduce(const Instruction& i) {
     const std::string t = fmt::format("group{}", i.dst.id);
     const int64_t items = phase_->items.empty() ? 1 : phase_->items[0];
-    declarations_ += fmt::format("  local {} {}[{}];\n", element_type(i.dst.dtype), t, items);
+    declarations_ +=
+        fmt::format("  local {} {}[{}];\n", opencl_element_type(i.dst.dtype), t, items);
     line("barrier(CLK_LOCAL_MEM_FENCE);");
     line("{}[get_local_id(0)] = {};", t, ref(i.args[0]));
     line("for (int h = {}; h; h >>= 1) {{", items / 2);
@@ -359,7 +365,8 @@ class Emitter {
     if (p.dst.pointer) {
       const int memory = spaces_.at(static_cast<size_t>(p.init.id));
       spaces_[static_cast<size_t>(p.dst.id)] = memory;
-      declarations_ += fmt::format("  {} {}* {};\n", space(memory), memory_type(p.dst.dtype), ref(p.dst));
+      declarations_ +=
+          fmt::format("  {} {}* {};\n", space(memory), opencl_memory_type(p.dst.dtype), ref(p.dst));
       return line("{} = {};", ref(p.dst), ref(p.init));
     }
     set(p.dst, ref(p.init));
@@ -422,7 +429,8 @@ class Emitter {
     for (size_t d = 0; d < 3; d++) items += fmt::format("{}{}", d ? ", " : "", d < phase.items.size() ? phase.items[d] : 1);
     std::string head = fmt::format("__attribute__((reqd_work_group_size({})))\nkernel void {}(", items, name);
     for (size_t i = 0; i < program_.arguments.size(); i++) {
-      head += fmt::format("global {}* restrict b{}, ", memory_type(program_.arguments[i].dtype), i);
+      head += fmt::format("global {}* restrict b{}, ",
+                          opencl_memory_type(program_.arguments[i].dtype), i);
     }
     head += "global uchar* restrict scratch, global uchar* restrict shared) {\n";
     if (program_.local_bytes) {

@@ -41,6 +41,8 @@ constexpr const DTypeInfo& info(DType t) { return kDTypes[static_cast<size_t>(t)
 constexpr std::string_view name(DType t) { return info(t).name; }
 constexpr int size_of(DType t) { return info(t).size; }
 constexpr bool is_float(DType t) { return info(t).kind == Kind::Float; }
+/// A float of 16 bits.
+constexpr bool is_half(DType t) { return t == DType::F16 || t == DType::BF16; }
 constexpr bool is_int(DType t) { return info(t).kind == Kind::Int; }
 constexpr bool is_integral(DType t) { return info(t).kind != Kind::Float; }  // bool too
 constexpr bool is_signed(DType t) { return info(t).is_signed; }

@@ -11,10 +11,6 @@
 namespace lazuli {
 namespace {
 
-constexpr uint64_t low_bytes(uint64_t v, int bytes) {
-  return bytes == 8 ? v : v & ((uint64_t{1} << (8 * bytes)) - 1);
-}
-
 // ---- numbers from bits and back
 
 double float_from(uint64_t bits, DType t) {

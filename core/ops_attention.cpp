@@ -18,21 +18,20 @@
 namespace lazuli {
 namespace {
 
-constexpr std::string_view kOp = "scaled_dot_product_attention";
-constexpr double kInf = std::numeric_limits<double>::infinity();
+constexpr std::string_view kAttention = "scaled_dot_product_attention";
 
 void check_operands(const Tensor& q, const Tensor& k, const Tensor& v) {
   require(q.dim() >= 2 && k.dim() >= 2 && v.dim() >= 2,
-          "{}: shapes {}, {} and {}; all need at least two dimensions", kOp, to_string(q.shape()),
-          to_string(k.shape()), to_string(v.shape()));
+          "{}: shapes {}, {} and {}; all need at least two dimensions", kAttention,
+          to_string(q.shape()), to_string(k.shape()), to_string(v.shape()));
   require(q.dtype() == k.dtype() && q.dtype() == v.dtype(),
-          "{}: query, key and value are {}, {} and {}; they must agree", kOp, name(q.dtype()),
-          name(k.dtype()), name(v.dtype()));
-  require_float(kOp, q);
+          "{}: query, key and value are {}, {} and {}; they must agree", kAttention,
+          name(q.dtype()), name(k.dtype()), name(v.dtype()));
+  require_float(kAttention, q);
   require(q.size(-1) == k.size(-1),
-          "{}: rows of the query {} and the key {} have {} and {} elements", kOp,
+          "{}: rows of the query {} and the key {} have {} and {} elements", kAttention,
           to_string(q.shape()), to_string(k.shape()), q.size(-1), k.size(-1));
-  require(k.size(-2) == v.size(-2), "{}: the key {} has {} rows, the value {} has {}", kOp,
+  require(k.size(-2) == v.size(-2), "{}: the key {} has {} rows, the value {} has {}", kAttention,
           to_string(k.shape()), k.size(-2), to_string(v.shape()), v.size(-2));
 }
 
@@ -52,15 +51,15 @@ Masked masked(const Tensor& scores, const std::optional<Tensor>& mask, bool is_c
     const int64_t rank = scores.dim();
     const Tensor row(detail::coordinate(shape, rank - 2)),
         column(detail::coordinate(shape, rank - 1));
-    return {where(column <= row, scores, -kInf), false};
+    return {where(column <= row, scores, -detail::kInf), false};
   }
   if (!mask) return {scores, false};
-  require(broadcast_shapes(kOp, mask->shape(), shape) == shape,
-          "{}: the mask of shape {} does not broadcast to the scores' shape {}", kOp,
+  require(broadcast_shapes(kAttention, mask->shape(), shape) == shape,
+          "{}: the mask of shape {} does not broadcast to the scores' shape {}", kAttention,
           to_string(mask->shape()), to_string(shape));
-  if (mask->dtype() == DType::Bool) return {where(*mask, scores, -kInf), true};
+  if (mask->dtype() == DType::Bool) return {where(*mask, scores, -detail::kInf), true};
   require(is_float(mask->dtype()), "{}: the mask is {}; it must be bool, or a float that is added",
-          kOp, name(mask->dtype()));
+          kAttention, name(mask->dtype()));
   return {scores + cast(*mask, scores.dtype()), true};
 }
 
@@ -72,7 +71,7 @@ Tensor weights_of(const Masked& m) {
     const Tensor e = exp(s - top);
     return detail::with_softmax_gradient(e / sum(e, -1, true), s, -1);
   }
-  const Tensor empty = top == -kInf;
+  const Tensor empty = top == -detail::kInf;
   const Tensor e = exp(s - where(empty, 0.0, top));
   return detail::with_softmax_gradient(e / where(empty, 1.0, sum(e, -1, true)), s, -1);
 }
@@ -83,7 +82,8 @@ Tensor scaled_dot_product_attention(const Tensor& query, const Tensor& key, cons
                                     const std::optional<Tensor>& attn_mask, double dropout_p,
                                     bool is_causal, std::optional<double> scale, bool enable_gqa) {
   check_operands(query, key, value);
-  require(!(is_causal && attn_mask), "{}: is_causal and attn_mask are both given; give one", kOp);
+  require(!(is_causal && attn_mask), "{}: is_causal and attn_mask are both given; give one",
+          kAttention);
   const DType wide = accumulator(query.dtype());
   Tensor q = cast(query, wide), k = cast(key, wide), v = cast(value, wide);
   std::optional<Tensor> mask = attn_mask;
@@ -92,7 +92,7 @@ Tensor scaled_dot_product_attention(const Tensor& query, const Tensor& key, cons
         q.dim() >= 3 && k.dim() >= 3 && v.dim() >= 3 && k.size(-3) == v.size(-3) &&
             k.size(-3) > 0 && q.size(-3) % k.size(-3) == 0,
         "{}: the heads of the query {} are not a multiple of those of the key {} and the value {}",
-        kOp, to_string(q.shape()), to_string(k.shape()), to_string(v.shape()));
+        kAttention, to_string(q.shape()), to_string(k.shape()), to_string(v.shape()));
     const int64_t groups = k.size(-3);
     if (mask && mask->dim() >= 3)
       mask = mask->size(-3) == 1 ? unsqueeze(*mask, -3) : grouped(*mask, groups);
@@ -106,7 +106,7 @@ Tensor scaled_dot_product_attention(const Tensor& query, const Tensor& key, cons
     user_error(
         "{}: the query has {} heads and the key {}; with enable_gqa=true every {} of them share "
         "one",
-        kOp, q.size(-3), k.size(-3), q.size(-3) / k.size(-3));
+        kAttention, q.size(-3), k.size(-3), q.size(-3) / k.size(-3));
   }
   const double factor = scale.value_or(1 / std::sqrt(static_cast<double>(q.size(-1))));
   const Tensor scores = matmul(q * factor, transpose(k, -2, -1));

@@ -49,10 +49,6 @@ NodeRef windows(const NodeRef& x, const Ints& size, const Ints& step, const Ints
 
 namespace {
 
-size_t at(int64_t i) {
-  return static_cast<size_t>(i);
-}
-
 // The arguments of a convolution over n spatial axes, checked. x has a batch.
 struct Convolution {
   std::string_view op;
@@ -71,9 +67,9 @@ struct Convolution {
 // Labels of axes for the contraction; spatial and kernel axes count on from theirs.
 enum : int64_t { kBatch, kGroup, kIn, kOut, kSpatial = 10, kKernel = 20 };
 
-Convolution checked(std::string_view op, int64_t n, const Tensor& x, const Tensor& weight,
-                    const OptionalTensor& bias, const Sizes& stride, const Sizes& dilation,
-                    int64_t groups) {
+Convolution checked_convolution(std::string_view op, int64_t n, const Tensor& x,
+                                const Tensor& weight, const OptionalTensor& bias,
+                                const Sizes& stride, const Sizes& dilation, int64_t groups) {
   require(x.dim() == n + 2 || x.dim() == n + 1,
           "{}: the input has shape {}; it needs a batch, channels and {} spatial "
           "dimensions, or no batch",
@@ -115,7 +111,7 @@ Tensor in_groups(const Tensor& x, int64_t axis, int64_t groups) {
 }
 
 // With the bias, in the dtype and with the batch that the arguments have.
-Tensor finished(const Convolution& c, Tensor y, const OptionalTensor& bias) {
+Tensor finished_convolution(const Convolution& c, Tensor y, const OptionalTensor& bias) {
   if (bias) {
     Shape aligned(at(c.n + 1), 1);
     aligned[0] = bias->numel();
@@ -150,7 +146,7 @@ Tensor without_groups(const Convolution& c, const Tensor& y) {
 Tensor conv(std::string_view op, int64_t n, const Tensor& x, const Tensor& weight,
             const OptionalTensor& bias, const Sizes& stride, const Padding& padding,
             const Sizes& dilation, int64_t groups) {
-  const Convolution c = checked(op, n, x, weight, bias, stride, dilation, groups);
+  const Convolution c = checked_convolution(op, n, x, weight, bias, stride, dilation, groups);
   const int64_t channels = c.x.size(1), out = weight.size(0);
   require(channels == weight.size(1) * groups,
           "{}: the input of shape {} has {} channels, but the weight of shape {} takes {} in {} "
@@ -192,13 +188,13 @@ Tensor conv(std::string_view op, int64_t n, const Tensor& x, const Tensor& weigh
   const Tensor x_in_groups = several ? windows : in_groups(windows, 1, groups);
   const Tensor y = contracted(c, x_in_groups, lx, with_range({kOut, kIn}, kKernel, n),
                               with_range({kBatch, kOut}, kSpatial, n));
-  return finished(c, without_groups(c, y), bias);
+  return finished_convolution(c, without_groups(c, y), bias);
 }
 
 Tensor conv_transpose(std::string_view op, int64_t n, const Tensor& x, const Tensor& weight,
                       const OptionalTensor& bias, const Sizes& stride, const Sizes& padding,
                       const Sizes& output_padding, int64_t groups, const Sizes& dilation) {
-  const Convolution c = checked(op, n, x, weight, bias, stride, dilation, groups);
+  const Convolution c = checked_convolution(op, n, x, weight, bias, stride, dilation, groups);
   const int64_t channels = c.x.size(1);
   require(channels == weight.size(0),
           "{}: the input of shape {} has {} channels, but the weight of shape {} takes {}", op,
@@ -243,7 +239,7 @@ Tensor conv_transpose(std::string_view op, int64_t n, const Tensor& x, const Ten
     range.push_back(cut[a] + sizes[a]);
   }
   const Tensor cropped(shrink(y, range));
-  return finished(c, several ? without_groups(c, cropped) : cropped, bias);
+  return finished_convolution(c, several ? without_groups(c, cropped) : cropped, bias);
 }
 
 }  // namespace

@@ -15,12 +15,13 @@
 namespace lazuli {
 namespace {
 
-struct Pair {
+struct ConvertedPair {
   Tensor a, b;
 };
 
 // Both operands as tensors of one dtype and one shape.
-Pair converted(std::string_view op, const TensorOrScalar& a, const TensorOrScalar& b, DType dtype) {
+ConvertedPair converted(std::string_view op, const TensorOrScalar& a, const TensorOrScalar& b,
+                        DType dtype) {
   const Shape shape = broadcast_shapes(op, a, b);
   return {Tensor(operand(a, dtype, shape)), Tensor(operand(b, dtype, shape))};
 }
@@ -30,7 +31,7 @@ template <typename Body>
 Tensor float_binary(std::string_view op, const TensorOrScalar& a, const TensorOrScalar& b,
                     Body body) {
   const DType out = float_result_type(a, b);
-  const Pair p = converted(op, a, b, accumulator(out));
+  const ConvertedPair p = converted(op, a, b, accumulator(out));
   return cast(body(p.a, p.b), out);
 }
 
@@ -53,7 +54,7 @@ DType bits_type(std::string_view op, const TensorOrScalar& a, const TensorOrScal
   return t;
 }
 
-Tensor shifted(std::string_view op, Op node, const TensorOrScalar& a, const TensorOrScalar& b) {
+Tensor bit_shifted(std::string_view op, Op node, const TensorOrScalar& a, const TensorOrScalar& b) {
   const DType t = bits_type(op, a, b);
   if (t == DType::Bool) {
     user_error("{}: bools cannot be shifted; convert them first, as in x.to(i32)", op);
@@ -61,7 +62,7 @@ Tensor shifted(std::string_view op, Op node, const TensorOrScalar& a, const Tens
   return binary(op, node, a, b, t);
 }
 
-Tensor scaled(const TensorOrScalar& b, const Scalar& alpha) {
+Tensor times_alpha(const TensorOrScalar& b, const Scalar& alpha) {
   return mul(b, alpha);
 }
 
@@ -173,7 +174,7 @@ Tensor add(TensorOrScalar a, TensorOrScalar b, const Scalar& alpha) {
   const DType t = result_type(a, b);
   if (!is_one(alpha)) {
     check_alpha("add", t, alpha);
-    return add(std::move(a), scaled(b, alpha));
+    return add(std::move(a), times_alpha(b, alpha));
   }
   return binary("add", t == DType::Bool ? Op::Or : Op::Add, std::move(a), std::move(b), t);
 }
@@ -185,7 +186,7 @@ Tensor sub(TensorOrScalar a, TensorOrScalar b, const Scalar& alpha) {
   }
   if (!is_one(alpha)) {
     check_alpha("sub", t, alpha);
-    return sub(std::move(a), scaled(b, alpha));
+    return sub(std::move(a), times_alpha(b, alpha));
   }
   return binary("sub", Op::Sub, std::move(a), std::move(b), t);
 }
@@ -213,13 +214,13 @@ Tensor true_divide(const TensorOrScalar& a, const TensorOrScalar& b) {
 
 Tensor floor_divide(const TensorOrScalar& a, const TensorOrScalar& b) {
   const DType t = arithmetic_type("floor_divide", a, b);
-  const Pair p = converted("floor_divide", a, b, accumulator(t));
+  const ConvertedPair p = converted("floor_divide", a, b, accumulator(t));
   return cast(floor_divide_node(detach(p.a), detach(p.b)), t);
 }
 
 Tensor remainder(const TensorOrScalar& a, const TensorOrScalar& b) {
   const DType t = arithmetic_type("remainder", a, b);
-  const Pair p = converted("remainder", a, b, accumulator(t));
+  const ConvertedPair p = converted("remainder", a, b, accumulator(t));
   const Tensor r(elementwise(Op::Rem, {p.a.node(), p.b.node()}));
   if (!is_signed(t)) return r;
   return cast(where(wrong_side(r, p.b), r + p.b, r), t);
@@ -236,7 +237,7 @@ Tensor pow(const TensorOrScalar& a, const TensorOrScalar& b) {
   const DType t = arithmetic_type("pow", a, b);
   if (a.is_tensor() && !b.is_tensor()) return pow_by_number(a.tensor(), b.scalar(), t);
   if (is_float(t)) return binary("pow", Op::Pow, a, b, t);
-  const Pair p = converted("pow", a, b, t);
+  const ConvertedPair p = converted("pow", a, b, t);
   return integer_pow(p.a, p.b);
 }
 
@@ -250,11 +251,11 @@ Tensor minimum(const TensorOrScalar& a, const TensorOrScalar& b) {
 }
 
 Tensor fmax(const TensorOrScalar& a, const TensorOrScalar& b) {
-  const Pair p = converted("fmax", a, b, result_type(a, b));
+  const ConvertedPair p = converted("fmax", a, b, result_type(a, b));
   return where(isnan(p.a), p.b, where(isnan(p.b), p.a, maximum(p.a, p.b)));
 }
 Tensor fmin(const TensorOrScalar& a, const TensorOrScalar& b) {
-  const Pair p = converted("fmin", a, b, result_type(a, b));
+  const ConvertedPair p = converted("fmin", a, b, result_type(a, b));
   return where(isnan(p.a), p.b, where(isnan(p.b), p.a, minimum(p.a, p.b)));
 }
 
@@ -314,10 +315,10 @@ Tensor bitwise_xor(const TensorOrScalar& a, const TensorOrScalar& b) {
   return binary("bitwise_xor", Op::Xor, a, b, bits_type("bitwise_xor", a, b));
 }
 Tensor bitwise_left_shift(const TensorOrScalar& a, const TensorOrScalar& b) {
-  return shifted("bitwise_left_shift", Op::Shl, a, b);
+  return bit_shifted("bitwise_left_shift", Op::Shl, a, b);
 }
 Tensor bitwise_right_shift(const TensorOrScalar& a, const TensorOrScalar& b) {
-  return shifted("bitwise_right_shift", Op::Shr, a, b);
+  return bit_shifted("bitwise_right_shift", Op::Shr, a, b);
 }
 Tensor lshift(const TensorOrScalar& a, const TensorOrScalar& b) {
   return bitwise_left_shift(a, b);
@@ -361,7 +362,7 @@ Tensor isclose(const TensorOrScalar& a, const TensorOrScalar& b, double rtol, do
   require(rtol >= 0 && atol >= 0, "isclose: the tolerances {} and {} cannot be negative", rtol,
           atol);
   const DType t = result_type(a, b);
-  const Pair p = converted("isclose", a, b, t);
+  const ConvertedPair p = converted("isclose", a, b, t);
   Tensor close = p.a == p.b;
   if (equal_nan) close = close | (isnan(p.a) & isnan(p.b));
   if (rtol == 0 && atol == 0) return close;

@@ -30,17 +30,6 @@ Index::Index(const std::vector<int64_t>& list)
     : Index(Tensor::from(list, {static_cast<int64_t>(list.size())})) {}
 namespace {
 
-size_t at(int64_t i) {
-  return static_cast<size_t>(i);
-}
-
-void require_integers(std::string_view op, const Tensor& index) {
-  if (!is_int(index.dtype())) {
-    user_error("{}: the index is {}, not an integer; convert it first, as in index.to(i64)", op,
-               name(index.dtype()));
-  }
-}
-
 Tensor as_index(const Tensor& index) {
   return cast(index, DType::I64);
 }
@@ -81,14 +70,14 @@ std::vector<Tensor> coordinates(const std::vector<int64_t>& places, const Shape&
 // ---- the items of an index
 
 // What is done with one axis of x, after `...`, masks and None are resolved.
-struct Axis {
+struct IndexedAxis {
   enum class Kind { Slice, Number, Array, New } kind;
   int64_t begin = 0, count = 0,
           step = 1;                  // Slice: the elements begin, begin + step, ...; Number: begin
   std::optional<Tensor> array = {};  // Array, and New for true and false
 };
 
-Axis slice_axis(const Slice& s, int64_t n) {
+IndexedAxis slice_axis(const Slice& s, int64_t n) {
   require(s.step != 0, "index: the step of a slice is 0");
   const bool up = s.step > 0;
   const int64_t low = up ? 0 : -1, high = up ? n : n - 1;
@@ -102,7 +91,7 @@ Axis slice_axis(const Slice& s, int64_t n) {
   const int64_t count =
       distance <= 0 ? 0 : static_cast<int64_t>((static_cast<uint64_t>(distance) - 1) / size + 1);
   // One element has no distance to the next: a step of 1 keeps the arithmetic small.
-  return {.kind = Axis::Kind::Slice,
+  return {.kind = IndexedAxis::Kind::Slice,
           .begin = count ? begin : 0,
           .count = count,
           .step = count > 1 ? s.step : 1};
@@ -118,13 +107,13 @@ int64_t axes_taken(const Index& item) {
   return 1;
 }
 
-Axis number_axis(int64_t i, int64_t axis, int64_t n) {
+IndexedAxis number_axis(int64_t i, int64_t axis, int64_t n) {
   require(i >= -n && i < n, "index: {} is out of range for dimension {} of size {}", i, axis, n);
-  return {.kind = Axis::Kind::Number, .begin = i < 0 ? i + n : i};
+  return {.kind = IndexedAxis::Kind::Number, .begin = i < 0 ? i + n : i};
 }
 
 // A mask stands for the coordinates of its true elements.
-void add_mask(std::vector<Axis>& out, const Tensor& mask, const Shape& shape, int64_t axis) {
+void add_mask(std::vector<IndexedAxis>& out, const Tensor& mask, const Shape& shape, int64_t axis) {
   const Shape m = mask.shape();
   for (size_t i = 0; i < m.size(); i++) {
     require(m[i] == shape[at(axis) + i],
@@ -134,21 +123,21 @@ void add_mask(std::vector<Axis>& out, const Tensor& mask, const Shape& shape, in
   const std::vector<int64_t> places = places_of_nonzero(mask);
   if (m.empty()) {  // true or false: a new axis, taken once or not at all
     out.push_back(
-        {.kind = Axis::Kind::New,
+        {.kind = IndexedAxis::Kind::New,
          .array = Tensor(constant(0, DType::I64, {static_cast<int64_t>(places.size())}))});
     return;
   }
   for (const Tensor& c : coordinates(places, m))
-    out.push_back({.kind = Axis::Kind::Array, .array = c});
+    out.push_back({.kind = IndexedAxis::Kind::Array, .array = c});
 }
 
-void add_whole(std::vector<Axis>& out, const Shape& shape, int64_t first, int64_t count) {
+void add_whole(std::vector<IndexedAxis>& out, const Shape& shape, int64_t first, int64_t count) {
   for (int64_t i = first; i < first + count; i++) {
-    out.push_back({.kind = Axis::Kind::Slice, .count = shape[at(i)]});
+    out.push_back({.kind = IndexedAxis::Kind::Slice, .count = shape[at(i)]});
   }
 }
 
-std::vector<Axis> resolve(const Shape& shape, const Indices& index) {
+std::vector<IndexedAxis> resolve(const Shape& shape, const Indices& index) {
   const auto rank = static_cast<int64_t>(shape.size());
   int64_t taken = 0, dots = 0;
   for (const Index& item : index) {
@@ -158,12 +147,12 @@ std::vector<Axis> resolve(const Shape& shape, const Indices& index) {
   require(dots <= 1, "index: more than one ellipsis");
   require(taken <= rank, "index: {} indices for shape {} of rank {}", taken, to_string(shape),
           rank);
-  std::vector<Axis> out;
+  std::vector<IndexedAxis> out;
   int64_t axis = 0;
   for (const Index& item : index) {
     const Index::Value& v = item.value();
     if (std::holds_alternative<NewAxis>(v)) {
-      out.push_back({.kind = Axis::Kind::New});
+      out.push_back({.kind = IndexedAxis::Kind::New});
     } else if (std::holds_alternative<Ellipsis>(v)) {
       add_whole(out, shape, axis, rank - taken);
       axis += rank - taken;
@@ -178,7 +167,7 @@ std::vector<Axis> resolve(const Shape& shape, const Indices& index) {
           is_int(t.dtype()),
           "index: the index is {}, not an integer or bool; convert it first, as in index.to(i64)",
           name(t.dtype()));
-      out.push_back({.kind = Axis::Kind::Array, .array = t});
+      out.push_back({.kind = IndexedAxis::Kind::Array, .array = t});
     }
     axis += axes_taken(item);
   }
@@ -186,42 +175,44 @@ std::vector<Axis> resolve(const Shape& shape, const Indices& index) {
   return out;
 }
 
-bool any_array(const std::vector<Axis>& axes) {
-  return std::any_of(axes.begin(), axes.end(), [](const Axis& a) { return a.array.has_value(); });
+bool any_array(const std::vector<IndexedAxis>& axes) {
+  return std::any_of(axes.begin(), axes.end(),
+                     [](const IndexedAxis& a) { return a.array.has_value(); });
 }
 
-bool is_indexed(const Axis& a) {
-  return a.array || a.kind == Axis::Kind::Number;
+bool is_indexed(const IndexedAxis& a) {
+  return a.array || a.kind == IndexedAxis::Kind::Number;
 }
 
 // ---- basic indexing as movement
 
 // The slices of every axis; numbers keep an axis of size 1.
-NodeRef sliced(NodeRef x, const std::vector<Axis>& axes) {
+NodeRef slice_of(NodeRef x, const std::vector<IndexedAxis>& axes) {
   Ints ranges, flips;
   int64_t axis = 0;
   const auto each = [&](auto body) {
     axis = 0;
-    for (const Axis& a : axes) {
-      if (a.kind == Axis::Kind::New) continue;
+    for (const IndexedAxis& a : axes) {
+      if (a.kind == IndexedAxis::Kind::New) continue;
       body(a);
       axis++;
     }
   };
-  each([&](const Axis& a) {
+  each([&](const IndexedAxis& a) {
     const int64_t n = x->shape[at(axis)], span = (a.count - 1) * a.step;
     const int64_t last = a.begin + span;
-    const bool whole = a.kind == Axis::Kind::Array, one = a.kind == Axis::Kind::Number;
+    const bool whole = a.kind == IndexedAxis::Kind::Array,
+               one = a.kind == IndexedAxis::Kind::Number;
     ranges.push_back(whole ? 0 : one || a.count == 0 ? a.begin : std::min(a.begin, last));
     ranges.push_back(whole          ? n
                      : one          ? a.begin + 1
                      : a.count == 0 ? a.begin
                                     : std::max(a.begin, last) + 1);
-    if (a.kind == Axis::Kind::Slice && a.step < 0) flips.push_back(axis);
+    if (a.kind == IndexedAxis::Kind::Slice && a.step < 0) flips.push_back(axis);
   });
   x = flip(shrink(x, ranges), flips);
-  each([&](const Axis& a) {
-    if (a.kind != Axis::Kind::Slice || std::abs(a.step) == 1) return;
+  each([&](const IndexedAxis& a) {
+    if (a.kind != IndexedAxis::Kind::Slice || std::abs(a.step) == 1) return;
     const NodeRef spread = window(x, axis, 1, std::abs(a.step), 1);
     Shape shape = spread->shape;
     shape.pop_back();
@@ -231,13 +222,13 @@ NodeRef sliced(NodeRef x, const std::vector<Axis>& axes) {
 }
 
 // Shape of x[basic items]: numbers vanish, None appears.
-Shape basic_shape(const NodeRef& cut, const std::vector<Axis>& axes, bool keep_numbers) {
+Shape basic_shape(const NodeRef& cut, const std::vector<IndexedAxis>& axes, bool keep_numbers) {
   Shape shape;
   size_t axis = 0;
-  for (const Axis& a : axes) {
-    if (a.kind == Axis::Kind::New)
+  for (const IndexedAxis& a : axes) {
+    if (a.kind == IndexedAxis::Kind::New)
       shape.push_back(1);
-    else if (a.kind == Axis::Kind::Number && !keep_numbers)
+    else if (a.kind == IndexedAxis::Kind::Number && !keep_numbers)
       axis++;
     else
       shape.push_back(cut->shape[axis++]);
@@ -245,15 +236,15 @@ Shape basic_shape(const NodeRef& cut, const std::vector<Axis>& axes, bool keep_n
   return shape;
 }
 
-// The transpose of sliced(): v stands where the slices say, zeros elsewhere in `shape`.
-NodeRef placed(NodeRef v, const std::vector<Axis>& axes, const Shape& shape) {
+// The transpose of slice_of(): v stands where the slices say, zeros elsewhere in `shape`.
+NodeRef placed(NodeRef v, const std::vector<IndexedAxis>& axes, const Shape& shape) {
   Ints flips, counts;
   int64_t axis = 0;
-  for (const Axis& a : axes) {
-    if (a.kind == Axis::Kind::New) continue;
-    const int64_t n = shape[at(axis)], count = a.kind == Axis::Kind::Number ? 1 : a.count;
+  for (const IndexedAxis& a : axes) {
+    if (a.kind == IndexedAxis::Kind::New) continue;
+    const int64_t n = shape[at(axis)], count = a.kind == IndexedAxis::Kind::Number ? 1 : a.count;
     const int64_t step = std::abs(a.step), span = count == 0 ? 0 : (count - 1) * step + 1;
-    if (a.kind == Axis::Kind::Slice && a.step < 0) flips.push_back(axis);
+    if (a.kind == IndexedAxis::Kind::Slice && a.step < 0) flips.push_back(axis);
     if (step > 1) {
       Shape with_place = v->shape;
       with_place.push_back(1);
@@ -282,7 +273,7 @@ struct Advanced {
   std::vector<std::optional<Tensor>> array;  // for each axis of the sliced tensor with None
 };
 
-Advanced plan(const NodeRef& x, const std::vector<Axis>& axes) {
+Advanced plan(const NodeRef& x, const std::vector<IndexedAxis>& axes) {
   Advanced p;
   Shape common;
   int64_t first = -1, last = -1, number = 0;
@@ -333,9 +324,9 @@ NodeRef gathered(const NodeRef& x, const Advanced& p) {
   return gather(x, index);
 }
 
-NodeRef get(const NodeRef& x, const std::vector<Axis>& axes) {
+NodeRef get(const NodeRef& x, const std::vector<IndexedAxis>& axes) {
   const bool advanced = any_array(axes);
-  const NodeRef cut = sliced(x, axes);
+  const NodeRef cut = slice_of(x, axes);
   const NodeRef basic = reshape(cut, basic_shape(cut, axes, advanced));
   check_shape("index", basic->shape);
   if (!advanced) return basic;
@@ -356,7 +347,7 @@ Tensor setitem(const Tensor& x, const Indices& index, const TensorOrScalar& valu
       value.shape().empty()) {
     return masked_fill(x, *mask, value);  // no need to know where the mask holds
   }
-  const std::vector<Axis> axes = resolve(base->shape, index);
+  const std::vector<IndexedAxis> axes = resolve(base->shape, index);
   const auto fitted = [&](const Shape& view) {
     Shape from = value.shape();
     // NumPy lets a value have leading axes of size 1 more than its place.
@@ -379,7 +370,7 @@ Tensor setitem(const Tensor& x, const Indices& index, const TensorOrScalar& valu
     places = elementwise(Op::Where, {valid, places, constant(-1, DType::I64, places->shape)});
     return Tensor(scatter(base, places, v, Combine::Set));
   }
-  const NodeRef cut = sliced(base, axes);
+  const NodeRef cut = slice_of(base, axes);
   const NodeRef v = reshape(fitted(basic_shape(cut, axes, false)), cut->shape);
   const NodeRef there = placed(constant(true, DType::Bool, cut->shape), axes, base->shape);
   return Tensor(elementwise(Op::Where, {there, placed(v, axes, base->shape), base}));

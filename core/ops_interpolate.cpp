@@ -15,7 +15,7 @@
 namespace lazuli {
 namespace {
 
-constexpr std::string_view kOp = "interpolate";
+constexpr std::string_view kInterpolate = "interpolate";
 
 enum class Kernel { Nearest, NearestExact, Linear, Cubic, Area };
 
@@ -42,12 +42,12 @@ const Mode& find_mode(std::string_view name) {
   user_error(
       "{}: mode is \"{}\"; it must be nearest, nearest-exact, area, linear, bilinear, trilinear or "
       "bicubic",
-      kOp, name);
+      kInterpolate, name);
 }
 
 // How one axis is resampled: input elements per output element if that is given, else the ratio of
 // the sizes.
-struct Axis {
+struct Resampling {
   int64_t in, out;
   std::optional<double> scale;
   bool align;
@@ -81,7 +81,7 @@ struct Tap {
 };
 
 template <typename T>
-T ratio(const Axis& a) {
+T ratio(const Resampling& a) {
   if (a.align) return a.out > 1 ? static_cast<T>(a.in - 1) / static_cast<T>(a.out - 1) : T(0);
   return a.scale ? static_cast<T>(1 / *a.scale) : static_cast<T>(a.in) / static_cast<T>(a.out);
 }
@@ -89,7 +89,7 @@ T ratio(const Axis& a) {
 // Places are computed in T and rounded in f32, as PyTorch does, so that both take the same
 // elements.
 template <typename T>
-Table<int64_t> nearest(const Axis& a, bool exact) {
+Table<int64_t> nearest(const Resampling& a, bool exact) {
   const Table<int64_t> index(a.out);
   const T step = ratio<T>(a);
   for (int64_t i = 0; i < a.out; i++) {
@@ -111,7 +111,7 @@ T cubic(T d) {
 }
 
 template <typename T>
-std::vector<Tap<T>> taps(const Axis& a, bool is_cubic) {
+std::vector<Tap<T>> taps(const Resampling& a, bool is_cubic) {
   std::vector<Tap<T>> out;
   for (int k = 0; k < (is_cubic ? 4 : 2); k++) out.emplace_back(a.out);
   const T step = ratio<T>(a);
@@ -156,7 +156,7 @@ Tensor selected(const Tensor& x, int64_t axis, const Table<int64_t>& index) {
 }
 
 template <typename T>
-Tensor weighted(const Tensor& x, int64_t axis, const Axis& a, bool is_cubic) {
+Tensor weighted_taps(const Tensor& x, int64_t axis, const Resampling& a, bool is_cubic) {
   Shape aligned(static_cast<size_t>(x.dim()), 1);
   aligned[static_cast<size_t>(axis)] = a.out;
   std::optional<Tensor> sum;
@@ -168,13 +168,13 @@ Tensor weighted(const Tensor& x, int64_t axis, const Axis& a, bool is_cubic) {
 }
 
 // Axis by axis, the last first. Images of bytes are `rounded` after each, halves up.
-Tensor resampled(const Tensor& x, const std::vector<Axis>& axes, Kernel kernel,
+Tensor resampled(const Tensor& x, const std::vector<Resampling>& axes, Kernel kernel,
                  bool rounded = false) {
   const auto n = static_cast<int64_t>(axes.size());
   const bool is_nearest = kernel == Kernel::Nearest || kernel == Kernel::NearestExact;
   Tensor y = x;
   for (int64_t i = n; i-- > 0;) {
-    const Axis& a = axes[static_cast<size_t>(i)];
+    const Resampling& a = axes[static_cast<size_t>(i)];
     const int64_t axis = y.dim() - n + i;
     const bool is_cubic = kernel == Kernel::Cubic;
     if (is_nearest) {
@@ -182,30 +182,30 @@ Tensor resampled(const Tensor& x, const std::vector<Axis>& axes, Kernel kernel,
       y = selected(y, axis,
                    x.dtype() == DType::F64 ? nearest<double>(a, exact) : nearest<float>(a, exact));
     } else if (a.in != a.out || (is_cubic && a.scale)) {
-      y = x.dtype() == DType::F64 ? weighted<double>(y, axis, a, is_cubic)
-                                  : weighted<float>(y, axis, a, is_cubic);
+      y = x.dtype() == DType::F64 ? weighted_taps<double>(y, axis, a, is_cubic)
+                                  : weighted_taps<float>(y, axis, a, is_cubic);
       if (rounded) y = clamp(floor(y + 0.5), 0.0, 255.0);
     }
   }
   return y;
 }
 
-std::vector<Axis> checked_axes(const Tensor& x, const Sizes& size,
-                               const std::vector<double>& scale_factor, bool align,
-                               bool keep_scale) {
+std::vector<Resampling> checked_axes(const Tensor& x, const Sizes& size,
+                                     const std::vector<double>& scale_factor, bool align,
+                                     bool keep_scale) {
   const int64_t n = x.dim() - 2;
-  require(size.empty() != scale_factor.empty(), "{}: give either size or scale_factor{}", kOp,
-          size.empty() ? "" : ", not both");
+  require(size.empty() != scale_factor.empty(), "{}: give either size or scale_factor{}",
+          kInterpolate, size.empty() ? "" : ", not both");
   std::vector<double> scales = scale_factor;
   require(scales.size() <= 1 || static_cast<int64_t>(scales.size()) == n,
-          "{}: scale_factor has {} numbers; give one or {}", kOp, scales.size(), n);
+          "{}: scale_factor has {} numbers; give one or {}", kInterpolate, scales.size(), n);
   if (scales.size() == 1) scales.resize(static_cast<size_t>(n), scales[0]);
-  const Ints sizes = size.empty() ? Ints() : detail::per_axis(kOp, "size", size, n, 1);
-  std::vector<Axis> axes;
+  const Ints sizes = size.empty() ? Ints() : detail::per_axis(kInterpolate, "size", size, n, 1);
+  std::vector<Resampling> axes;
   for (int64_t i = 0; i < n; i++) {
     const auto k = static_cast<size_t>(i);
     const int64_t in = x.size(2 + i);
-    require(in > 0, "{}: the input of shape {} has an empty spatial dimension", kOp,
+    require(in > 0, "{}: the input of shape {} has an empty spatial dimension", kInterpolate,
             to_string(x.shape()));
     if (!sizes.empty()) {
       axes.push_back({in, sizes[k], {}, align});
@@ -213,7 +213,7 @@ std::vector<Axis> checked_axes(const Tensor& x, const Sizes& size,
     }
     const double out = std::floor(static_cast<double>(in) * scales[k]);
     require(out >= 1 && out < 9e18, "{}: scale_factor {} makes size {} of a dimension of size {}",
-            kOp, scales[k], out, in);
+            kInterpolate, scales[k], out, in);
     axes.push_back({in, static_cast<int64_t>(out),
                     keep_scale ? std::optional(scales[k]) : std::nullopt, align});
   }
@@ -228,25 +228,26 @@ Tensor interpolate(const Tensor& x, const Sizes& size, const std::vector<double>
   const Mode& m = find_mode(mode);
   require(x.dim() >= 3 && x.dim() <= 5,
           "{}: the input has shape {}; it needs a batch, channels and 1 to 3 spatial dimensions",
-          kOp, to_string(x.shape()));
+          kInterpolate, to_string(x.shape()));
   require(m.spatial == 0 || m.spatial == x.dim() - 2,
-          "{}: mode {} is for {} spatial dimension{}, but the input has shape {}", kOp, mode,
-          m.spatial, m.spatial == 1 ? "" : "s", to_string(x.shape()));
+          "{}: mode {} is for {} spatial dimension{}, but the input has shape {}", kInterpolate,
+          mode, m.spatial, m.spatial == 1 ? "" : "s", to_string(x.shape()));
   require(m.can_align || !align_corners,
-          "{}: align_corners has no meaning for mode {}; leave it out", kOp, mode);
-  require(!antialias, "{}: antialias is not built yet; resample without it, or by mode area", kOp);
+          "{}: align_corners has no meaning for mode {}; leave it out", kInterpolate, mode);
+  require(!antialias, "{}: antialias is not built yet; resample without it, or by mode area",
+          kInterpolate);
   const bool keep_scale = !recompute_scale_factor.value_or(false) && m.kernel != Kernel::Area;
-  const std::vector<Axis> axes =
+  const std::vector<Resampling> axes =
       checked_axes(x, size, scale_factor, align_corners.value_or(false), keep_scale);
   Shape shape = x.shape();
   for (size_t i = 0; i < axes.size(); i++) shape[2 + i] = axes[i].out;
-  check_shape(kOp, shape);
+  check_shape(kInterpolate, shape);
   if (m.kernel == Kernel::Nearest || m.kernel == Kernel::NearestExact)
     return resampled(x, axes, m.kernel);
   if (x.dtype() == DType::U8 && m.kernel != Kernel::Area) {
     return cast(resampled(cast(x, DType::F32), axes, m.kernel, true), DType::U8);
   }
-  require_float(kOp, x);
+  require_float(kInterpolate, x);
   if (m.kernel == Kernel::Area) return detail::area_means(x, Ints(shape.begin() + 2, shape.end()));
   return in_wide(x, [&](const Tensor& v) { return resampled(v, axes, m.kernel); });
 }

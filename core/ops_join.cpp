@@ -11,12 +11,8 @@
 namespace lazuli {
 namespace {
 
-size_t at(int64_t i) {
-  return static_cast<size_t>(i);
-}
-
 // [begin, end) of one axis.
-Tensor cut(const Tensor& x, int64_t axis, int64_t begin, int64_t end) {
+Tensor range_of(const Tensor& x, int64_t axis, int64_t begin, int64_t end) {
   return narrow(x, axis, begin, end - begin);
 }
 
@@ -104,18 +100,18 @@ Tensor continued(const Tensor& x, std::string_view mode, int64_t axis, int64_t b
     Shape left = x.shape(), right = x.shape();
     left[at(axis)] = before;
     right[at(axis)] = after;
-    parts = {expand(cut(x, axis, 0, 1), left), x, expand(cut(x, axis, n - 1, n), right)};
+    parts = {expand(range_of(x, axis, 0, 1), left), x, expand(range_of(x, axis, n - 1, n), right)};
   } else if (mode == "reflect") {
     require(before < n && after < n,
             "pad: counts {} and {} are too large to reflect dimension {} of shape {}; at most {}",
             before, after, axis, to_string(x.shape()), n - 1);
-    parts = {flip(cut(x, axis, 1, before + 1), axis), x,
-             flip(cut(x, axis, n - 1 - after, n - 1), axis)};
+    parts = {flip(range_of(x, axis, 1, before + 1), axis), x,
+             flip(range_of(x, axis, n - 1 - after, n - 1), axis)};
   } else {
     require(before <= n && after <= n,
             "pad: counts {} and {} are too large to wrap dimension {} of shape {}; at most {}",
             before, after, axis, to_string(x.shape()), n);
-    parts = {cut(x, axis, n - before, n), x, cut(x, axis, 0, after)};
+    parts = {range_of(x, axis, n - before, n), x, range_of(x, axis, 0, after)};
   }
   return cat(parts, axis);
 }
@@ -308,7 +304,8 @@ Tensor roll(const Tensor& x, const Dims& shifts, const Dims& dims) {
     const int64_t n = x.dim() == 0 ? 1 : x.size(axis);
     if (n <= 1) continue;
     const int64_t shift = ((by[i] % n) + n) % n;
-    if (shift != 0) y = cat({cut(y, axis, n - shift, n), cut(y, axis, 0, n - shift)}, axis);
+    if (shift != 0)
+      y = cat({range_of(y, axis, n - shift, n), range_of(y, axis, 0, n - shift)}, axis);
   }
   return y;
 }
@@ -326,7 +323,7 @@ Tensor diagonal(const Tensor& x, int64_t offset, int64_t dim1, int64_t dim2) {
   const int64_t row = std::clamp<int64_t>(-std::max(offset, -rows), 0, rows);
   const int64_t col = std::clamp<int64_t>(offset, 0, cols);
   const int64_t k = std::min(rows - row, cols - col);
-  m = cut(cut(m, r, row, row + k), r + 1, col, col + k);
+  m = range_of(range_of(m, r, row, row + k), r + 1, col, col + k);
   // Row-major, element i of the diagonal is at i * (k + 1): the first column once rows are k + 1
   // long.
   Shape lead(x.shape().size() - 2), flat, wide;
@@ -338,7 +335,7 @@ Tensor diagonal(const Tensor& x, int64_t offset, int64_t dim1, int64_t dim2) {
   Shape out = wide;
   wide.push_back(k + 1);
   const NodeRef padded = pad_axis(reshape(m.node(), flat), r, 0, k);
-  return Tensor(reshape(cut(Tensor(reshape(padded, wide)), r + 1, 0, 1).node(), out));
+  return Tensor(reshape(range_of(Tensor(reshape(padded, wide)), r + 1, 0, 1).node(), out));
 }
 
 Tensor diag(const Tensor& x, int64_t diagonal) {

@@ -22,7 +22,7 @@ void require_reduction(std::string_view op, std::string_view reduction) {
           "{}: reduction is \"{}\"; it must be none, mean or sum", op, reduction);
 }
 
-Tensor reduced(const Tensor& loss, std::string_view reduction) {
+Tensor reduced_loss(const Tensor& loss, std::string_view reduction) {
   if (reduction == "none") return loss;
   return reduction == "sum" ? sum(loss) : mean(loss);
 }
@@ -39,19 +39,19 @@ Tensor elementwise_loss(std::string_view op, const Tensor& input, const Tensor& 
   const Shape shape = broadcast_shapes(op, input.shape(), target.shape());
   const DType wide = accumulator(t);
   return cast(
-      reduced(body(Tensor(operand(input, wide, shape)), Tensor(operand(target, wide, shape))),
-              reduction),
+      reduced_loss(body(Tensor(operand(input, wide, shape)), Tensor(operand(target, wide, shape))),
+                   reduction),
       t);
 }
 
 // ---- classes
 
-struct Classes {
+struct ClassAxis {
   int64_t axis, count;
   Shape rest;  // the input's shape without the class axis
 };
 
-Classes classes_of(std::string_view op, const Tensor& input) {
+ClassAxis classes_of(std::string_view op, const Tensor& input) {
   require(input.dim() >= 1, "{}: the input is a scalar; it needs an axis of classes", op);
   require_float(op, input);
   const int64_t axis = input.dim() == 1 ? 0 : 1;
@@ -68,7 +68,7 @@ void require_class_weight(std::string_view op, const std::optional<Tensor>& weig
 }
 
 // A vector over the classes, aligned with their axis.
-Tensor over_classes(const Tensor& v, const Tensor& like, const Classes& c) {
+Tensor over_classes(const Tensor& v, const Tensor& like, const ClassAxis& c) {
   Shape shape(static_cast<size_t>(like.dim()), 1);
   shape[static_cast<size_t>(c.axis)] = c.count;
   return cast(reshape(v, shape), like.dtype());
@@ -81,7 +81,7 @@ struct Picked {
   Tensor weight;  // of its class; 0 where it does not count
 };
 
-Picked picked(std::string_view op, const Tensor& target, const Classes& c,
+Picked picked(std::string_view op, const Tensor& target, const ClassAxis& c,
               const std::optional<Tensor>& weight, int64_t ignore_index, DType dtype) {
   require(is_int(target.dtype()),
           "{}: class indices are {}, not integers; convert them first, as in y.to(i64)", op,
@@ -97,18 +97,18 @@ Picked picked(std::string_view op, const Tensor& target, const Classes& c,
 
 // x at the class that each example names, 0 where it names none. A comparison with all classes, not
 // a gather: it joins the reductions that made x, and its gradient needs no scatter.
-Tensor at_class(const Tensor& x, const Picked& p, const Classes& c) {
+Tensor at_class(const Tensor& x, const Picked& p, const ClassAxis& c) {
   const Tensor hit = Tensor(detail::coordinate(x.shape(), c.axis)) == unsqueeze(p.target, c.axis);
   return sum(where(hit, x, 0.0), c.axis);
 }
 
-Tensor nll(const Tensor& log_p, const Picked& p, const Classes& c, std::string_view reduction) {
+Tensor nll(const Tensor& log_p, const Picked& p, const ClassAxis& c, std::string_view reduction) {
   const Tensor loss = where(p.counts, -(at_class(log_p, p, c) * p.weight), 0.0);
   if (reduction == "none") return loss;
   return reduction == "sum" ? sum(loss) : sum(loss) / sum(p.weight);
 }
 
-Tensor index_cross_entropy(const Tensor& log_p, const Tensor& target, const Classes& c,
+Tensor index_cross_entropy(const Tensor& log_p, const Tensor& target, const ClassAxis& c,
                            const std::optional<Tensor>& weight, int64_t ignore_index,
                            std::string_view reduction, double label_smoothing) {
   const Picked p = picked("cross_entropy", target, c, weight, ignore_index, log_p.dtype());
@@ -121,7 +121,7 @@ Tensor index_cross_entropy(const Tensor& log_p, const Tensor& target, const Clas
   return loss * (1 - label_smoothing) + smooth * (label_smoothing / static_cast<double>(c.count));
 }
 
-Tensor probability_cross_entropy(const Tensor& log_p, const Tensor& target, const Classes& c,
+Tensor probability_cross_entropy(const Tensor& log_p, const Tensor& target, const ClassAxis& c,
                                  const std::optional<Tensor>& weight, std::string_view reduction,
                                  double label_smoothing) {
   require(is_float(target.dtype()), "cross_entropy: probabilities are {}, not floats",
@@ -145,7 +145,7 @@ Tensor cross_entropy(const Tensor& input, const Tensor& target, const std::optio
   require_reduction(kOp, reduction);
   require(label_smoothing >= 0 && label_smoothing <= 1,
           "{}: label_smoothing is {}; it must lie in [0, 1]", kOp, label_smoothing);
-  const Classes c = classes_of(kOp, input);
+  const ClassAxis c = classes_of(kOp, input);
   require_class_weight(kOp, weight, c.count);
   return in_wide(input, [&](const Tensor& x) {
     const Tensor log_p = log_softmax(x, c.axis);
@@ -165,7 +165,7 @@ Tensor sparse_categorical_crossentropy(const Tensor& input, const Tensor& target
 Tensor nll_loss(const Tensor& input, const Tensor& target, const std::optional<Tensor>& weight,
                 int64_t ignore_index, std::string_view reduction) {
   require_reduction("nll_loss", reduction);
-  const Classes c = classes_of("nll_loss", input);
+  const ClassAxis c = classes_of("nll_loss", input);
   require_class_weight("nll_loss", weight, c.count);
   return in_wide(input, [&](const Tensor& x) {
     return nll(x, picked("nll_loss", target, c, weight, ignore_index, x.dtype()), c, reduction);
@@ -176,7 +176,7 @@ Tensor nll_loss(const Tensor& input, const Tensor& target, const std::optional<T
 
 namespace {
 
-Tensor weighted(std::string_view op, const Tensor& loss, const std::optional<Tensor>& weight) {
+Tensor weighted_loss(std::string_view op, const Tensor& loss, const std::optional<Tensor>& weight) {
   if (!weight) return loss;
   require(broadcast_shapes(op, weight->shape(), loss.shape()) == loss.shape(),
           "{}: the weight of shape {} does not broadcast to the input's shape {}", op,
@@ -204,7 +204,7 @@ Tensor binary_cross_entropy(const Tensor& input, const Tensor& target,
         custom_vjp(loss, {x, t}, [x, t, log_x, log_rest](const Tensor& g) -> std::vector<Tensor> {
           return {g * (x - t) / clamp((1 - x) * x, 1e-12), g * (log_rest - log_x)};
         });
-    return weighted(kOp, bounded, weight);
+    return weighted_loss(kOp, bounded, weight);
   });
 }
 
@@ -223,7 +223,7 @@ Tensor binary_cross_entropy_with_logits(const Tensor& input, const Tensor& targe
               to_string(pos_weight->shape()), to_string(x.shape()));
       log_p = scale * log_p;
     }
-    return weighted(kOp, (1 - t) * x - log_p, weight);
+    return weighted_loss(kOp, (1 - t) * x - log_p, weight);
   });
 }
 

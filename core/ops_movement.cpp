@@ -10,10 +10,6 @@
 namespace lazuli {
 namespace {
 
-size_t at(int64_t i) {
-  return static_cast<size_t>(i);
-}
-
 // `shape` with its one -1 replaced, for n elements.
 Shape inferred(std::string_view op, const Shape& from, const Shape& shape, int64_t n) {
   Shape out = shape;

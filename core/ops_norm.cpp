@@ -15,13 +15,11 @@
 namespace lazuli {
 namespace {
 
-constexpr double kInf = std::numeric_limits<double>::infinity();
-
 struct Moments {
   Tensor mean, var;  // the axes kept as size 1; var divides by n
 };
 
-Moments moments(const Tensor& x, const Dims& axes) {
+Moments moments_over(const Tensor& x, const Dims& axes) {
   const Tensor m = mean(x, axes, true), distance = x - m;
   return {m, mean(distance * distance, axes, true)};
 }
@@ -37,7 +35,7 @@ Tensor over_channels(const Tensor& v, int64_t rank) {
   return reshape(v, shape);
 }
 
-Tensor scaled(const Tensor& y, const OptionalTensor& weight, const OptionalTensor& bias) {
+Tensor affine(const Tensor& y, const OptionalTensor& weight, const OptionalTensor& bias) {
   const Tensor z = weight ? y * cast(*weight, y.dtype()) : y;
   return bias ? z + cast(*bias, y.dtype()) : z;
 }
@@ -47,7 +45,7 @@ Tensor channel_scaled(const Tensor& y, const OptionalTensor& weight, const Optio
   const auto aligned = [&](const OptionalTensor& v) {
     return v ? OptionalTensor(over_channels(*v, y.dim())) : OptionalTensor();
   };
-  return scaled(y, aligned(weight), aligned(bias));
+  return affine(y, aligned(weight), aligned(bias));
 }
 
 void require_channels(std::string_view op, std::string_view what, const OptionalTensor& v,
@@ -104,7 +102,7 @@ Tensor layer_norm(const Tensor& x, const Shape& normalized_shape, const Optional
   require_shape("layer_norm", "weight", weight, normalized_shape);
   require_shape("layer_norm", "bias", bias, normalized_shape);
   return in_wide(x, [&](const Tensor& v) {
-    return scaled(standardised(v, moments(v, axes), eps), weight, bias);
+    return affine(standardised(v, moments_over(v, axes), eps), weight, bias);
   });
 }
 
@@ -118,7 +116,7 @@ Tensor rms_norm(const Tensor& x, const Shape& normalized_shape, const OptionalTe
                          : x.dtype() == DType::BF16 ? 0x1p-7
                                                     : 0x1p-10;
   return in_wide(x, [&](const Tensor& v) {
-    return scaled(v * rsqrt(mean(v * v, axes, true) + eps.value_or(spacing)), weight, {});
+    return affine(v * rsqrt(mean(v * v, axes, true) + eps.value_or(spacing)), weight, {});
   });
 }
 
@@ -135,7 +133,7 @@ Tensor group_norm(const Tensor& x, int64_t num_groups, const OptionalTensor& wei
   if (x.numel() == 0) return x;
   return in_wide(x, [&](const Tensor& v) {
     const Tensor groups = reshape(v, {v.size(0), num_groups, -1});
-    const Tensor y = standardised(groups, moments(groups, 2), eps);
+    const Tensor y = standardised(groups, moments_over(groups, 2), eps);
     return channel_scaled(reshape(y, v.shape()), weight, bias);
   });
 }
@@ -169,7 +167,7 @@ Tensor batch_norm(const Tensor& x, const OptionalTensor& running_mean,
       return channel_scaled(standardised(v, {wide(running_mean), wide(running_var)}, eps), weight,
                             bias);
     }
-    const Moments m = moments(v, all_but(v, {1}));
+    const Moments m = moments_over(v, all_but(v, {1}));
     const auto count = static_cast<double>(n);
     move_running(running_mean, m.mean, momentum);
     move_running(running_var, m.var * (count / (count - 1)), momentum);
@@ -199,7 +197,7 @@ Tensor instance_norm(const Tensor& x, const OptionalTensor& running_mean,
           to_string(x.shape()));
   if (x.numel() == 0) return x;
   return in_wide(x, [&](const Tensor& v) {
-    const Moments m = moments(v, all_but(v, {0, 1}));
+    const Moments m = moments_over(v, all_but(v, {0, 1}));
     const auto count = static_cast<double>(n);
     move_running(running_mean, mean(m.mean, 0), momentum);
     move_running(running_var, mean(m.var, 0) * (count / (count - 1)), momentum);
@@ -210,29 +208,29 @@ Tensor instance_norm(const Tensor& x, const OptionalTensor& running_mean,
 namespace {
 
 // 0 where the sum is 0, with gradient 0.
-Tensor root(const Tensor& sum, double p) {
+Tensor norm_root(const Tensor& sum, double p) {
   const Tensor zero = sum == 0;
   const Tensor safe = where(zero, 1.0, sum);
   return where(zero, 0.0, p == 2 ? sqrt(safe) : pow(safe, 1 / p));
 }
 
 Tensor power_norm(const Tensor& x, double p, const Ints& axes, bool keepdim) {
-  if (p == 2) return root(sum(x * x, axes, keepdim), p);
+  if (p == 2) return norm_root(sum(x * x, axes, keepdim), p);
   if (p == 1) return sum(abs(x), axes, keepdim);
   // The power's slope at 0 may be infinite; such elements get no gradient.
   const Tensor zero = x == 0;
-  const Tensor powers = where(zero, p > 0 ? 0.0 : kInf, pow(where(zero, 1.0, abs(x)), p));
+  const Tensor powers = where(zero, p > 0 ? 0.0 : detail::kInf, pow(where(zero, 1.0, abs(x)), p));
   const Tensor total = sum(powers, axes, keepdim);
-  return p > 0 ? root(total, p) : pow(total, 1 / p);
+  return p > 0 ? norm_root(total, p) : pow(total, 1 / p);
 }
 
 Tensor vector_norm(std::string_view op, const Tensor& x, double p, const Ints& axes, bool keepdim) {
   require_float(op, x);
   // A sum over no axes at all, of a scalar, leaves it as it is.
   return in_wide(x, [&](const Tensor& v) {
-    if (p == kInf && v.numel() == 0) return sum(v, axes, keepdim);
-    if (p == kInf) return amax(abs(v), axes, keepdim);
-    if (p == -kInf) return amin(abs(v), axes, keepdim);
+    if (p == detail::kInf && v.numel() == 0) return sum(v, axes, keepdim);
+    if (p == detail::kInf) return amax(abs(v), axes, keepdim);
+    if (p == -detail::kInf) return amin(abs(v), axes, keepdim);
     if (p == 0) return sum(cast(detach(v) != 0, v.dtype()), axes, keepdim);
     return power_norm(v, p, axes, keepdim);
   });
@@ -297,7 +295,7 @@ Tensor cdist(const Tensor& a, const Tensor& b, double p, std::string_view comput
           to_string(a.shape()), to_string(b.shape()), a.size(-1), b.size(-1));
   const Tensor difference = unsqueeze(a, -2) - unsqueeze(b, -3);
   const Tensor distance = vector_norm("cdist", difference, p, {difference.dim() - 1}, false);
-  if (p != kInf) return distance;
+  if (p != detail::kInf) return distance;
   // Every coordinate that attains the maximum gets the whole gradient, where a norm shares it.
   return custom_vjp(distance, {difference},
                     [difference, distance](const Tensor& g) -> std::vector<Tensor> {

@@ -16,10 +16,6 @@
 namespace lazuli {
 namespace {
 
-size_t at(int64_t i) {
-  return static_cast<size_t>(i);
-}
-
 // The arguments of a pool over the last n axes, checked, and what follows from them.
 struct Pool {
   std::string_view op;
@@ -55,8 +51,9 @@ struct Pool {
   }
 };
 
-Pool checked(std::string_view op, int64_t n, const Tensor& x, const Sizes& kernel,
-             const Sizes& stride, const Sizes& padding, const Sizes& dilation, bool ceil_mode) {
+Pool checked_pool(std::string_view op, int64_t n, const Tensor& x, const Sizes& kernel,
+                  const Sizes& stride, const Sizes& padding, const Sizes& dilation,
+                  bool ceil_mode) {
   require(x.dim() == n + 2 || x.dim() == n + 1,
           "{}: the input has shape {}; it needs a batch, channels and {} spatial dimensions, or no "
           "batch",
@@ -215,61 +212,61 @@ ValuesIndices max_pool_with_indices(const Pool& p, const Tensor& x) {
 
 Tensor avg_pool1d(const Tensor& x, const Sizes& kernel_size, const Sizes& stride,
                   const Sizes& padding, bool ceil_mode, bool count_include_pad) {
-  return avg_pool(checked("avg_pool1d", 1, x, kernel_size, stride, padding, 1, ceil_mode), x,
+  return avg_pool(checked_pool("avg_pool1d", 1, x, kernel_size, stride, padding, 1, ceil_mode), x,
                   count_include_pad, {});
 }
 
 Tensor avg_pool2d(const Tensor& x, const Sizes& kernel_size, const Sizes& stride,
                   const Sizes& padding, bool ceil_mode, bool count_include_pad,
                   std::optional<int64_t> divisor_override) {
-  return avg_pool(checked("avg_pool2d", 2, x, kernel_size, stride, padding, 1, ceil_mode), x,
+  return avg_pool(checked_pool("avg_pool2d", 2, x, kernel_size, stride, padding, 1, ceil_mode), x,
                   count_include_pad, divisor_override);
 }
 
 Tensor avg_pool3d(const Tensor& x, const Sizes& kernel_size, const Sizes& stride,
                   const Sizes& padding, bool ceil_mode, bool count_include_pad,
                   std::optional<int64_t> divisor_override) {
-  return avg_pool(checked("avg_pool3d", 3, x, kernel_size, stride, padding, 1, ceil_mode), x,
+  return avg_pool(checked_pool("avg_pool3d", 3, x, kernel_size, stride, padding, 1, ceil_mode), x,
                   count_include_pad, divisor_override);
 }
 
 Tensor max_pool1d(const Tensor& x, const Sizes& kernel_size, const Sizes& stride,
                   const Sizes& padding, const Sizes& dilation, bool ceil_mode) {
-  return max_pool(checked("max_pool1d", 1, x, kernel_size, stride, padding, dilation, ceil_mode),
-                  x);
+  return max_pool(
+      checked_pool("max_pool1d", 1, x, kernel_size, stride, padding, dilation, ceil_mode), x);
 }
 
 Tensor max_pool2d(const Tensor& x, const Sizes& kernel_size, const Sizes& stride,
                   const Sizes& padding, const Sizes& dilation, bool ceil_mode) {
-  return max_pool(checked("max_pool2d", 2, x, kernel_size, stride, padding, dilation, ceil_mode),
-                  x);
+  return max_pool(
+      checked_pool("max_pool2d", 2, x, kernel_size, stride, padding, dilation, ceil_mode), x);
 }
 
 Tensor max_pool3d(const Tensor& x, const Sizes& kernel_size, const Sizes& stride,
                   const Sizes& padding, const Sizes& dilation, bool ceil_mode) {
-  return max_pool(checked("max_pool3d", 3, x, kernel_size, stride, padding, dilation, ceil_mode),
-                  x);
+  return max_pool(
+      checked_pool("max_pool3d", 3, x, kernel_size, stride, padding, dilation, ceil_mode), x);
 }
 
 ValuesIndices max_pool1d_with_indices(const Tensor& x, const Sizes& kernel_size,
                                       const Sizes& stride, const Sizes& padding,
                                       const Sizes& dilation, bool ceil_mode) {
   return max_pool_with_indices(
-      checked("max_pool1d", 1, x, kernel_size, stride, padding, dilation, ceil_mode), x);
+      checked_pool("max_pool1d", 1, x, kernel_size, stride, padding, dilation, ceil_mode), x);
 }
 
 ValuesIndices max_pool2d_with_indices(const Tensor& x, const Sizes& kernel_size,
                                       const Sizes& stride, const Sizes& padding,
                                       const Sizes& dilation, bool ceil_mode) {
   return max_pool_with_indices(
-      checked("max_pool2d", 2, x, kernel_size, stride, padding, dilation, ceil_mode), x);
+      checked_pool("max_pool2d", 2, x, kernel_size, stride, padding, dilation, ceil_mode), x);
 }
 
 ValuesIndices max_pool3d_with_indices(const Tensor& x, const Sizes& kernel_size,
                                       const Sizes& stride, const Sizes& padding,
                                       const Sizes& dilation, bool ceil_mode) {
   return max_pool_with_indices(
-      checked("max_pool3d", 3, x, kernel_size, stride, padding, dilation, ceil_mode), x);
+      checked_pool("max_pool3d", 3, x, kernel_size, stride, padding, dilation, ceil_mode), x);
 }
 
 Tensor max_unpool2d(const Tensor& x, const Tensor& indices, const Sizes& kernel_size,

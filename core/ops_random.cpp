@@ -175,7 +175,7 @@ double fan_in(std::string_view op, const Shape& shape) {
   return std::max<double>(1, static_cast<double>(numel(std::span(shape.begin() + 1, shape.end()))));
 }
 
-Tensor finished(const Tensor& x) {
+Tensor without_gradient(const Tensor& x) {
   return Tensor(fresh(x.node()));
 }
 
@@ -279,7 +279,7 @@ Tensor random_bits(const Tensor& key, const Tensor& counter, int64_t num) {
 Tensor rand(const Shape& shape, DType dtype, const OptionalKey& key) {
   check_shape("rand", shape);
   require_float_dtype("rand", dtype);
-  return finished(unit_interval(key_or_next(key), shape, dtype));
+  return without_gradient(unit_interval(key_or_next(key), shape, dtype));
 }
 Tensor rand_like(const Tensor& x, const OptionalKey& key) {
   return rand(x.shape(), x.dtype(), key);
@@ -289,13 +289,13 @@ Tensor uniform(const Shape& shape, double low, double high, DType dtype, const O
   check_shape("uniform", shape);
   require_float_dtype("uniform", dtype);
   require(low <= high, "uniform: low {} exceeds high {}", low, high);
-  return finished(in_range(unit_interval(key_or_next(key), shape, dtype), low, high));
+  return without_gradient(in_range(unit_interval(key_or_next(key), shape, dtype), low, high));
 }
 
 Tensor randn(const Shape& shape, DType dtype, const OptionalKey& key) {
   check_shape("randn", shape);
   require_float_dtype("randn", dtype);
-  return finished(standard_normal(key_or_next(key), shape, dtype));
+  return without_gradient(standard_normal(key_or_next(key), shape, dtype));
 }
 Tensor randn_like(const Tensor& x, const OptionalKey& key) {
   return randn(x.shape(), x.dtype(), key);
@@ -305,7 +305,7 @@ Tensor normal(double mean, double std, const Shape& shape, DType dtype, const Op
   check_shape("normal", shape);
   require_float_dtype("normal", dtype);
   require(std >= 0, "normal: the standard deviation is {}; it cannot be negative", std);
-  return finished(standard_normal(key_or_next(key), shape, dtype) * std + mean);
+  return without_gradient(standard_normal(key_or_next(key), shape, dtype) * std + mean);
 }
 
 Tensor randint(int64_t low, int64_t high, const Shape& shape, DType dtype, const OptionalKey& key) {
@@ -325,7 +325,8 @@ Tensor randint(int64_t low, int64_t high, const Shape& shape, DType dtype, const
     return Tensor(constant(from_bits(v, DType::U64), t));
   };
   if (width == 32 && span == uint64_t{1} << width) {
-    return finished(cast(threefry_bits(second, shape, bits), dtype) + Tensor(constant(low, dtype)));
+    return without_gradient(cast(threefry_bits(second, shape, bits), dtype) +
+                            Tensor(constant(low, dtype)));
   }
   // Two words make a number of twice the width, whose remainder is all but uniform.
   const uint64_t mask = width == 64 ? ~uint64_t{0} : (uint64_t{1} << width) - 1;
@@ -345,25 +346,26 @@ Tensor randint(int64_t low, int64_t high, const Shape& shape, DType dtype, const
   // Remainders of words of 32 bits are vectors on every machine, those of 64 are not.
   const DType t = width == 64 && span <= uint64_t{1} << 16 ? DType::U32 : bits;
   const Tensor offset = combined(remainder(first, t), multiplier, remainder(second, t), t);
-  return finished(cast(offset, dtype) + Tensor(constant(low, dtype)));
+  return without_gradient(cast(offset, dtype) + Tensor(constant(low, dtype)));
 }
 
 Tensor randperm(int64_t n, DType dtype, const OptionalKey& key) {
   require(n >= 0, "randperm: the length is {}; it cannot be negative", n);
   const Tensor bits = threefry_bits(key_or_next(key), {n}, DType::U64);
-  return finished(cast(Tensor(argsort(bits.node(), false)), dtype));
+  return without_gradient(cast(Tensor(argsort(bits.node(), false)), dtype));
 }
 
 Tensor bernoulli(const Tensor& x, const OptionalKey& key) {
   require_float("bernoulli", x);
   const DType wide = accumulator(x.dtype());
-  return finished(
+  return without_gradient(
       cast(unit_interval(key_or_next(key), x.shape(), wide) < detach(cast(x, wide)), x.dtype()));
 }
 
 Tensor bernoulli(const Tensor& x, double p, const OptionalKey& key) {
   require(p >= 0 && p <= 1, "bernoulli: the probability is {}; it must lie in [0, 1]", p);
-  return finished(cast(unit_interval(key_or_next(key), x.shape(), DType::F32) < p, x.dtype()));
+  return without_gradient(
+      cast(unit_interval(key_or_next(key), x.shape(), DType::F32) < p, x.dtype()));
 }
 
 Tensor dropout(const Tensor& x, double p, bool training, const OptionalKey& key) {
@@ -395,12 +397,12 @@ Tensor multinomial(const Tensor& weights, int64_t num_samples, bool replacement,
     shape.back() = num_samples;
     const Tensor u = unit_interval(k, shape, p.dtype()) * narrow(sums, last, n - 1, 1);
     // The number of running sums that the draw reaches past is its place.
-    return finished(sum(unsqueeze(sums, -2) <= unsqueeze(u, -1), -1));
+    return without_gradient(sum(unsqueeze(sums, -2) <= unsqueeze(u, -1), -1));
   }
   const Tensor exponential =
       maximum(-log1p(-unit_interval(k, p.shape(), p.dtype())), std::numeric_limits<float>::min());
   const Tensor order(argsort((p / exponential).node(), true));
-  return finished(narrow(order, last, 0, num_samples));
+  return without_gradient(narrow(order, last, 0, num_samples));
 }
 
 Tensor glorot_uniform(const Shape& shape, DType dtype, const OptionalKey& key) {

@@ -87,8 +87,8 @@ Tensor truth(std::string_view name, Op op, const Tensor& x, const Dims& dims, bo
 }
 
 // Variance and mean in at least f32, unrounded.
-SpreadMean moments(std::string_view name, const Tensor& x, const Dims& dims, double correction,
-                   bool keepdim) {
+SpreadMean spread_and_mean(std::string_view name, const Tensor& x, const Dims& dims,
+                           double correction, bool keepdim) {
   require_float(name, x);
   const Ints axes = check_axes(name, dims, x.dim());
   const Tensor v = cast(x, accumulator(x.dtype()));
@@ -100,7 +100,7 @@ SpreadMean moments(std::string_view name, const Tensor& x, const Dims& dims, dou
   return {spread, Tensor(reshape(centre.node(), spread.shape()))};
 }
 
-Tensor root(const Tensor& variance) {
+Tensor deviation(const Tensor& variance) {
   // The slope at 0 is infinite; PyTorch gives such elements no gradient.
   const Tensor zero = variance == 0;
   return where(zero, 0.0, sqrt(where(zero, 1.0, variance)));
@@ -180,18 +180,18 @@ Tensor count_nonzero(const Tensor& x, const Dims& dims) {
 }
 
 Tensor var(const Tensor& x, const Dims& dims, double correction, bool keepdim) {
-  return cast(moments("var", x, dims, correction, keepdim).spread, x.dtype());
+  return cast(spread_and_mean("var", x, dims, correction, keepdim).spread, x.dtype());
 }
 Tensor std(const Tensor& x, const Dims& dims, double correction, bool keepdim) {
-  return cast(root(moments("std", x, dims, correction, keepdim).spread), x.dtype());
+  return cast(deviation(spread_and_mean("std", x, dims, correction, keepdim).spread), x.dtype());
 }
 SpreadMean var_mean(const Tensor& x, const Dims& dims, double correction, bool keepdim) {
-  const SpreadMean m = moments("var_mean", x, dims, correction, keepdim);
+  const SpreadMean m = spread_and_mean("var_mean", x, dims, correction, keepdim);
   return {cast(m.spread, x.dtype()), cast(m.mean, x.dtype())};
 }
 SpreadMean std_mean(const Tensor& x, const Dims& dims, double correction, bool keepdim) {
-  const SpreadMean m = moments("std_mean", x, dims, correction, keepdim);
-  return {cast(root(m.spread), x.dtype()), cast(m.mean, x.dtype())};
+  const SpreadMean m = spread_and_mean("std_mean", x, dims, correction, keepdim);
+  return {cast(deviation(m.spread), x.dtype()), cast(m.mean, x.dtype())};
 }
 
 }  // namespace lazuli

@@ -19,7 +19,7 @@ Tensor accumulated(std::string_view name, ScanOp op, const Tensor& x, int64_t di
   return in_wide(y, [&](const Tensor& v) { return Tensor(scan(v.node(), op, axis)); });
 }
 
-ValuesIndices extreme(std::string_view name, ScanOp op, const Tensor& x, int64_t dim) {
+ValuesIndices running_extreme(std::string_view name, ScanOp op, const Tensor& x, int64_t dim) {
   const int64_t axis = check_axis(name, dim, x.dim());
   if (x.dim() == 0) return {Tensor(x.node()), Tensor(constant(0, DType::I64))};
   const Tensor best(scan(x.node(), op, axis));
@@ -48,10 +48,10 @@ Tensor cumprod(const Tensor& x, int64_t dim, std::optional<DType> dtype) {
 }
 
 ValuesIndices cummax(const Tensor& x, int64_t dim) {
-  return extreme("cummax", ScanOp::Max, x, dim);
+  return running_extreme("cummax", ScanOp::Max, x, dim);
 }
 ValuesIndices cummin(const Tensor& x, int64_t dim) {
-  return extreme("cummin", ScanOp::Min, x, dim);
+  return running_extreme("cummin", ScanOp::Min, x, dim);
 }
 
 }  // namespace lazuli

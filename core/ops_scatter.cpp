@@ -18,16 +18,6 @@
 namespace lazuli {
 namespace {
 
-size_t at(int64_t i) {
-  return static_cast<size_t>(i);
-}
-
-void require_integers(std::string_view op, const Tensor& index) {
-  require(is_int(index.dtype()),
-          "{}: the index is {}, not an integer; convert it first, as in index.to(i64)", op,
-          name(index.dtype()));
-}
-
 // Row-major place in `shape` of the coordinates that `index` gives along `axis` and its own place
 // gives elsewhere.
 NodeRef flat_places(const Shape& shape, int64_t axis, const Tensor& index) {
@@ -50,8 +40,8 @@ struct Writes {
   Tensor value;
 };
 
-Writes prepared(std::string_view op, const Tensor& x, int64_t dim, const Tensor& index,
-                const TensorOrScalar& source) {
+Writes scattered_writes(std::string_view op, const Tensor& x, int64_t dim, const Tensor& index,
+                        const TensorOrScalar& source) {
   require_integers(op, index);
   const int64_t axis = check_axis(op, dim, x.dim());
   const Tensor i = cast(index, DType::I64);
@@ -105,12 +95,12 @@ Tensor scatter(const Tensor& x, int64_t dim, const Tensor& index, const TensorOr
                std::string_view reduce) {
   require(reduce.empty() || reduce == "add" || reduce == "multiply",
           "scatter: reduce is \"{}\"; it must be add or multiply", reduce);
-  const Writes w = prepared("scatter", x, dim, index, source);
+  const Writes w = scattered_writes("scatter", x, dim, index, source);
   return written(w, reduce.empty() ? Combine::Set : reduce == "add" ? Combine::Add : Combine::Mul);
 }
 
 Tensor scatter_add(const Tensor& x, int64_t dim, const Tensor& index, const Tensor& source) {
-  return written(prepared("scatter_add", x, dim, index, source), Combine::Add);
+  return written(scattered_writes("scatter_add", x, dim, index, source), Combine::Add);
 }
 
 namespace {
@@ -135,7 +125,7 @@ const Reduction& find_reduction(std::string_view name) {
   user_error("scatter_reduce: reduce is \"{}\"; it must be sum, prod, mean, amax or amin", name);
 }
 
-Tensor filled(const Tensor& like, const Scalar& value, DType dtype) {
+Tensor full_of(const Tensor& like, const Scalar& value, DType dtype) {
   return Tensor(constant(value, dtype, like.shape()));
 }
 
@@ -177,16 +167,16 @@ Tensor product_written(const Writes& w) {
 Tensor scatter_reduce(const Tensor& x, int64_t dim, const Tensor& index, const Tensor& source,
                       std::string_view reduce, bool include_self) {
   const Reduction& r = find_reduction(reduce);
-  Writes w = prepared("scatter_reduce", x, dim, index, source);
+  Writes w = scattered_writes("scatter_reduce", x, dim, index, source);
   const NodeRef base = w.base;
   const auto marked = [&](const Scalar& before, const Scalar& there, Combine how) {
-    return Tensor(scatter(filled(x, before, DType::I64).node(), w.place,
-                          filled(w.value, there, DType::I64).node(), how));
+    return Tensor(scatter(full_of(x, before, DType::I64).node(), w.place,
+                          full_of(w.value, there, DType::I64).node(), how));
   };
   if (!include_self) {
     const Tensor touched = marked(0, 1, Combine::Set) != 0;
     const Scalar identity = from_bits(reduce_identity(r.op, x.dtype()), x.dtype());
-    w.base = where(touched, filled(x, identity, x.dtype()), x).node();
+    w.base = where(touched, full_of(x, identity, x.dtype()), x).node();
   }
   if (reduce == "prod") return product_written(w);
   const Tensor total = written(w, r.combine);
@@ -201,8 +191,8 @@ Tensor scatter_reduce(const Tensor& x, int64_t dim, const Tensor& index, const T
 namespace {
 
 // Indices of a vector and the source of index_add and its like, as those of a scatter.
-Writes sliced(std::string_view op, const Tensor& x, int64_t dim, const Tensor& index,
-              const Tensor& source) {
+Writes slice_writes(std::string_view op, const Tensor& x, int64_t dim, const Tensor& index,
+                    const Tensor& source) {
   require_integers(op, index);
   const int64_t axis = check_axis(op, dim, x.dim());
   require(index.dim() <= 1, "{}: the index has shape {}; it must be a vector", op,
@@ -210,7 +200,7 @@ Writes sliced(std::string_view op, const Tensor& x, int64_t dim, const Tensor& i
   if (x.dim() == 0) {
     require(source.numel() == index.numel(), "{}: {} indices for a source of shape {}", op,
             index.numel(), to_string(source.shape()));
-    return prepared(op, x, 0, flatten(index), flatten(source));
+    return scattered_writes(op, x, 0, flatten(index), flatten(source));
   }
   Shape want = x.shape();
   want[at(axis)] = index.numel();
@@ -220,7 +210,7 @@ Writes sliced(std::string_view op, const Tensor& x, int64_t dim, const Tensor& i
           to_string(s.shape()), to_string(x.shape()), index.numel(), to_string(want));
   Shape aligned(want.size(), 1);
   aligned[at(axis)] = index.numel();
-  return prepared(op, x, axis, Tensor(expand(reshape(index.node(), aligned), want)), s);
+  return scattered_writes(op, x, axis, Tensor(expand(reshape(index.node(), aligned), want)), s);
 }
 
 }  // namespace
@@ -228,13 +218,13 @@ Writes sliced(std::string_view op, const Tensor& x, int64_t dim, const Tensor& i
 Tensor index_add(const Tensor& x, int64_t dim, const Tensor& index, const Tensor& source,
                  const Scalar& alpha) {
   const bool scaled = alpha.as_double() != 1;
-  return written(
-      sliced("index_add", x, dim, index, scaled ? cast(source * alpha, source.dtype()) : source),
-      Combine::Add);
+  return written(slice_writes("index_add", x, dim, index,
+                              scaled ? cast(source * alpha, source.dtype()) : source),
+                 Combine::Add);
 }
 
 Tensor index_copy(const Tensor& x, int64_t dim, const Tensor& index, const Tensor& source) {
-  return written(sliced("index_copy", x, dim, index, source), Combine::Set);
+  return written(slice_writes("index_copy", x, dim, index, source), Combine::Set);
 }
 
 Tensor index_fill(const Tensor& x, int64_t dim, const Tensor& index, const TensorOrScalar& value) {
@@ -284,7 +274,7 @@ Tensor bincount(const Tensor& x, const std::optional<Tensor>& weights, int64_t m
     size = std::max(size, high + 1);
   }
   const DType t = !weights ? DType::I64 : weights->dtype() == DType::F32 ? DType::F32 : DType::F64;
-  const Tensor value = weights ? cast(*weights, t) : filled(i, 1, t);
+  const Tensor value = weights ? cast(*weights, t) : full_of(i, 1, t);
   return Tensor(scatter(constant(0, t, {size}), i.node(), value.node(), Combine::Add));
 }
 
@@ -310,7 +300,7 @@ Tensor histc(const Tensor& x, int64_t bins, double min, double max) {
   const Tensor bin = minimum(cast(scaled, DType::I64), bins - 1);
   const Tensor place = where((v >= low) & (v <= high), bin, -1);
   const Tensor counts(scatter(constant(0, DType::I64, {bins}), place.node(),
-                              filled(place, 1, DType::I64).node(), Combine::Add));
+                              full_of(place, 1, DType::I64).node(), Combine::Add));
   return cast(counts, x.dtype());
 }
 

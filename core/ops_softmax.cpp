@@ -15,7 +15,7 @@
 namespace lazuli {
 namespace {
 
-Tensor prepared(std::string_view op, const Tensor& x, std::optional<DType> dtype) {
+Tensor in_softmax_type(std::string_view op, const Tensor& x, std::optional<DType> dtype) {
   const Tensor y = dtype ? to(x, *dtype) : x;
   require(is_float(y.dtype()),
           "{}: the input is {}, not a float; convert it first, as in x.to(f32), or give a dtype",
@@ -24,7 +24,7 @@ Tensor prepared(std::string_view op, const Tensor& x, std::optional<DType> dtype
 }
 
 // The gradient through the maximum is exactly zero.
-Tensor shifted(const Tensor& x, int64_t dim) {
+Tensor below_largest(const Tensor& x, int64_t dim) {
   return sub(x, detach(amax(x, dim, true)));
 }
 
@@ -57,11 +57,11 @@ Tensor detail::with_softmax_gradient(const Tensor& y, const Tensor& x, int64_t d
 }
 
 Tensor softmax(const Tensor& x, int64_t dim, std::optional<DType> dtype) {
-  const Tensor y = prepared("softmax", x, dtype);
+  const Tensor y = in_softmax_type("softmax", x, dtype);
   const int64_t axis = check_axis("softmax", dim, y.dim());
   if (y.numel() == 0 || y.dim() == 0) return y.dim() == 0 ? exp(sub(y, y)) : y;
   return in_wide(y, [axis](const Tensor& v) {
-    const Tensor e = exp(shifted(v, axis));
+    const Tensor e = exp(below_largest(v, axis));
     return detail::with_softmax_gradient(div(e, sum(e, axis, true)), v, axis);
   });
 }
@@ -71,11 +71,11 @@ Tensor softmin(const Tensor& x, int64_t dim, std::optional<DType> dtype) {
 }
 
 Tensor log_softmax(const Tensor& x, int64_t dim, std::optional<DType> dtype) {
-  const Tensor y = prepared("log_softmax", x, dtype);
+  const Tensor y = in_softmax_type("log_softmax", x, dtype);
   const int64_t axis = check_axis("log_softmax", dim, y.dim());
   if (y.numel() == 0 || y.dim() == 0) return y.dim() == 0 ? sub(y, y) : y;
   return in_wide(y, [axis](const Tensor& v) {
-    const Tensor s = shifted(v, axis);
+    const Tensor s = below_largest(v, axis);
     return sub(s, log(sum(exp(s), axis, true)));
   });
 }
@@ -97,19 +97,18 @@ Tensor logcumsumexp(const Tensor& x, int64_t dim) {
   const int64_t axis = check_axis("logcumsumexp", dim, y.dim());
   if (y.dim() == 0 || y.numel() == 0) return y;
   return in_wide(y, [axis](const Tensor& v) {
-    constexpr double kInf = std::numeric_limits<double>::infinity();
     const int64_t n = v.size(axis);
     Tensor sums = v;  // of the last `step` elements
     for (int64_t step = 1; step < n; step *= 2) {
-      const Tensor none =
-          broadcast_to(Tensor(constant(-kInf, v.dtype())), narrow(v, axis, 0, step).shape());
+      const Tensor none = broadcast_to(Tensor(constant(-detail::kInf, v.dtype())),
+                                       narrow(v, axis, 0, step).shape());
       const Tensor before = cat({none, narrow(sums, axis, 0, n - step)}, axis);
       const Tensor top = detach(maximum(sums, before));
       const Tensor finite = where(isfinite(top), top, 0.0);
       const Tensor sum = exp(sums - finite) + exp(before - finite);
       // Of nothing but -inf; its logarithm would have no gradient.
       const Tensor nothing = sum == 0;
-      sums = contiguous(where(nothing, -kInf, log(where(nothing, 1.0, sum)) + finite));
+      sums = contiguous(where(nothing, -detail::kInf, log(where(nothing, 1.0, sum)) + finite));
     }
     return sums;
   });

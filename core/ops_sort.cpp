@@ -26,7 +26,7 @@ ValuesIndices taken(const Tensor& x, const Tensor& index, int64_t axis, bool kee
   return {squeeze(value, axis), squeeze(index, axis)};
 }
 
-void require_elements(std::string_view op, const Tensor& x, int64_t axis) {
+void require_nonempty(std::string_view op, const Tensor& x, int64_t axis) {
   require(x.dim() == 0 || x.size(axis) > 0,
           "{}: dimension {} of shape {} is empty and has no such element", op, axis,
           to_string(x.shape()));
@@ -82,7 +82,7 @@ ValuesIndices kthvalue(const Tensor& x, int64_t k, int64_t dim, bool keepdim) {
 
 ValuesIndices median(const Tensor& x, int64_t dim, bool keepdim) {
   const int64_t axis = check_axis("median", dim, x.dim());
-  require_elements("median", x, axis);
+  require_nonempty("median", x, axis);
   if (x.dim() == 0) return of_scalar(x);
   const int64_t n = x.size(axis);
   const Tensor order = argsort(x, axis);
@@ -110,7 +110,7 @@ Tensor median(const Tensor& x) {
 
 ValuesIndices mode(const Tensor& x, int64_t dim, bool keepdim) {
   const int64_t axis = check_axis("mode", dim, x.dim());
-  require_elements("mode", x, axis);
+  require_nonempty("mode", x, axis);
   if (x.dim() == 0) return of_scalar(x);
   const int64_t n = x.size(axis);
   const ValuesIndices s = sort(detach(x), axis);

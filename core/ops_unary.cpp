@@ -14,18 +14,18 @@
 namespace lazuli {
 namespace {
 
-Tensor unary(Op op, const Tensor& x) {
+Tensor unary_node(Op op, const Tensor& x) {
   return Tensor(elementwise(op, sources(x.node())));
 }
 
 // A function with fractional results: integers become f32.
 Tensor float_unary(Op op, const Tensor& x) {
-  return unary(op, to_float(x));
+  return unary_node(op, to_float(x));
 }
 
 // A function that leaves integers as they are.
 Tensor rounding(Op op, const Tensor& x) {
-  return is_float(x.dtype()) ? unary(op, x) : Tensor(x.node());
+  return is_float(x.dtype()) ? unary_node(op, x) : Tensor(x.node());
 }
 
 // Giles' polynomials in w = -log(1 - x^2), for the centre and the tails.
@@ -124,14 +124,15 @@ Tensor neg(const Tensor& x) {
   if (x.dtype() == DType::Bool) {
     user_error("neg: bools have no negative; use logical_not or ~ to invert them");
   }
-  return unary(Op::Neg, x);
+  return unary_node(Op::Neg, x);
 }
 Tensor abs(const Tensor& x) {
-  return is_signed(x.dtype()) ? unary(Op::Abs, x) : Tensor(x.node());
+  return is_signed(x.dtype()) ? unary_node(Op::Abs, x) : Tensor(x.node());
 }
 Tensor sign(const Tensor& x) {
   if (x.dtype() == DType::Bool) return Tensor(x.node());
-  return is_float(x.dtype()) ? where(isnan(x), 0.0, unary(Op::Sign, x)) : unary(Op::Sign, x);
+  return is_float(x.dtype()) ? where(isnan(x), 0.0, unary_node(Op::Sign, x))
+                             : unary_node(Op::Sign, x);
 }
 Tensor square(const Tensor& x) {
   return x.dtype() == DType::Bool ? square(cast(x, DType::I64)) : x * x;
@@ -246,13 +247,12 @@ Tensor nan_to_num(const Tensor& x, std::optional<double> nan, std::optional<doub
                   std::optional<double> neginf) {
   const DType t = x.dtype();
   if (!is_float(t)) return Tensor(x.node());
-  constexpr double kInf = std::numeric_limits<double>::infinity();
   const double largest = t == DType::F16    ? 65504.0
                          : t == DType::BF16 ? 0x1.fep127
                          : t == DType::F32  ? std::numeric_limits<float>::max()
                                             : std::numeric_limits<double>::max();
-  const Tensor finite =
-      where(x == kInf, posinf.value_or(largest), where(x == -kInf, neginf.value_or(-largest), x));
+  const Tensor finite = where(x == detail::kInf, posinf.value_or(largest),
+                              where(x == -detail::kInf, neginf.value_or(-largest), x));
   return where(isnan(x), nan.value_or(0.0), finite);
 }
 
@@ -283,7 +283,7 @@ Tensor signbit(const Tensor& x) {
 }
 
 Tensor logical_not(const Tensor& x) {
-  return unary(Op::Not, cast(x, DType::Bool));
+  return unary_node(Op::Not, cast(x, DType::Bool));
 }
 
 Tensor bitwise_not(const Tensor& x) {
@@ -292,7 +292,7 @@ Tensor bitwise_not(const Tensor& x) {
         "bitwise_not: the operand is {}, not an integer or bool; convert it first, as in x.to(i32)",
         name(x.dtype()));
   }
-  return unary(Op::Not, x);
+  return unary_node(Op::Not, x);
 }
 
 }  // namespace lazuli

@@ -27,7 +27,7 @@ ClassType combine(const ClassType& higher, const ClassType& lower) {
   return higher;
 }
 
-struct Classes {
+struct PromotedClasses {
   ClassType with_dims, rank_0, numbers;
 
   void add(const TensorOrScalar& x) {
@@ -55,7 +55,7 @@ DType dtype_of(const Scalar& s) {
 }
 
 DType result_type(std::span<const TensorOrScalar> operands) {
-  Classes classes;
+  PromotedClasses classes;
   for (const TensorOrScalar& x : operands) classes.add(x);
   return classes.result();
 }
@@ -63,7 +63,7 @@ DType result_type(std::span<const TensorOrScalar> operands) {
 DType result_type(const TensorOrScalar& a, const TensorOrScalar& b) {
   const NodeRef &x = a.node(), &y = b.node();
   if (x && y && x->dtype == y->dtype) return x->dtype;
-  Classes classes;
+  PromotedClasses classes;
   classes.add(a);
   classes.add(b);
   return classes.result();
@@ -133,6 +133,13 @@ void require_float(std::string_view op, const Tensor& x) {
   if (!is_float(x.dtype())) {
     user_error("{}: the input is {}, not a float; convert it first, as in x.to(f32)", op,
                name(x.dtype()));
+  }
+}
+
+void require_integers(std::string_view op, const Tensor& index) {
+  if (!is_int(index.dtype())) {
+    user_error("{}: the index is {}, not an integer; convert it first, as in index.to(i64)", op,
+               name(index.dtype()));
   }
 }
 

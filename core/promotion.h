@@ -2,7 +2,10 @@
 // graph nodes.
 #pragma once
 
+#include <cstddef>
+#include <cstdint>
 #include <initializer_list>
+#include <limits>
 #include <span>
 #include <string_view>
 
@@ -10,6 +13,15 @@
 #include "core/tensor.h"
 
 namespace lazuli {
+
+/// A size, or the number of an axis, for the containers' operator[].
+inline size_t at(int64_t i) {
+  return static_cast<size_t>(i);
+}
+
+namespace detail {
+inline constexpr double kInf = std::numeric_limits<double>::infinity();
+}
 
 /// The dtype of a tensor made of one number: bool, i64 or f32, as PyTorch's defaults.
 DType dtype_of(const Scalar& number);
@@ -40,6 +52,8 @@ Tensor to_float(const Tensor& x);
 
 /// UserError naming `op` unless `x` is of a float dtype.
 void require_float(std::string_view op, const Tensor& x);
+/// UserError naming `op` unless `index` is of an integer dtype.
+void require_integers(std::string_view op, const Tensor& index);
 
 /// `body(x)` computed in f32 for a 16-bit float, and rounded once at the end; as it is for the
 /// other dtypes.

@@ -5,10 +5,6 @@
 namespace lazuli {
 namespace {
 
-constexpr uint64_t low_bytes(uint64_t v, int bytes) {
-  return bytes == 8 ? v : v & ((uint64_t{1} << (8 * bytes)) - 1);
-}
-
 // Truncates to an integer type, saturating; NaN gives 0.
 uint64_t saturate(double v, DType t) {
   if (std::isnan(v)) return 0;

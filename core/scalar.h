@@ -32,6 +32,11 @@ class Scalar {
   double float_;
 };
 
+/// `v` without the bytes above the lowest `bytes`.
+constexpr uint64_t low_bytes(uint64_t v, int bytes) {
+  return bytes == 8 ? v : v & ((uint64_t{1} << (8 * bytes)) - 1);
+}
+
 /// The bits of `v` converted to dtype `t`, in the low bytes: integers wrap, floats round to nearest even, floats to
 /// integers truncate and saturate (NaN gives 0).
 uint64_t to_bits(const Scalar& v, DType t);

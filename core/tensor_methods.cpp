@@ -8,7 +8,7 @@ namespace {
 
 // What the parameters are, in the rows below.
 using X = const Tensor&;
-using N = const TensorOrScalar&;
+using Other = const TensorOrScalar&;
 using Number = const Scalar&;
 using Int = int64_t;
 using List = const Ints&;  // sizes of a shape, or axes
@@ -18,7 +18,7 @@ using MaybeInt = std::optional<int64_t>;
 using MaybeReal = std::optional<double>;
 using MaybeType = std::optional<DType>;
 using MaybeTensor = const std::optional<Tensor>&;
-using Pair = ValuesIndices;
+using Both = ValuesIndices;
 using Tensors = std::vector<Tensor>;
 using Ranges = const std::vector<std::pair<int64_t, int64_t>>&;
 
@@ -70,24 +70,24 @@ METHOD1(Tensor, gelu, Word)
 METHOD2(Tensor, softplus, double, double) METHOD2(Tensor, hardtanh, double, double)
 
 // ---- binary functions
-METHOD2(Tensor, add, N, Number) METHOD2(Tensor, sub, N, Number)
-METHOD1(Tensor, mul, N) METHOD1(Tensor, true_divide, N) METHOD1(Tensor, mod, N)
-METHOD1(Tensor, fmax, N) METHOD1(Tensor, fmin, N) METHOD1(Tensor, logaddexp2, N)
-METHOD2(Tensor, div, N, Word)
-METHOD1(Tensor, floor_divide, N) METHOD1(Tensor, remainder, N) METHOD1(Tensor, fmod, N)
-METHOD1(Tensor, pow, N) METHOD1(Tensor, maximum, N) METHOD1(Tensor, minimum, N)
-METHOD1(Tensor, atan2, N) METHOD1(Tensor, hypot, N) METHOD1(Tensor, copysign, N)
-METHOD1(Tensor, logaddexp, N) METHOD1(Tensor, xlogy, N) METHOD1(Tensor, bitwise_and, N)
-METHOD1(Tensor, bitwise_or, N) METHOD1(Tensor, bitwise_xor, N)
-METHOD1(Tensor, bitwise_left_shift, N) METHOD1(Tensor, bitwise_right_shift, N)
-METHOD1(Tensor, logical_and, N) METHOD1(Tensor, logical_or, N) METHOD1(Tensor, logical_xor, N)
-METHOD1(Tensor, eq, N) METHOD1(Tensor, ne, N) METHOD1(Tensor, lt, N) METHOD1(Tensor, le, N)
-METHOD1(Tensor, gt, N) METHOD1(Tensor, ge, N)
-METHOD4(Tensor, isclose, N, double, double, bool)
-METHOD4(bool, allclose, N, double, double, bool)
-METHOD2(Tensor, lerp, X, N)
+METHOD2(Tensor, add, Other, Number) METHOD2(Tensor, sub, Other, Number)
+METHOD1(Tensor, mul, Other) METHOD1(Tensor, true_divide, Other) METHOD1(Tensor, mod, Other)
+METHOD1(Tensor, fmax, Other) METHOD1(Tensor, fmin, Other) METHOD1(Tensor, logaddexp2, Other)
+METHOD2(Tensor, div, Other, Word)
+METHOD1(Tensor, floor_divide, Other) METHOD1(Tensor, remainder, Other) METHOD1(Tensor, fmod, Other)
+METHOD1(Tensor, pow, Other) METHOD1(Tensor, maximum, Other) METHOD1(Tensor, minimum, Other)
+METHOD1(Tensor, atan2, Other) METHOD1(Tensor, hypot, Other) METHOD1(Tensor, copysign, Other)
+METHOD1(Tensor, logaddexp, Other) METHOD1(Tensor, xlogy, Other) METHOD1(Tensor, bitwise_and, Other)
+METHOD1(Tensor, bitwise_or, Other) METHOD1(Tensor, bitwise_xor, Other)
+METHOD1(Tensor, bitwise_left_shift, Other) METHOD1(Tensor, bitwise_right_shift, Other)
+METHOD1(Tensor, logical_and, Other) METHOD1(Tensor, logical_or, Other) METHOD1(Tensor, logical_xor, Other)
+METHOD1(Tensor, eq, Other) METHOD1(Tensor, ne, Other) METHOD1(Tensor, lt, Other) METHOD1(Tensor, le, Other)
+METHOD1(Tensor, gt, Other) METHOD1(Tensor, ge, Other)
+METHOD4(Tensor, isclose, Other, double, double, bool)
+METHOD4(bool, allclose, Other, double, double, bool)
+METHOD2(Tensor, lerp, X, Other)
 METHOD3(Tensor, addcmul, X, X, Number) METHOD3(Tensor, addcdiv, X, X, Number)
-METHOD2(Tensor, clamp, N, N) METHOD2(Tensor, clip, N, N) METHOD2(Tensor, masked_fill, X, N)
+METHOD2(Tensor, clamp, Other, Other) METHOD2(Tensor, clip, Other, Other) METHOD2(Tensor, masked_fill, X, Other)
 
 // ---- movement
 METHOD1(Tensor, reshape, List) METHOD1(Tensor, view, List)
@@ -130,7 +130,7 @@ METHOD1(Tensor, count_nonzero, Axes)
 METHOD2(Tensor, amax, Axes, bool) METHOD2(Tensor, amin, Axes, bool)
 METHOD2(Tensor, any, Axes, bool) METHOD2(Tensor, all, Axes, bool)
 METHOD0(Tensor, max) METHOD0(Tensor, min)
-METHOD2(Pair, max, Int, bool) METHOD2(Pair, min, Int, bool)
+METHOD2(Both, max, Int, bool) METHOD2(Both, min, Int, bool)
 METHOD2(Tensor, argmax, MaybeInt, bool) METHOD2(Tensor, argmin, MaybeInt, bool)
 METHOD3(Tensor, var, Axes, double, bool) METHOD3(Tensor, std, Axes, double, bool)
 
@@ -145,22 +145,22 @@ METHOD4(Tensor, addmm, X, X, Number, Number) METHOD4(Tensor, baddbmm, X, X, Numb
 METHOD4(Tensor, norm, double, Axes, bool, MaybeType)
 METHOD1(Tensor, logcumsumexp, Int)
 METHOD2(Tensor, cumsum, Int, MaybeType) METHOD2(Tensor, cumprod, Int, MaybeType)
-METHOD1(Pair, cummax, Int) METHOD1(Pair, cummin, Int)
-METHOD3(Pair, sort, Int, bool, bool)
+METHOD1(Both, cummax, Int) METHOD1(Both, cummin, Int)
+METHOD3(Both, sort, Int, bool, bool)
 METHOD3(Tensor, argsort, Int, bool, bool)
-METHOD4(Pair, topk, Int, Int, bool, bool)
-METHOD3(Pair, kthvalue, Int, Int, bool)
+METHOD4(Both, topk, Int, Int, bool, bool)
+METHOD3(Both, kthvalue, Int, Int, bool)
 METHOD0(Tensor, median) METHOD0(Tensor, msort)
-METHOD2(Pair, median, Int, bool) METHOD2(Pair, mode, Int, bool)
+METHOD2(Both, median, Int, bool) METHOD2(Both, mode, Int, bool)
 METHOD1(Unique, unique, MaybeInt)
 
 // ---- writes at indices
-METHOD4(Tensor, scatter, Int, X, N, Word)
+METHOD4(Tensor, scatter, Int, X, Other, Word)
 METHOD3(Tensor, scatter_add, Int, X, X)
 METHOD5(Tensor, scatter_reduce, Int, X, X, Word, bool)
 METHOD4(Tensor, index_add, Int, X, X, Number)
 METHOD3(Tensor, index_copy, Int, X, X)
-METHOD3(Tensor, index_fill, Int, X, N)
+METHOD3(Tensor, index_fill, Int, X, Other)
 METHOD2(Tensor, masked_scatter, X, X)
 METHOD2(Tensor, bincount, MaybeTensor, Int)
 METHOD3(Tensor, histc, Int, double, double)
@@ -170,14 +170,20 @@ METHOD1(void, backward, MaybeTensor)
 
 // ---- spellings that differ from the operation's
 
-Tensor Tensor::clamp_min(N low) const { return lazuli::clamp(*this, low); }
-Tensor Tensor::clamp_max(N high) const { return lazuli::clamp(*this, {}, high); }
-Tensor Tensor::where(X condition, N other) const { return lazuli::where(condition, *this, other); }
+Tensor Tensor::clamp_min(Other low) const { return lazuli::clamp(*this, low); }
+Tensor Tensor::clamp_max(Other high) const { return lazuli::clamp(*this, {}, high); }
+Tensor Tensor::where(X condition, Other other) const { return lazuli::where(condition, *this, other); }
 Tensor Tensor::view(DType dtype) const { return lazuli::bitcast(*this, dtype); }
 Tensor Tensor::T() const { return transpose_all(*this); }
 Tensor Tensor::mT() const { return matrix_transpose(*this); }
 Tensor Tensor::operator[](const Index& item) const { return getitem(*this, {item}); }
 Tensor Tensor::index(const std::vector<Index>& items) const { return getitem(*this, items); }
+#undef METHOD0
+#undef METHOD1
+#undef METHOD2
+#undef METHOD3
+#undef METHOD4
+#undef METHOD5
 // clang-format on
 
 }  // namespace lazuli

@@ -165,9 +165,9 @@ std::vector<Instruction> in_blocks(Program& program, Instruction loop, int64_t b
   return made;
 }
 
-void visit_block(Program& program, bool products, std::vector<Instruction>& block) {
+void sum_blocks_in(Program& program, bool products, std::vector<Instruction>& block) {
   for (size_t at = 0; at < block.size(); at++) {
-    visit_block(program, products, block[at].body);
+    sum_blocks_in(program, products, block[at].body);
     for (;;) {  // and blocks of blocks
       std::vector<bool> sums;
       const int64_t iterations = iterations_of_block(block[at], products, sums);
@@ -184,8 +184,8 @@ void visit_block(Program& program, bool products, std::vector<Instruction>& bloc
 
 void block_sums(Program& program, bool products) {
   for (Phase& phase : program.phases) {
-    visit_block(program, products, phase.body);
-    visit_block(program, products, phase.tail);
+    sum_blocks_in(program, products, phase.body);
+    sum_blocks_in(program, products, phase.tail);
   }
 }
 

@@ -179,25 +179,26 @@ void limit_masked(ScheduleWriter& w) {
 }
 
 // A rule for a group of stages.
-struct Chosen {
+struct ChosenRule {
   size_t group = 0;
   std::string rule = {};
   std::string root = {};  // of the group
 
-  friend bool operator<(const Chosen& a, const Chosen& b) {
+  friend bool operator<(const ChosenRule& a, const ChosenRule& b) {
     return std::tie(a.group, a.rule) < std::tie(b.group, b.rule);
   }
 };
 
 // Rules that failed; they are not tried again.
-using Refused = std::set<Chosen>;
+using Refused = std::set<ChosenRule>;
 
 // Tries the first rule that applies to each group. `current` is what was at work if an error is
 // thrown.
-std::vector<Chosen> schedule_by_rules(Kernel& kernel, const Target& target, const Settled& settled,
-                                      const Refused& refused, Chosen& current) {
+std::vector<ChosenRule> schedule_by_rules(Kernel& kernel, const Target& target,
+                                          const Settled& settled, const Refused& refused,
+                                          ChosenRule& current) {
   ScheduleWriter w(kernel, target, vector_lanes(kernel, target), settled);
-  std::vector<Chosen> chosen;
+  std::vector<ChosenRule> chosen;
   limit_masked(w);
   merge_axes(w);
   gather_columns(w);
@@ -246,11 +247,11 @@ struct Scheduled {
 
 // `refused` and `chosen` are what came of it.
 Scheduled scheduled(const Kernel& kernel, const Target& target, const Settled& settled,
-                    Refused& refused, std::vector<Chosen>& chosen) {
+                    Refused& refused, std::vector<ChosenRule>& chosen) {
   std::string why;
   for (int attempt = 0; attempt < 8; attempt++) {
     Kernel tried = clone(kernel);
-    Chosen current;
+    ChosenRule current;
     try {
       chosen = schedule_by_rules(tried, target, settled, refused, current);
       Program program = lower(tried, target);
@@ -266,7 +267,7 @@ Scheduled scheduled(const Kernel& kernel, const Target& target, const Settled& s
       } else {
         const size_t before = refused.size();
         for (const char* name : {"row blocks", "dot products", "few rows", "contraction", "rows"}) {
-          for (const Chosen& c : chosen) {
+          for (const ChosenRule& c : chosen) {
             if (refused.size() == before && c.rule == name) refused.insert(c);
           }
         }
@@ -287,7 +288,7 @@ Scheduled scheduled(const Kernel& kernel, const Target& target, const Settled& s
 
 Program choose_schedule(Kernel& kernel, const Target& target, const Settled& settled) {
   Refused refused;
-  std::vector<Chosen> rules;
+  std::vector<ChosenRule> rules;
   Scheduled chosen = scheduled(kernel, target, settled, refused, rules);
   for (const auto& [what, taken] : settled) {
     bool is_so = false;
@@ -300,17 +301,17 @@ Program choose_schedule(Kernel& kernel, const Target& target, const Settled& set
 
 std::vector<Choice> other_rules(const Kernel& kernel, const Target& target) {
   Refused refused;
-  std::vector<Chosen> rules;
+  std::vector<ChosenRule> rules;
   const double cycles = estimate_cycles(scheduled(kernel, target, {}, refused, rules).program);
   std::vector<Choice> list;
-  for (const Chosen& rule : rules) {
+  for (const ChosenRule& rule : rules) {
     Choice c{"rule of " + rule.root, rule.rule, {}};
     Refused without = refused;
     without.insert(rule);
-    std::vector<Chosen> next;
+    std::vector<ChosenRule> next;
     const Program other = scheduled(kernel, target, {}, without, next).program;
     const auto it = std::find_if(next.begin(), next.end(),
-                                 [&](const Chosen& n) { return n.group == rule.group; });
+                                 [&](const ChosenRule& n) { return n.group == rule.group; });
     const std::string name = it == next.end() ? "none" : it->rule;
     c.others.push_back({name, estimate_cycles(other) / cycles});
     list.push_back(std::move(c));

@@ -14,12 +14,12 @@ namespace {
 
 enum class Form { Direct, Winograd, Joined };
 
-struct Chosen {
+struct ChosenForm {
   Form form = Form::Direct;
   std::string reason;
 };
 
-Chosen choose(const Convolution& c, const Target& target) {
+ChosenForm choose(const Convolution& c, const Target& target) {
   // By which it must be predicted to be faster: the first is less accurate.
   constexpr double kWinogradMargin = 1.3, kJoinedMargin = 1.05;
   const double direct = direct_seconds(c, target), joined = joined_seconds(c, target),
@@ -72,7 +72,7 @@ ConvolutionGraph choose_convolutions(std::span<const NodeRef> roots, const Targe
       }
       n = with_src(n, std::move(src));
       if (const auto c = convolution_of(n)) {
-        const Chosen choice = choose(*c, target);
+        const ChosenForm choice = choose(*c, target);
         const ConvolutionForm form = choice.form == Form::Winograd ? winograd_form(*c, *n, target)
                                      : choice.form == Form::Joined ? joined_form(*c, *n)
                                                                    : ConvolutionForm{n, n};

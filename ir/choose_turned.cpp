@@ -167,7 +167,7 @@ bool note_across(const ScheduleWriter& w, std::vector<AcrossLoad>& list, Stage* 
 }
 
 // Bytes of a row of all loads.
-int64_t row_bytes(const std::vector<AcrossLoad>& list, const std::vector<NodeRef>& grid) {
+int64_t across_row_bytes(const std::vector<AcrossLoad>& list, const std::vector<NodeRef>& grid) {
   int64_t bytes = 0;
   for (const AcrossLoad& x : list) {
     int64_t size = size_of(x.load->dtype);
@@ -204,7 +204,7 @@ std::vector<AcrossLoad> loads_across_rows(const ScheduleWriter& w, const StageGr
         return {};
     }
   }
-  if (row_bytes(list, grid) * w.lanes() > w.target().l2 / 2) return {};
+  if (across_row_bytes(list, grid) * w.lanes() > w.target().l2 / 2) return {};
   return list;
 }
 
@@ -223,7 +223,7 @@ std::vector<AcrossLoad> loads_along_rows(const ScheduleWriter& w, const StageGro
         return {};
     }
   }
-  if (row_bytes(list, grid) * rows > w.target().l2 / 2) return {};
+  if (across_row_bytes(list, grid) * rows > w.target().l2 / 2) return {};
   return list;
 }
 
@@ -247,7 +247,7 @@ int64_t rows_of_copies(const ScheduleWriter& w, const std::vector<NodeRef>& grid
   constexpr int64_t kBlocks = 16;
   int64_t rows = 16 * w.lanes(), outside = 1;
   for (const NodeRef& a : grid) outside *= extent(a);
-  const int64_t bytes = row_bytes(list, grid);
+  const int64_t bytes = across_row_bytes(list, grid);
   const auto fits = [&] { return rows * bytes <= w.target().l2 / 4 && outside / rows >= kBlocks; };
   while (rows > w.lanes() && !fits()) rows /= 2;
   return rows;

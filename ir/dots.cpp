@@ -25,11 +25,8 @@ const DotInfo& dot_info(Op op) {
                        [&](const DotInfo& d) { return d.op == op; });
 }
 
-NodeRef number(int64_t v) {
+NodeRef i32_const(int64_t v) {
   return scalar_const(Scalar(v), DType::I32);
-}
-NodeRef binary(Op op, const NodeRef& a, const NodeRef& b) {
-  return scalar_op(op, a->dtype, {a, b});
 }
 bool within(const NodeRef& n, int64_t lo, int64_t hi) {
   return n->lo >= lo && n->hi <= hi;
@@ -56,23 +53,23 @@ NodeRef element_bits(Op op, const NodeRef& factor) {
     return scalar_op(Op::Cast, DType::I32, {bits});
   }
   const NodeRef x = scalar_op(Op::Cast, DType::I32, {factor});
-  return binary(Op::And, x, number((int64_t{1} << (32 / dot_terms(op))) - 1));
+  return scalar_binary(Op::And, x, i32_const((int64_t{1} << (32 / dot_terms(op))) - 1));
 }
 
 // Element i of a word: an integer with its sign, if it has one, or an f32.
 NodeRef element_of(Op op, const NodeRef& word, int64_t i, bool is_unsigned) {
   const int64_t bits = 32 / dot_terms(op), above = 32 - (i + 1) * bits;
   if (op == Op::DotBF16) {
-    const NodeRef upper =
-        above > 0 ? binary(Op::Shl, word, number(above)) : binary(Op::And, word, number(-65536));
+    const NodeRef upper = above > 0 ? scalar_binary(Op::Shl, word, i32_const(above))
+                                    : scalar_binary(Op::And, word, i32_const(-65536));
     return scalar_op(Op::Bitcast, DType::F32, {upper});
   }
   if (is_unsigned) {
-    const NodeRef low = i > 0 ? binary(Op::Shr, word, number(i * bits)) : word;
-    return binary(Op::And, low, number((int64_t{1} << bits) - 1));
+    const NodeRef low = i > 0 ? scalar_binary(Op::Shr, word, i32_const(i * bits)) : word;
+    return scalar_binary(Op::And, low, i32_const((int64_t{1} << bits) - 1));
   }
-  const NodeRef upper = above > 0 ? binary(Op::Shl, word, number(above)) : word;
-  return binary(Op::Shr, upper, number(32 - bits));
+  const NodeRef upper = above > 0 ? scalar_binary(Op::Shl, word, i32_const(above)) : word;
+  return scalar_binary(Op::Shr, upper, i32_const(32 - bits));
 }
 
 // The word as one load, where its elements lie beside each other in an array, and every word begins
@@ -149,7 +146,7 @@ NodeRef packed_word(Op op, const NodeRef& factor, const NodeRef& along, const No
                     bool raised, bool whole) {
   const int64_t terms = dot_terms(op), bits = 32 / terms;
   NodeRef packed = whole ? loaded_word(op, factor, along, word) : NodeRef();
-  if (packed) return raised ? binary(Op::Xor, packed, word_of_128()) : packed;
+  if (packed) return raised ? scalar_binary(Op::Xor, packed, word_of_128()) : packed;
   for (int64_t i = 0; i < terms; i++) {
     NodeRef at = index_add(index_const(i), word, terms), inside;
     if (at->hi > along->hi) {
@@ -157,24 +154,24 @@ NodeRef packed_word(Op op, const NodeRef& factor, const NodeRef& along, const No
       at = scalar_op(Op::Where, DType::I64, {inside, at, index_const(0)});
     }
     NodeRef x = element_bits(op, substitute(factor, {{along, at}}));
-    if (inside) x = scalar_op(Op::Where, DType::I32, {inside, x, number(0)});
-    if (i > 0) x = binary(Op::Shl, x, number(i * bits));
-    packed = packed ? binary(Op::Or, packed, x) : x;
+    if (inside) x = scalar_op(Op::Where, DType::I32, {inside, x, i32_const(0)});
+    if (i > 0) x = scalar_binary(Op::Shl, x, i32_const(i * bits));
+    packed = packed ? scalar_binary(Op::Or, packed, x) : x;
   }
-  return raised ? binary(Op::Xor, packed, word_of_128()) : packed;
+  return raised ? scalar_binary(Op::Xor, packed, word_of_128()) : packed;
 }
 
 NodeRef word_of_128() {
-  return number(static_cast<int32_t>(0x80808080));
+  return i32_const(static_cast<int32_t>(0x80808080));
 }
 
 NodeRef plain_products(const NodeRef& dot) {
   NodeRef sum;
   for (int64_t i = 0; i < dot_terms(dot->op); i++) {
     const NodeRef product =
-        binary(Op::Mul, element_of(dot->op, dot->src[0], i, dot->op == Op::DotU8I8),
-               element_of(dot->op, dot->src[1], i, false));
-    sum = sum ? binary(Op::Add, sum, product) : product;
+        scalar_binary(Op::Mul, element_of(dot->op, dot->src[0], i, dot->op == Op::DotU8I8),
+                      element_of(dot->op, dot->src[1], i, false));
+    sum = sum ? scalar_binary(Op::Add, sum, product) : product;
   }
   return sum;
 }

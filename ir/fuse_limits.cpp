@@ -9,7 +9,7 @@
 namespace lazuli {
 namespace {
 
-constexpr size_t kMostNodes = 256;
+constexpr size_t kMostFusedNodes = 256;
 constexpr int kMostInlined = 1024;  // movement and inlined nodes that its members evaluate
 constexpr size_t kMostArrays = 48;
 constexpr size_t kUnit = SIZE_MAX;  // no axis: one of length 1
@@ -318,7 +318,8 @@ Partitioner::Text Partitioner::misfit(int n, int k, const Labels& labels, const 
 
 Partitioner::Text Partitioner::crowded(int n, int k) {
   const Kern& kn = kern(k);
-  if (kn.main.size() + kn.finish.size() >= kMostNodes || kn.inlined + p_[n].cone > kMostInlined) {
+  if (kn.main.size() + kn.finish.size() >= kMostFusedNodes ||
+      kn.inlined + p_[n].cone > kMostInlined) {
     return "the kernel is full";
   }
   size_t arrays = kn.arrays.size();
@@ -333,7 +334,7 @@ bool Partitioner::crowded_together(int a, int b) {
   NumberSet arrays = x.arrays;
   arrays.merge(y.arrays);
   return arrays.size() > kMostArrays || x.inlined + y.inlined > kMostInlined ||
-         x.main.size() + x.finish.size() + y.main.size() + y.finish.size() > kMostNodes;
+         x.main.size() + x.finish.size() + y.main.size() + y.finish.size() > kMostFusedNodes;
 }
 
 // ---- order of kernels

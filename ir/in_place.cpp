@@ -9,7 +9,7 @@ namespace {
 
 // What one load or store touches. A base is a value of the program: equal bases are equal addresses
 // only within one iteration of the loops around them, hence within one block.
-struct Access {
+struct MemoryAccess {
   int base_kind = 0, base_id = 0;
   uint64_t base_bits = 0;
   int64_t offset = 0;
@@ -19,13 +19,13 @@ struct Access {
   auto key() const {
     return std::tie(base_kind, base_id, base_bits, offset, lanes, mask, mask_kind, mask_id);
   }
-  friend bool operator<(const Access& a, const Access& b) { return a.key() < b.key(); }
+  friend bool operator<(const MemoryAccess& a, const MemoryAccess& b) { return a.key() < b.key(); }
 };
 
 // Where a block's instructions are looked at, in order.
-class Walk {
+class AccessWalk {
  public:
-  explicit Walk(const Program& program) : program_(program) {
+  explicit AccessWalk(const Program& program) : program_(program) {
     const size_t n = program.arguments.size();
     barred_.resize(n);
     for (size_t out = 0; out < n; out++) {
@@ -50,10 +50,10 @@ class Walk {
   }
 
  private:
-  Access access(const Instruction& i) const {
+  MemoryAccess access(const Instruction& i) const {
     const auto pointer = pointers_.find(i.args[0].id);
     const Operand& base = pointer == pointers_.end() ? i.args[0] : pointer->second->args[0];
-    Access a{static_cast<int>(base.kind), base.id, base.bits, i.imm};
+    MemoryAccess a{static_cast<int>(base.kind), base.id, base.bits, i.imm};
     const size_t mask = i.code == Code::Load ? 1 : 2;
     a.lanes = (i.code == Code::Load ? i.dst : i.args[1]).lanes;
     a.mask = i.mask;
@@ -67,12 +67,13 @@ class Walk {
   // Loads of an operand must each come before a store of the same elements in the same block: then
   // no other iteration, before or after, has stored them, since each element is stored once.
   void block(const std::vector<Instruction>& instructions) {
-    std::map<int, std::set<Access>> stored;
-    std::map<int, std::map<Access, std::set<int>>> waiting;  // outputs that must still store it
+    std::map<int, std::set<MemoryAccess>> stored;
+    // Outputs that must still store it.
+    std::map<int, std::map<MemoryAccess, std::set<int>>> waiting;
     for (const Instruction& i : instructions) {
       if (i.code == Code::Pointer) pointers_[i.dst.id] = &i;
       if (i.code == Code::Load && i.memory >= 0) {
-        const Access a = access(i);
+        const MemoryAccess a = access(i);
         if (program_.arguments[static_cast<size_t>(i.memory)].output) {
           barred_[static_cast<size_t>(i.memory)] = true;  // it adds up what it stores
         }
@@ -83,7 +84,7 @@ class Walk {
         }
       }
       if (i.code == Code::Store && i.memory >= 0) {
-        const Access a = access(i);
+        const MemoryAccess a = access(i);
         stored[i.memory].insert(a);
         for (auto& [input, accesses] : waiting) {
           if (const auto it = accesses.find(a); it != accesses.end()) it->second.erase(i.memory);
@@ -108,7 +109,7 @@ class Walk {
 }  // namespace
 
 std::vector<InPlace> in_place_arguments(const Program& program) {
-  return Walk(program).run();
+  return AccessWalk(program).run();
 }
 
 }  // namespace lazuli

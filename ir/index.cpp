@@ -84,9 +84,6 @@ Interval interval_of(Op op, DType dtype, const Sources& src) {
   return r.lo >= all.lo && r.hi <= all.hi ? r : all;
 }
 
-bool is_const(const NodeRef& n) {
-  return n->op == Op::Const;
-}
 int64_t const_value(const NodeRef& n) {
   return const_scalar(*n).as_int();
 }

@@ -42,7 +42,14 @@ NodeRef substitute(const NodeRef& n, const Substitution& map, Substitution& memo
 
 /// Kernel-level elementwise node (shape ()), folding a select with a constant condition and the like.
 NodeRef scalar_op(Op op, DType dtype, Sources src, const Arg& arg = {});
+/// The op of two values of one dtype, which is that of the result.
+inline NodeRef scalar_binary(Op op, const NodeRef& a, const NodeRef& b) {
+  return scalar_op(op, a->dtype, {a, b});
+}
 NodeRef scalar_const(const Scalar& v, DType dtype);
+inline bool is_const(const NodeRef& n) {
+  return n->op == Op::Const;
+}
 /// The value of a Const.
 Scalar const_scalar(const Node& n);
 

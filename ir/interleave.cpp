@@ -10,7 +10,7 @@ namespace {
 // Operations on data of a copy that is worth it.
 constexpr int kLong = 12;
 
-bool is_long(const std::vector<Instruction>& code, size_t begin, size_t end) {
+bool is_long_run(const std::vector<Instruction>& code, size_t begin, size_t end) {
   return std::count_if(code.begin() + static_cast<ptrdiff_t>(begin),
                        code.begin() + static_cast<ptrdiff_t>(end), [](const Instruction& i) {
                          return i.code == Code::Op && i.dst.dtype != DType::I64;
@@ -101,7 +101,7 @@ void interleave(std::vector<Instruction>& code, const std::vector<size_t>& start
   std::vector<size_t> bounds = starts;
   bounds.push_back(code.size());
   for (size_t c = 0; c + 1 < bounds.size(); c++) {
-    if (!is_long(code, bounds[c], bounds[c + 1])) return;
+    if (!is_long_run(code, bounds[c], bounds[c + 1])) return;
   }
   if (starts.size() < 2 || !may_move(code, starts[0])) return;
   Placed placed(code, bounds);

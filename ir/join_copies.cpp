@@ -17,9 +17,9 @@ bool is_plain(const Instruction& i) {
   return i.args.size() == args && i.mask == 0 && !i.flag && i.step == 1;
 }
 
-class Block {
+class CopyBlock {
  public:
-  Block(Program& program, const Uses& uses, std::vector<Instruction>& block)
+  CopyBlock(Program& program, const Uses& uses, std::vector<Instruction>& block)
       : program_(program), uses_(uses), block_(block) {}
 
   void join() {
@@ -109,9 +109,9 @@ class Block {
   std::unordered_set<size_t> joined_;
 };
 
-void visit_block(Program& program, const Uses& uses, std::vector<Instruction>& block) {
-  for (Instruction& i : block) visit_block(program, uses, i.body);
-  Block(program, uses, block).join();
+void join_copies_in(Program& program, const Uses& uses, std::vector<Instruction>& block) {
+  for (Instruction& i : block) join_copies_in(program, uses, i.body);
+  CopyBlock(program, uses, block).join();
 }
 
 }  // namespace
@@ -121,8 +121,8 @@ void join_copies(Program& program) {
     Uses uses;
     count_uses(phase.body, uses);
     count_uses(phase.tail, uses);
-    visit_block(program, uses, phase.body);
-    visit_block(program, uses, phase.tail);
+    join_copies_in(program, uses, phase.body);
+    join_copies_in(program, uses, phase.tail);
   }
 }
 

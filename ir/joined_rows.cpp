@@ -8,7 +8,7 @@ namespace lazuli {
 namespace {
 
 // Columns of the image, which is how far the rows of the result lie apart.
-int64_t row_of(const Convolution& c) {
+int64_t joined_row_of(const Convolution& c) {
   return c.columns + (c.size[1] - 1) * c.dilation[1];
 }
 
@@ -20,7 +20,7 @@ bool has_joined_form(const Convolution& c) {
 
 double joined_seconds(const Convolution& c, const Target& target) {
   constexpr double kJoined = 0.88, kStarts = 6e-6;  // of the peak, as measured on Zen 5
-  const int64_t row = row_of(c), lanes = c.lanes(target),
+  const int64_t row = joined_row_of(c), lanes = c.lanes(target),
                 whole = (c.rows * row + lanes - 1) / lanes * lanes;
   const double image = static_cast<double>(c.batch * c.in * (c.rows + c.size[0]) * row),
                result = static_cast<double>(c.batch * c.out * c.rows * row);
@@ -30,7 +30,7 @@ double joined_seconds(const Convolution& c, const Target& target) {
 }
 
 ConvolutionForm joined_form(const Convolution& c, const Node& sum) {
-  const int64_t row = row_of(c), places = c.rows * row;
+  const int64_t row = joined_row_of(c), places = c.rows * row;
   // The last windows reach beyond the last row.
   const int64_t rows = c.rows + (c.size[0] - 1) * c.dilation[0] + 1;
   const Tensor image = pad(Tensor(c.image), {0, 0, 0, rows - c.image->shape[2]}).contiguous();

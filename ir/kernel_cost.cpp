@@ -13,14 +13,14 @@ namespace {
 using Axes = uint64_t;  // of a stage, a bit for each
 
 // How far loops over an axis run, on an average over the axes that their ends follow.
-struct Walk {
+struct CostWalk {
   double points = 1, all = 1;  // the latter without those axes
   Axes follows = 0;
 };
 
-Walk walk_of(const Stage& s, size_t axis) {
+CostWalk walk_of(const Stage& s, size_t axis) {
   const int64_t all = s.axes[axis]->hi + 1;
-  Walk walk{static_cast<double>(all), static_cast<double>(all), 0};
+  CostWalk walk{static_cast<double>(all), static_cast<double>(all), 0};
   const auto bound = [&](const std::map<int, NodeRef>& bounds, int64_t otherwise) {
     const auto it = bounds.find(static_cast<int>(axis));
     return linear_form(it == bounds.end() ? index_const(otherwise) : it->second);
@@ -78,7 +78,7 @@ class StageCost {
   double points(Axes axes) const {
     double n = 1;
     for (size_t i = 0; i < walks_.size(); i++) {
-      const Walk& w = walks_[i];
+      const CostWalk& w = walks_[i];
       if (axes >> i & 1) n *= (axes & w.follows) == w.follows ? w.points : w.all;
     }
     return n;
@@ -100,7 +100,7 @@ class StageCost {
   }
 
   const Stage& stage_;
-  std::vector<Walk> walks_;
+  std::vector<CostWalk> walks_;
   NodeMap<Axes> counted_, addresses_;
 };
 

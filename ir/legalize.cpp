@@ -6,20 +6,11 @@
 namespace lazuli {
 namespace {
 
-bool is_half(DType t) {
-  return t == DType::F16 || t == DType::BF16;
-}
-bool is_const(const NodeRef& n) {
-  return n->op == Op::Const;
-}
-NodeRef number(int64_t v, DType t) {
+NodeRef const_of(int64_t v, DType t) {
   return scalar_const(Scalar(v), t);
 }
-NodeRef where(const NodeRef& c, const NodeRef& a, const NodeRef& b) {
+NodeRef scalar_where(const NodeRef& c, const NodeRef& a, const NodeRef& b) {
   return scalar_op(Op::Where, a->dtype, {c, a, b});
-}
-NodeRef binary(Op op, const NodeRef& a, const NodeRef& b) {
-  return scalar_op(op, a->dtype, {a, b});
 }
 NodeRef compare(Op op, const NodeRef& a, const NodeRef& b) {
   return scalar_op(op, DType::Bool, {a, b});
@@ -37,43 +28,45 @@ NodeRef divide(Op op, const NodeRef& x, const NodeRef& y) {
   const bool quotient = op == Op::IDiv;
   if (is_const(y)) {
     const int64_t d = const_scalar(*y).as_int();
-    if (d == 0) return number(0, t);
-    if (d == -1 && is_signed(t)) return quotient ? scalar_op(Op::Neg, t, {x}) : number(0, t);
-    return binary(op, x, y);
+    if (d == 0) return const_of(0, t);
+    if (d == -1 && is_signed(t)) return quotient ? scalar_op(Op::Neg, t, {x}) : const_of(0, t);
+    return scalar_binary(op, x, y);
   }
-  const NodeRef zero = compare(Op::Eq, y, number(0, t));
+  const NodeRef zero = compare(Op::Eq, y, const_of(0, t));
   NodeRef unsafe = zero;
-  NodeRef minus = is_signed(t) ? compare(Op::Eq, y, number(-1, t)) : NodeRef();
+  NodeRef minus = is_signed(t) ? compare(Op::Eq, y, const_of(-1, t)) : NodeRef();
   if (minus) unsafe = either(zero, minus);
-  const NodeRef r = binary(op, x, where(unsafe, number(1, t), y));
-  if (!quotient) return where(unsafe, number(0, t), r);
-  const NodeRef negated = minus ? where(minus, scalar_op(Op::Neg, t, {x}), r) : r;
-  return where(zero, number(0, t), negated);
+  const NodeRef r = scalar_binary(op, x, scalar_where(unsafe, const_of(1, t), y));
+  if (!quotient) return scalar_where(unsafe, const_of(0, t), r);
+  const NodeRef negated = minus ? scalar_where(minus, scalar_op(Op::Neg, t, {x}), r) : r;
+  return scalar_where(zero, const_of(0, t), negated);
 }
 
 // A count outside [0, width) gives 0, or the sign where a negative number is shifted right.
 NodeRef shift(Op op, const NodeRef& x, const NodeRef& y) {
   const DType t = x->dtype;
   const int64_t width = 8 * size_of(t);
-  const NodeRef last = number(width - 1, t);
+  const NodeRef last = const_of(width - 1, t);
   NodeRef inside = compare(Op::Le, y, last);
-  if (is_signed(t)) inside = logical_and(inside, compare(Op::Le, number(0, t), y));
+  if (is_signed(t)) inside = logical_and(inside, compare(Op::Le, const_of(0, t), y));
   if (is_const(y)) {
     const Scalar count = const_scalar(*y);
-    if (count.as_int() >= 0 && count.as_int() < width) return binary(op, x, y);
-    return op == Op::Shr && is_signed(t) ? binary(op, x, last) : number(0, t);
+    if (count.as_int() >= 0 && count.as_int() < width) return scalar_binary(op, x, y);
+    return op == Op::Shr && is_signed(t) ? scalar_binary(op, x, last) : const_of(0, t);
   }
-  if (op == Op::Shr && is_signed(t)) return binary(op, x, where(inside, y, last));
-  return where(inside, binary(op, x, where(inside, y, number(0, t))), number(0, t));
+  if (op == Op::Shr && is_signed(t)) return scalar_binary(op, x, scalar_where(inside, y, last));
+  return scalar_where(inside, scalar_binary(op, x, scalar_where(inside, y, const_of(0, t))),
+                      const_of(0, t));
 }
 
 NodeRef sign(const NodeRef& x) {
   const DType t = x->dtype;
-  const NodeRef zero = number(0, t);
-  const NodeRef neither = is_float(t) ? binary(Op::Add, x, zero) : zero;  // NaN stays, -0 becomes 0
-  const NodeRef positive = where(compare(Op::Lt, zero, x), number(1, t), neither);
+  const NodeRef zero = const_of(0, t);
+  const NodeRef neither =
+      is_float(t) ? scalar_binary(Op::Add, x, zero) : zero;  // NaN stays, -0 becomes 0
+  const NodeRef positive = scalar_where(compare(Op::Lt, zero, x), const_of(1, t), neither);
   if (!is_signed(t)) return positive;
-  return where(compare(Op::Lt, x, zero), number(-1, t), positive);
+  return scalar_where(compare(Op::Lt, x, zero), const_of(-1, t), positive);
 }
 
 class Legalizer {
@@ -128,8 +121,8 @@ class Legalizer {
       const DType t = n->dtype;
       if (const_scalar(*one).as_double() != 1) continue;
       const NodeRef two = scalar_const(Scalar(2.0), t);
-      const NodeRef u = binary(Op::Mul, legal_.at(tanh->src[0]), two);
-      return binary(Op::Mul, two, plain(Op::Sigmoid, t, {u}));
+      const NodeRef u = scalar_binary(Op::Mul, legal_.at(tanh->src[0]), two);
+      return scalar_binary(Op::Mul, two, plain(Op::Sigmoid, t, {u}));
     }
     return {};
   }
@@ -177,10 +170,10 @@ class Legalizer {
       case Op::Sign:
         return sign(src[0]);
       case Op::Recip:
-        return binary(Op::Div, scalar_const(Scalar(1), dtype), src[0]);
+        return scalar_binary(Op::Div, scalar_const(Scalar(1), dtype), src[0]);
       case Op::Rsqrt:
-        return binary(Op::Div, scalar_const(Scalar(1), dtype),
-                      scalar_op(Op::Sqrt, dtype, {src[0]}));
+        return scalar_binary(Op::Div, scalar_const(Scalar(1), dtype),
+                             scalar_op(Op::Sqrt, dtype, {src[0]}));
       default:
         break;
     }
@@ -197,7 +190,7 @@ class Legalizer {
       case Op::IDiv:
         return logical_and(s[0], s[1]);
       case Op::Rem:
-        return number(0, DType::Bool);
+        return const_of(0, DType::Bool);
       case Op::Sub:
       case Op::Ne:
         return scalar_op(Op::Xor, DType::Bool, {s[0], s[1]});

@@ -125,7 +125,7 @@ NodeRef through_f64(DType t, const Sources& s) {
   return scalar_op(Op::Cast, t, {kF64(Expr<double>(wide)).node});
 }
 
-struct Row {
+struct Expansion {
   Op op;
   Builder build;
   int ulp_f32, ulp_f64;  // f32: over all inputs; f64: over samples
@@ -134,48 +134,44 @@ struct Row {
 #define LAZULI_UNARY(f) unary<math::f<Expr, float>, math::f<Expr, double>>
 #define LAZULI_BINARY(f) binary<math::f<Expr, float>, math::f<Expr, double>>
 constexpr std::array kRows{
-    Row{Op::Exp, LAZULI_UNARY(exp), 2, 2},
-    Row{Op::Exp2, LAZULI_UNARY(exp2), 2, 2},
-    Row{Op::Expm1, LAZULI_UNARY(expm1), 2, 2},
-    Row{Op::Log, LAZULI_UNARY(log), 2, 2},
-    Row{Op::Log2, LAZULI_UNARY(log2), 2, 2},
-    Row{Op::Log10, LAZULI_UNARY(log10), 2, 2},
-    Row{Op::Log1p, LAZULI_UNARY(log1p), 2, 2},
-    Row{Op::Sin, LAZULI_UNARY(sin), 2, 2},
-    Row{Op::Cos, LAZULI_UNARY(cos), 2, 2},
-    Row{Op::Tan, LAZULI_UNARY(tan), 4, 4},
-    Row{Op::Asin, LAZULI_UNARY(asin), 3, 3},
-    Row{Op::Acos, LAZULI_UNARY(acos), 2, 2},
-    Row{Op::Atan, LAZULI_UNARY(atan), 2, 2},
-    Row{Op::Sinh, LAZULI_UNARY(sinh), 3, 3},
-    Row{Op::Cosh, LAZULI_UNARY(cosh), 2, 2},
-    Row{Op::Tanh, LAZULI_UNARY(tanh), 2, 2},
-    Row{Op::Sigmoid, LAZULI_UNARY(sigmoid), 2, 2},
-    Row{Op::Asinh, LAZULI_UNARY(asinh), 2, 2},
-    Row{Op::Acosh, LAZULI_UNARY(acosh), 3, 3},
-    Row{Op::Atanh, LAZULI_UNARY(atanh), 3, 3},
-    Row{Op::Erf, LAZULI_UNARY(erf), 2, 2},
-    Row{Op::Erfc, LAZULI_UNARY(erfc), 4, 4},
-    Row{Op::Pow, LAZULI_BINARY(pow), 2, 2},
-    Row{Op::Atan2, LAZULI_BINARY(atan2), 2, 2},
-    Row{Op::Lgamma, through_f64<math::lgamma<Expr>>, 2, 40},
-    Row{Op::Digamma, through_f64<math::digamma<Expr>>, 1, 40},
+    Expansion{Op::Exp, LAZULI_UNARY(exp), 2, 2},
+    Expansion{Op::Exp2, LAZULI_UNARY(exp2), 2, 2},
+    Expansion{Op::Expm1, LAZULI_UNARY(expm1), 2, 2},
+    Expansion{Op::Log, LAZULI_UNARY(log), 2, 2},
+    Expansion{Op::Log2, LAZULI_UNARY(log2), 2, 2},
+    Expansion{Op::Log10, LAZULI_UNARY(log10), 2, 2},
+    Expansion{Op::Log1p, LAZULI_UNARY(log1p), 2, 2},
+    Expansion{Op::Sin, LAZULI_UNARY(sin), 2, 2},
+    Expansion{Op::Cos, LAZULI_UNARY(cos), 2, 2},
+    Expansion{Op::Tan, LAZULI_UNARY(tan), 4, 4},
+    Expansion{Op::Asin, LAZULI_UNARY(asin), 3, 3},
+    Expansion{Op::Acos, LAZULI_UNARY(acos), 2, 2},
+    Expansion{Op::Atan, LAZULI_UNARY(atan), 2, 2},
+    Expansion{Op::Sinh, LAZULI_UNARY(sinh), 3, 3},
+    Expansion{Op::Cosh, LAZULI_UNARY(cosh), 2, 2},
+    Expansion{Op::Tanh, LAZULI_UNARY(tanh), 2, 2},
+    Expansion{Op::Sigmoid, LAZULI_UNARY(sigmoid), 2, 2},
+    Expansion{Op::Asinh, LAZULI_UNARY(asinh), 2, 2},
+    Expansion{Op::Acosh, LAZULI_UNARY(acosh), 3, 3},
+    Expansion{Op::Atanh, LAZULI_UNARY(atanh), 3, 3},
+    Expansion{Op::Erf, LAZULI_UNARY(erf), 2, 2},
+    Expansion{Op::Erfc, LAZULI_UNARY(erfc), 4, 4},
+    Expansion{Op::Pow, LAZULI_BINARY(pow), 2, 2},
+    Expansion{Op::Atan2, LAZULI_BINARY(atan2), 2, 2},
+    Expansion{Op::Lgamma, through_f64<math::lgamma<Expr>>, 2, 40},
+    Expansion{Op::Digamma, through_f64<math::digamma<Expr>>, 1, 40},
 };
 
-const Row* find_row(Op op) {
+const Expansion* find_expansion(Op op) {
   const auto it =
-      std::find_if(kRows.begin(), kRows.end(), [&](const Row& r) { return r.op == op; });
+      std::find_if(kRows.begin(), kRows.end(), [&](const Expansion& r) { return r.op == op; });
   return it == kRows.end() ? nullptr : &*it;
 }
 
-const Row& row_of(Op op) {
-  const Row* row = find_row(op);
+const Expansion& expansion_of(Op op) {
+  const Expansion* row = find_expansion(op);
   if (!row) internal_error("expand_math: " + std::string(name(op)) + " has no expansion");
   return *row;
-}
-
-bool is_half(DType t) {
-  return t == DType::F16 || t == DType::BF16;
 }
 
 NodeRef expand(Builder build, DType dtype, const Sources& src) {
@@ -188,7 +184,7 @@ NodeRef expand(Builder build, DType dtype, const Sources& src) {
 }  // namespace
 
 bool is_math(Op op) {
-  return find_row(op) != nullptr;
+  return find_expansion(op) != nullptr;
 }
 
 NodeRef expand_math(Op op, DType dtype, const Sources& src, const Arg& arg) {
@@ -198,7 +194,7 @@ NodeRef expand_math(Op op, DType dtype, const Sources& src, const Arg& arg) {
   if (op == Op::Sigmoid && arg == Arg(kNormalResult)) {
     return expand(LAZULI_UNARY(sigmoid_with_normal_result), dtype, src);
   }
-  return expand(row_of(op).build, dtype, src);
+  return expand(expansion_of(op).build, dtype, src);
 }
 
 NodeRef expand_rem(DType dtype, const Sources& src) {
@@ -209,7 +205,7 @@ NodeRef expand_rem(DType dtype, const Sources& src) {
 #undef LAZULI_BINARY
 
 int stated_ulp(Op op, DType dtype) {
-  const Row& row = row_of(op);
+  const Expansion& row = expansion_of(op);
   return is_half(dtype) ? 1 : dtype == DType::F64 ? row.ulp_f64 : row.ulp_f32;
 }
 

@@ -238,9 +238,9 @@ namespace {
 
 // ---- slots of a plan
 
-class Planner {
+class MemoryPlanner {
  public:
-  Planner(const Plan& plan, std::span<const std::vector<InPlace>> in_place)
+  MemoryPlanner(const Plan& plan, std::span<const std::vector<InPlace>> in_place)
       : plan_(plan), in_place_(in_place), before_(plan.slots.size(), -1), after_(before_) {
     memory_.places.resize(plan.slots.size());
     memory_.donors.assign(plan.slots.size(), -1);
@@ -403,7 +403,7 @@ class Planner {
 
 MemoryPlan plan_memory(const Plan& plan, std::span<const std::vector<InPlace>> in_place) {
   ensure(in_place.size() == plan.steps.size(), "plan_memory: one list for each step");
-  return Planner(plan, in_place).run();
+  return MemoryPlanner(plan, in_place).run();
 }
 
 namespace {

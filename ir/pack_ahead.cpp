@@ -279,11 +279,11 @@ class Panels {
 };
 
 // Whether a loop of the block does. `shared_out`: iterations of the loop whose end is not constant.
-bool visit_block(Program& program, const FirstElements& first, const Target& target,
-                 int64_t shared_out, std::vector<Instruction>& block) {
+bool pack_ahead_in(Program& program, const FirstElements& first, const Target& target,
+                   int64_t shared_out, std::vector<Instruction>& block) {
   bool found = false;
   for (Instruction& i : block) {
-    found |= visit_block(program, first, target, shared_out, i.body);
+    found |= pack_ahead_in(program, first, target, shared_out, i.body);
     if (i.code != Code::Loop || count_of(i).value_or(shared_out) < kFewestPanels) continue;
     const LoopSteps around(i);
     for (size_t at = 0; at < i.body.size(); at++) {
@@ -308,7 +308,7 @@ void pack_ahead(Program& program, const Target& target) {
   if (!target.far_l3) return;
   for (Phase& phase : program.phases) {
     const FirstElements first(phase.body);
-    phase.packs_ahead = visit_block(program, first, target, phase.count, phase.body);
+    phase.packs_ahead = pack_ahead_in(program, first, target, phase.count, phase.body);
   }
 }
 

@@ -234,9 +234,9 @@ bool guard_rest(Program& program, std::vector<Instruction>& block, size_t at) {
   return true;
 }
 
-void visit_block(Program& program, std::vector<Instruction>& block) {
+void pack_in_first_tile_in(Program& program, std::vector<Instruction>& block) {
   for (size_t at = 0; at < block.size(); at++) {
-    visit_block(program, block[at].body);
+    pack_in_first_tile_in(program, block[at].body);
     const std::optional<PackedPanel> pack = packed_panel(block[at]);
     const size_t t = pack ? tiles_behind(block, at) : block.size();
     if (t == block.size()) continue;
@@ -260,7 +260,7 @@ void visit_block(Program& program, std::vector<Instruction>& block) {
 }  // namespace
 
 void pack_in_first_tile(Program& program) {
-  for (Phase& phase : program.phases) visit_block(program, phase.body);
+  for (Phase& phase : program.phases) pack_in_first_tile_in(program, phase.body);
 }
 
 }  // namespace lazuli

@@ -8,7 +8,7 @@
 namespace lazuli {
 namespace {
 
-constexpr int64_t kLeastRows = 64;  // of a panel
+constexpr int64_t kLeastPackedRows = 64;  // of a panel
 
 }  // namespace
 
@@ -21,7 +21,7 @@ const Phi* phi_of(const Instruction& loop, const Operand& x) {
 
 std::optional<PackedPanel> packed_panel(const Instruction& loop) {
   const auto rows = count_of(loop);
-  if (!rows || *rows < kLeastRows) return {};
+  if (!rows || *rows < kLeastPackedRows) return {};
   const LoopSteps along(loop);
   PackedPanel p;
   p.rows = *rows;

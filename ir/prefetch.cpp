@@ -117,9 +117,9 @@ bool is_long(const Instruction& i) {
   return count >= kIterations && !i.phis.empty();
 }
 
-void visit_block(Program& program, const Target& target, std::vector<Instruction>& block) {
+void prefetch_loads_in(Program& program, const Target& target, std::vector<Instruction>& block) {
   for (size_t i = block.size(); i-- > 0;) {
-    visit_block(program, target, block[i].body);
+    prefetch_loads_in(program, target, block[i].body);
     if (!is_long(block[i])) continue;
     std::vector<Instruction> ahead = Behind(program, target, block, i).take();
     block.insert(block.begin() + static_cast<std::ptrdiff_t>(i),
@@ -288,8 +288,8 @@ void visit_rows(Program& program, const Target& target, std::vector<Instruction>
 
 void prefetch_epilogues(Program& program, const Target& target) {
   for (Phase& phase : program.phases) {
-    visit_block(program, target, phase.body);
-    visit_block(program, target, phase.tail);
+    prefetch_loads_in(program, target, phase.body);
+    prefetch_loads_in(program, target, phase.tail);
   }
 }
 

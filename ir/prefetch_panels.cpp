@@ -11,7 +11,7 @@
 namespace lazuli {
 namespace {
 
-constexpr int64_t kLeastRows = 64;  // of a panel that is worth it
+constexpr int64_t kLeastPrefetchedRows = 64;  // of a panel that is worth it
 
 // What a loop copies of the rows of an argument.
 struct Copy {
@@ -24,7 +24,7 @@ struct Copy {
 
 std::optional<Copy> copy_of(const Program& program, const Target& target, const Instruction& loop) {
   const std::optional<int64_t> rows = count_of(loop);
-  if (!rows || *rows < kLeastRows || !is_innermost(loop)) return {};
+  if (!rows || *rows < kLeastPrefetchedRows || !is_innermost(loop)) return {};
   const LoopSteps along(loop);
   std::optional<Copy> copy;
   const Instruction* pointer = nullptr;
@@ -133,7 +133,7 @@ std::optional<Copy> squares_of(const Program& program, const Target& target,
 }
 
 // The loop of the products in one over tiles of rows: the longest that reads what is packed.
-Instruction* products_of(Instruction& tiles) {
+Instruction* products_of_packed(Instruction& tiles) {
   Instruction* found = nullptr;
   for (Instruction& i : tiles.body) {
     if (!count_of(i) || !is_innermost(i) || i.phis.empty()) continue;
@@ -150,9 +150,9 @@ void prefetch_next(Program& program, Instruction& outer, size_t at, const Copy& 
                    bool goes_on) {
   const auto tiles = std::find_if(
       outer.body.begin() + static_cast<std::ptrdiff_t>(at) + 1, outer.body.end(),
-      [](Instruction& i) { return count_of(i) && *count_of(i) > 1 && products_of(i); });
+      [](Instruction& i) { return count_of(i) && *count_of(i) > 1 && products_of_packed(i); });
   if (tiles == outer.body.end()) return;
-  Instruction& products = *products_of(*tiles);
+  Instruction& products = *products_of_packed(*tiles);
   const int64_t steps = *count_of(products), count = *count_of(*tiles);
   const int64_t rows = std::min((copy.rows + count - 1) / count, steps);
   ProgramWriter before(program, outer.dst.level), tile(program, tiles->dst.level),
@@ -196,10 +196,10 @@ void prefetch_next(Program& program, Instruction& outer, size_t at, const Copy& 
 }
 
 // `outside`: the loop whose body the block is, or null.
-void visit_block(Program& program, const Target& target, std::vector<Instruction>& block,
-                 const Instruction* outside) {
+void prefetch_panels_in(Program& program, const Target& target, std::vector<Instruction>& block,
+                        const Instruction* outside) {
   for (Instruction& i : block) {
-    visit_block(program, target, i.body, i.code == Code::Loop ? &i : nullptr);
+    prefetch_panels_in(program, target, i.body, i.code == Code::Loop ? &i : nullptr);
     if (i.code != Code::Loop) continue;
     const LoopSteps around(i);
     for (size_t at = 0; at < i.body.size(); at++) {
@@ -217,7 +217,7 @@ void visit_block(Program& program, const Target& target, std::vector<Instruction
 }  // namespace
 
 void prefetch_next_panels(Program& program, const Target& target) {
-  for (Phase& phase : program.phases) visit_block(program, target, phase.body, nullptr);
+  for (Phase& phase : program.phases) prefetch_panels_in(program, target, phase.body, nullptr);
 }
 
 }  // namespace lazuli

@@ -71,9 +71,10 @@ void prefetch_in(const Program& program, const Target& target, Instruction& loop
   }
 }
 
-void visit_block(const Program& program, const Target& target, std::vector<Instruction>& block) {
+void prefetch_terms_in(const Program& program, const Target& target,
+                       std::vector<Instruction>& block) {
   for (Instruction& i : block) {
-    visit_block(program, target, i.body);
+    prefetch_terms_in(program, target, i.body);
     if (i.code == Code::Loop) prefetch_in(program, target, i);
   }
 }
@@ -83,8 +84,8 @@ void visit_block(const Program& program, const Target& target, std::vector<Instr
 void prefetch_far_terms(Program& program, const Target& target) {
   if (!target.far_l3 && !target.l2_prefetch) return;
   for (Phase& phase : program.phases) {
-    visit_block(program, target, phase.body);
-    visit_block(program, target, phase.tail);
+    prefetch_terms_in(program, target, phase.body);
+    prefetch_terms_in(program, target, phase.tail);
   }
 }
 

@@ -34,10 +34,10 @@ std::vector<const Instruction*> first_of_rows(const std::vector<const Instructio
 }
 
 // The lines of tiles' rows that a loop of products asks for in each step.
-class Rows {
+class TileRows {
  public:
-  Rows(Program& program, const Target& target, const Instruction& tiles,
-       const Instruction& products)
+  TileRows(Program& program, const Target& target, const Instruction& tiles,
+           const Instruction& products)
       : program_(program),
         target_(target),
         products_(products),
@@ -136,13 +136,13 @@ class Rows {
   std::vector<Phi> phis_;
 };
 
-void visit_block(Program& program, const Target& target, std::vector<Instruction>& block) {
+void prefetch_tiles_in(Program& program, const Target& target, std::vector<Instruction>& block) {
   for (Instruction& tiles : block) {
-    visit_block(program, target, tiles.body);
+    prefetch_tiles_in(program, target, tiles.body);
     if (tiles.code != Code::Loop) continue;
     for (Instruction& products : tiles.body) {
       if (products.code != Code::Loop || !is_innermost(products)) continue;
-      const Rows rows(program, target, tiles, products);
+      const TileRows rows(program, target, tiles, products);
       for (const Instruction& ask : rows.asked()) {
         const auto pointer =
             std::find_if(products.body.begin(), products.body.end(),
@@ -162,8 +162,8 @@ void prefetch_next_tiles(Program& program, const Target& target) {
   for (const MemoryArgument& m : program.arguments) bytes += m.bytes();
   if (bytes <= target.l2) return;
   for (Phase& phase : program.phases) {
-    visit_block(program, target, phase.body);
-    visit_block(program, target, phase.tail);
+    prefetch_tiles_in(program, target, phase.body);
+    prefetch_tiles_in(program, target, phase.tail);
   }
 }
 

@@ -54,9 +54,9 @@ double waiting_cycles(const Instruction& loop) {
 }
 
 // The rows that the loops inside one loop walk, each time it goes round.
-class Rows {
+class WalkedRows {
  public:
-  Rows(const Program& program, const Target& target, Instruction& outer)
+  WalkedRows(const Program& program, const Target& target, Instruction& outer)
       : program_(program), target_(target), outer_(outer) {
     for (Instruction& i : outer.body) {
       if (i.code == Code::Loop) note(i);
@@ -151,10 +151,11 @@ class Rows {
   std::map<int, int64_t> bytes_;             // by memory, that the longest of the loops walks
 };
 
-void visit_block(const Program& program, const Target& target, std::vector<Instruction>& block) {
+void prefetch_walked_rows_in(const Program& program, const Target& target,
+                             std::vector<Instruction>& block) {
   for (Instruction& i : block) {
-    if (i.code == Code::Loop) Rows(program, target, i).prefetch();
-    visit_block(program, target, i.body);
+    if (i.code == Code::Loop) WalkedRows(program, target, i).prefetch();
+    prefetch_walked_rows_in(program, target, i.body);
   }
 }
 
@@ -162,8 +163,8 @@ void visit_block(const Program& program, const Target& target, std::vector<Instr
 
 void prefetch_walked_rows(Program& program, const Target& target) {
   for (Phase& phase : program.phases) {
-    visit_block(program, target, phase.body);
-    visit_block(program, target, phase.tail);
+    prefetch_walked_rows_in(program, target, phase.body);
+    prefetch_walked_rows_in(program, target, phase.tail);
   }
 }
 

@@ -34,16 +34,17 @@ int64_t place_along(const Node& n) {
 }
 
 // Whether a condition holds on one side of a diagonal at most.
-bool is_triangle(const Node& condition) {
+bool is_triangle_condition(const Node& condition) {
   const Node& c = moved_from(condition);
-  if (c.op == Op::And) return is_triangle(*c.src[0]) || is_triangle(*c.src[1]);
+  if (c.op == Op::And) return is_triangle_condition(*c.src[0]) || is_triangle_condition(*c.src[1]);
   return (c.op == Op::Lt || c.op == Op::Le) && place_along(*c.src[0]) >= 0 &&
          place_along(*c.src[1]) >= 0;
 }
 
 // Whether n puts a constant where such a condition does not hold.
 bool is_masked(const Node& n) {
-  return n.op == Op::Where && moved_from(*n.src[2]).op == Op::Const && is_triangle(*n.src[0]);
+  return n.op == Op::Where && moved_from(*n.src[2]).op == Op::Const &&
+         is_triangle_condition(*n.src[0]);
 }
 
 class Recompute {

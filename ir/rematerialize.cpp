@@ -152,10 +152,10 @@ std::vector<int> early_order(const Facts& facts) {
 
 // Walks the steps with so much memory. What is there and not needed at once makes room for what is
 // not, and is computed again before it is needed.
-class Walk {
+class PlanWalk {
  public:
-  Walk(const Plan& plan, const Facts& facts, std::span<const std::vector<InPlace>> in_place,
-       std::span<const double> costs, int64_t arena, const std::vector<bool>& kept)
+  PlanWalk(const Plan& plan, const Facts& facts, std::span<const std::vector<InPlace>> in_place,
+           std::span<const double> costs, int64_t arena, const std::vector<bool>& kept)
       : plan_(plan),
         facts_(facts),
         in_place_(in_place),
@@ -589,9 +589,9 @@ Rematerialized rematerialize(Plan plan, std::span<const std::vector<InPlace>> in
   const std::vector<std::vector<bool>> choices = checkpoints(base.memory, facts);
   // The cheapest walk in so much memory; null: there is none.
   const auto walk_in = [&](int64_t arena) {
-    std::unique_ptr<Walk> best_walk;
+    std::unique_ptr<PlanWalk> best_walk;
     for (const std::vector<bool>& kept : choices) {
-      auto walk = std::make_unique<Walk>(base.plan, facts, base_pairs, base_costs, arena, kept);
+      auto walk = std::make_unique<PlanWalk>(base.plan, facts, base_pairs, base_costs, arena, kept);
       if (walk->run() && (!best_walk || walk->cost() < best_walk->cost())) {
         best_walk = std::move(walk);
       }
@@ -599,7 +599,7 @@ Rematerialized rematerialize(Plan plan, std::span<const std::vector<InPlace>> in
     }
     return best_walk;
   };
-  const auto take = [&](const Walk& walk) {
+  const auto take = [&](const PlanWalk& walk) {
     Rematerialized made = made_of(base.plan, walk.runs(), walk.copies(), base_pairs, base_costs);
     for (int& k : made.step_of) k = base.step_of[static_cast<size_t>(k)];
     const int64_t e = excess(made.memory);
@@ -609,7 +609,7 @@ Rematerialized rematerialize(Plan plan, std::span<const std::vector<InPlace>> in
   // Arrays do not lie without gaps; what they lack is asked for the next time.
   int64_t low = base.memory.arena - best_excess, high = base.memory.arena;
   for (int i = 0; i < kAttempts && low >= 0; i++) {
-    const std::unique_ptr<Walk> walk = walk_in(low);
+    const std::unique_ptr<PlanWalk> walk = walk_in(low);
     if (!walk) break;
     high = low;
     const int64_t e = take(*walk);
@@ -618,10 +618,10 @@ Rematerialized rematerialize(Plan plan, std::span<const std::vector<InPlace>> in
   }
   // The least that does at all.
   low = std::max<int64_t>(low, 0);
-  std::unique_ptr<Walk> least;
+  std::unique_ptr<PlanWalk> least;
   for (int i = 0; i < kHalvings; i++) {
     const int64_t middle = low + (high - low) / 2;
-    if (std::unique_ptr<Walk> walk = walk_in(middle)) {
+    if (std::unique_ptr<PlanWalk> walk = walk_in(middle)) {
       high = middle;
       least = std::move(walk);
     } else {

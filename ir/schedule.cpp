@@ -36,7 +36,7 @@ void check(const Step& step, bool ok, fmt::format_string<Args...> text, Args&&..
   if (!ok) complain(step, text, std::forward<Args>(args)...);
 }
 
-int64_t number(const Step& step, const std::string& word) {
+int64_t number_of(const Step& step, const std::string& word) {
   int64_t v = 0;
   const auto [end, error] = std::from_chars(word.data(), word.data() + word.size(), v);
   check(step, error == std::errc() && end == word.data() + word.size(), "'{}' is not a number",
@@ -62,7 +62,7 @@ size_t stage_index(const Kernel& k, const Stage* s) {
 void split(Kernel& k, const Step& step) {
   Stage* s = k.find_stage(step.args[0]);
   const size_t i = find_loop(step, *s, step.args[1]);
-  const int64_t factor = number(step, step.args[4]);
+  const int64_t factor = number_of(step, step.args[4]);
   check(step, factor >= 1, "the factor is not positive");
   check(step, s->loops[i].kind == LoopKind::Serial, "loop {} is marked {} already; split first",
         step.args[1], kLoopKinds[static_cast<size_t>(s->loops[i].kind)]);
@@ -285,7 +285,7 @@ struct Factor {
 
 Factor find_factor(Kernel& k, const Step& step) {
   Stage* s = k.find_stage(step.args[0]);
-  const int64_t factor = number(step, step.args[1]);
+  const int64_t factor = number_of(step, step.args[1]);
   check(step, factor == 0 || factor == 1, "a product has factors 0 and 1");
   for (const Value& v : s->values) {
     const NodeRef& of_two = combination(v);
@@ -313,7 +313,7 @@ void pack(Kernel& k, const Step& step) {
 
 void polyphase(Kernel& k, const Step& step) {
   const Factor f = find_factor(k, step);
-  const int64_t n = number(step, step.args[3]);
+  const int64_t n = number_of(step, step.args[3]);
   check(step, n >= 2, "the last axis has at least 2 phases, not {}", n);
   check_new_stage(k, step, step.args[2]);
   check(step, f.expr->op == Op::Read && !f.expr->src.empty(),
@@ -394,7 +394,7 @@ void dot(Kernel& k, const Step& step) {
   check(step, factors.has_value(), "{} is not a sum of products whose factors {} can hold", v.name,
         step.args[2]);
   const NodeRef along = a, product = v.expr;
-  const int64_t multiple = step.args.size() > 5 ? number(step, step.args[5]) : 1;
+  const int64_t multiple = step.args.size() > 5 ? number_of(step, step.args[5]) : 1;
   check(step, multiple > 0, "words come in multiples of {}; it must be positive", multiple);
   const int64_t terms = multiple * dot_terms(*op);
   loop.extent = (loop.extent + terms - 1) / terms * multiple;
@@ -414,7 +414,7 @@ void dot(Kernel& k, const Step& step) {
 
 void lift(Kernel& k, const Step& step) {
   Stage* s = k.find_stage(step.args[0]);
-  const int64_t wanted = number(step, step.args[1]);
+  const int64_t wanted = number_of(step, step.args[1]);
   check_new_stage(k, step, step.args[2]);
   const std::vector<NodeRef> loads = loads_of(*s);
   check(step, wanted >= 0 && wanted < static_cast<int64_t>(loads.size()), "{} has {} loads",
@@ -445,7 +445,7 @@ void rfactor(Kernel& k, const Step& step) {
   const int place = s->loops[find_loop(step, *s, step.args[1])].axis;
   const NodeRef along = s->axes[static_cast<size_t>(place)];
   check_new_stage(k, step, step.args[2]);
-  const int64_t chunks = number(step, step.args[3]), terms = along->hi + 1;
+  const int64_t chunks = number_of(step, step.args[3]), terms = along->hi + 1;
   // Chunks of one index are of several terms where the sum is over more than that.
   const bool single =
       chunks == terms && s->values.size() == 1 && s->axes.size() > s->values[0].dims.size() + 1;
@@ -504,7 +504,7 @@ struct AxisPair {
   }
 };
 
-int place_of(const Stage& s, const NodeRef& axis) {
+int place_in_loops(const Stage& s, const NodeRef& axis) {
   const auto it = std::find_if(s.axes.begin(), s.axes.end(),
                                [&](const NodeRef& x) { return x.get() == axis.get(); });
   return it == s.axes.end() ? -1 : static_cast<int>(it - s.axes.begin());
@@ -512,7 +512,7 @@ int place_of(const Stage& s, const NodeRef& axis) {
 
 void check_pair(const Step& step, const Stage& s, const AxisPair& pair) {
   check(step, !s.is_triangular(), "{} has a bounded axis", s.name);
-  const int a = place_of(s, pair.a), b = place_of(s, pair.b);
+  const int a = place_in_loops(s, pair.a), b = place_in_loops(s, pair.b);
   check(step, a >= 0 && b >= 0, "{} has one of the axes {} and {} but not the other", s.name,
         step.args[1], step.args[2]);
   for (const Loop& l : s.loops) {
@@ -546,7 +546,7 @@ void join_axes(Stage* s, const AxisPair& pair, const std::string& name,
       v.dims.erase(v.dims.begin() + static_cast<ptrdiff_t>(d) + 1);
     }
   }
-  const int outer = place_of(*s, pair.a), inner = place_of(*s, pair.b);
+  const int outer = place_in_loops(*s, pair.a), inner = place_in_loops(*s, pair.b);
   // Rows of the outer axis that nobody needs are a part of the new one; other bounds shift.
   std::map<int, NodeRef> bounds;
   for (const auto& [axis, bound] : s->bound) {
@@ -608,7 +608,7 @@ void merge(Kernel& k, const Step& step) {
   const AxisPair pair = pair_of(step, *k.find_stage(step.args[0]));
   std::vector<Stage*> stages;
   for (const auto& s : k.stages) {
-    if (place_of(*s, pair.a) < 0 && place_of(*s, pair.b) < 0) continue;
+    if (place_in_loops(*s, pair.a) < 0 && place_in_loops(*s, pair.b) < 0) continue;
     check_pair(step, *s, pair);
     stages.push_back(s.get());
   }
@@ -629,7 +629,7 @@ void set_dims(Kernel& k, const Step& step) {
   check(step, v->slot < 0, "{} is an output; its layout is row-major", v->name);
   std::vector<size_t> order;
   for (size_t i = 1; i < step.args.size(); i++)
-    order.push_back(static_cast<size_t>(number(step, step.args[i])));
+    order.push_back(static_cast<size_t>(number_of(step, step.args[i])));
   std::vector<size_t> sorted = order;
   std::sort(sorted.begin(), sorted.end());
   bool permutation = sorted.size() == v->dims.size();

@@ -14,7 +14,7 @@
 namespace lazuli {
 namespace {
 
-uint64_t bits_of(const NodeRef& constant) {
+uint64_t constant_bits(const NodeRef& constant) {
   return std::get<ScalarBits>(constant->arg).bits;
 }
 NodeRef zero(const Node& n) {
@@ -45,7 +45,7 @@ NodeRef fold_constants(const NodeRef& n, Simplifier&) {
   uint64_t bits[3];
   for (size_t i = 0; i < n->src.size(); i++) {
     if (!is_constant(n->src[i])) return {};
-    bits[i] = bits_of(n->src[i]);
+    bits[i] = constant_bits(n->src[i]);
   }
   const uint64_t r = evaluate(n->op, n->dtype, {bits, n->src.size()}, n->src.back()->dtype);
   return constant_of_bits(r, n->dtype, n->shape);
@@ -70,8 +70,8 @@ NodeRef neutral_operand(const NodeRef& n, Simplifier&) {
   for (const Neutral& row : kNeutral) {
     if (row.op != n->op || !(is_float(n->dtype) ? row.floats : row.integers)) continue;
     const uint64_t bits = to_bits(Scalar(row.value), n->dtype);
-    if (is_constant(n->src[1]) && bits_of(n->src[1]) == bits) return n->src[0];
-    if (row.left && is_constant(n->src[0]) && bits_of(n->src[0]) == bits) return n->src[1];
+    if (is_constant(n->src[1]) && constant_bits(n->src[1]) == bits) return n->src[0];
+    if (row.left && is_constant(n->src[0]) && constant_bits(n->src[0]) == bits) return n->src[1];
   }
   return {};
 }
@@ -79,7 +79,7 @@ NodeRef neutral_operand(const NodeRef& n, Simplifier&) {
 NodeRef absorbing_operand(const NodeRef& n, Simplifier&) {
   if ((n->op != Op::Mul && n->op != Op::And) || is_float(n->dtype)) return {};
   for (const NodeRef& s : n->src) {
-    if (is_constant(s) && bits_of(s) == 0) return s;
+    if (is_constant(s) && constant_bits(s) == 0) return s;
   }
   const bool keeps = n->op == Op::And && n->dtype == DType::Bool;
   for (size_t i = 0; keeps && i < 2; i++) {
@@ -104,7 +104,7 @@ NodeRef equal_operands(const NodeRef& n, Simplifier&) {
 
 NodeRef constant_condition(const NodeRef& n, Simplifier&) {
   if (n->op != Op::Where) return {};
-  if (is_constant(n->src[0])) return bits_of(n->src[0]) ? n->src[1] : n->src[2];
+  if (is_constant(n->src[0])) return constant_bits(n->src[0]) ? n->src[1] : n->src[2];
   if (is_op(n->src[0], Op::Not)) {
     return elementwise(Op::Where, {n->src[0]->src[0], n->src[2], n->src[1]});
   }
@@ -159,7 +159,7 @@ NodeRef bitcast_of_bitcast(const NodeRef& n, Simplifier&) {
 
 // A condition made a number and compared with zero.
 NodeRef number_of_condition(const NodeRef& n, Simplifier&) {
-  if (n->op != Op::Ne || !is_constant(n->src[1]) || bits_of(n->src[1]) != 0) return {};
+  if (n->op != Op::Ne || !is_constant(n->src[1]) || constant_bits(n->src[1]) != 0) return {};
   if (!is_op(n->src[0], Op::Cast) || n->src[0]->src[0]->dtype != DType::Bool) return {};
   return n->src[0]->src[0];
 }

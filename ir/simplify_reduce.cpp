@@ -198,7 +198,7 @@ std::vector<NodeRef> chain_below(const NodeRef& n, NodeRef& end) {
   return chain;
 }
 
-bool repeats(const NodeRef& factor, size_t axis) {
+bool is_expanded(const NodeRef& factor, size_t axis) {
   return is_op(factor, Op::Expand) && factor->src[0]->shape[axis] == 1;
 }
 
@@ -211,9 +211,9 @@ bool overlaps(const Node& n) {
 // other one is zero where there is no window.
 bool unwindow_factors(const NodeRef& move, NodeRef& a, NodeRef& b, size_t extra, Simplifier& s) {
   const auto axis = static_cast<size_t>(move->ints()[0]);
-  if (repeats(a, axis) && repeats(b, axis)) return false;
+  if (is_expanded(a, axis) && is_expanded(b, axis)) return false;
   for (NodeRef* f : {&a, &b}) {
-    if (!repeats(*f, axis)) {
+    if (!is_expanded(*f, axis)) {
       *f = move_leading(move, *f, extra, s);
       continue;
     }
@@ -326,7 +326,7 @@ NodeRef divide_last(const NodeRef& n, Simplifier& s) {
       up = s(move_like(chain[c], up));
       down = s(move_like(chain[c], down));
     }
-    for (int64_t a : n->ints()) plain = plain && repeats(down, static_cast<size_t>(a));
+    for (int64_t a : n->ints()) plain = plain && is_expanded(down, static_cast<size_t>(a));
     if (!plain) continue;
     for (int64_t a : n->ints()) down = s(shrink_axis(down, static_cast<size_t>(a), 0, 1));
     const NodeRef terms = s(elementwise(Op::Mul, {up, product->src[1 - side]}));
@@ -608,7 +608,7 @@ NodeRef exponentials_of_chunks(const NodeRef& n, Simplifier& s) {
   const NodeRef &z = difference->src[0], &shift = difference->src[1];
   const size_t last = z->shape.size() - 1;
   const Shape shape = in_chunks(z);
-  if (shape.empty() || !repeats(shift, last)) return {};
+  if (shape.empty() || !is_expanded(shift, last)) return {};
   const NodeRef chunks = s(reshape(z, shape));
   const NodeRef stored = extremes_below(shift, Op::ReduceMax, chunks);
   if (!stored) return {};

@@ -10,7 +10,7 @@ namespace lazuli {
 namespace {
 
 constexpr int64_t kShortestRow = 8;
-constexpr int kDeepest = 16, kMostNodes = 256;  // that are looked at
+constexpr int kDeepest = 16, kMostVisited = 256;  // that are looked at
 
 int64_t integer_of(const NodeRef& constant) {
   return static_cast<int64_t>(std::get<ScalarBits>(constant->arg).bits);
@@ -18,7 +18,7 @@ int64_t integer_of(const NodeRef& constant) {
 
 // How one axis of an array moves it: by a step for each index, or in no way that is known. Steps
 // wrap, as the elements do.
-using Step = std::optional<uint64_t>;
+using StepOfAxis = std::optional<uint64_t>;
 
 // A coordinate: the counts 0, 1, ... along an axis of so many, and nothing else.
 bool counts(const NodeRef& n, int depth = 0) {
@@ -41,9 +41,9 @@ bool holds_for_all(const NodeRef& n) {
 }
 
 // `left`: nodes that may still be looked at, for a graph may be far larger than it is deep.
-Step step_along(const NodeRef& n, size_t axis, int& left);
+StepOfAxis step_along(const NodeRef& n, size_t axis, int& left);
 
-Step step_of_movement(const NodeRef& n, size_t axis, int& left) {
+StepOfAxis step_of_movement(const NodeRef& n, size_t axis, int& left) {
   const NodeRef& x = n->src[0];
   switch (n->op) {
     case Op::Expand:
@@ -65,14 +65,14 @@ Step step_of_movement(const NodeRef& n, size_t axis, int& left) {
   }
 }
 
-Step step_along(const NodeRef& n, size_t axis, int& left) {
+StepOfAxis step_along(const NodeRef& n, size_t axis, int& left) {
   if (n->numel() == 1 || n->shape[axis] == 1 || is_constant(n)) return 0;
   if (n->realised() || left-- <= 0) return {};
   if (n->op == Op::Iota) return 1;
   if (is_movement(n->op)) return step_of_movement(n, axis, left);
   if (!is_elementwise(n->op)) return {};
   if (holds_for_all(n)) return 0;
-  Step steps[3];
+  StepOfAxis steps[3];
   bool still = true;
   for (size_t i = 0; i < n->src.size(); i++) {
     steps[i] = step_along(n->src[i], axis, left);
@@ -101,9 +101,9 @@ NodeRef scatter_rows(const NodeRef& n, Simplifier& s) {
   const NodeRef& outside = index->src[2];
   const size_t last = index->shape.size() - 1;
   if (!is_constant(outside) || integer_of(outside) >= 0) return {};
-  int left = kMostNodes;
-  const Step condition = step_along(index->src[0], last, left),
-             place = step_along(index->src[1], last, left);
+  int left = kMostVisited;
+  const StepOfAxis condition = step_along(index->src[0], last, left),
+                   place = step_along(index->src[1], last, left);
   if (condition != 0u || place != 1u) return {};
   return with_src(n, {n->src[0], s(shrink_axis(index, last, 0, 1)), n->src[2]});
 }

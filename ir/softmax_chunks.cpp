@@ -65,7 +65,7 @@ NodeRef sum_last(const NodeRef& x) {
   return reduce(Op::ReduceAdd, x, {x->rank() - 1});
 }
 
-struct Row {
+struct SoftmaxRow {
   int z = -1, shift = -1;  // exp(z - shift), both along the rows; shift has an element for each row
   int64_t length = 0;      // of a chunk
   bool not_positive = false;  // none of z - shift is
@@ -75,7 +75,7 @@ struct Row {
 };
 
 // One sum that reads the exponentials: of themselves, or of their products with something else.
-struct Sum {
+struct RowSum {
   int row = -1, exponentials = -1, node = -1, product = -1;
   std::vector<int> moves;  // from the exponentials to the product
 };
@@ -129,7 +129,7 @@ class Rewriter {
     if (!is_op(e, Op::Exp) || !is_op(e->src[0], Op::Sub) || e->rank() == 0) return;
     if (e->dtype != DType::F32 && e->dtype != DType::F64) return;
     const int difference = sources(i)[0];
-    Row row;
+    SoftmaxRow row;
     row.z = sources(difference)[0];
     row.not_positive = is_not_positive_exp(*e);
     row.length = is_split(e->shape) ? chunk_length(e->shape.back()) : 0;
@@ -140,10 +140,10 @@ class Rewriter {
     Shape column = e->shape;
     column.back() = 1;
     if (most < 0 || node(row.shift)->shape != column) return;
-    std::vector<Sum> sums;
+    std::vector<RowSum> sums;
     bool contracts = false;
     for (const int r : readers(i)) {
-      const std::optional<Sum> sum = r < 0 ? std::nullopt : sum_above(i, r);
+      const std::optional<RowSum> sum = r < 0 ? std::nullopt : sum_above(i, r);
       if (!sum) return;
       contracts |= sum->product >= 0;
       sums.push_back(*sum);
@@ -154,7 +154,7 @@ class Rewriter {
     if (!find_inside(row)) return;
     rows_.emplace(i, std::move(row));
     maxima_.emplace(most, i);
-    for (Sum& sum : sums) {
+    for (RowSum& sum : sums) {
       sum.row = sum.exponentials = i;
       sums_.emplace(sum.node, std::move(sum));
     }
@@ -179,8 +179,8 @@ class Rewriter {
   }
 
   // The sum that reads `e` through `r`.
-  std::optional<Sum> sum_above(int e, int r) const {
-    Sum s;
+  std::optional<RowSum> sum_above(int e, int r) const {
+    RowSum s;
     int below = e;
     while (true) {
       const NodeRef& n = node(r);
@@ -208,7 +208,7 @@ class Rewriter {
 
   // What z is computed from point by point, down to contractions; and which of that is read for z
   // alone. False if it is too much to be computed in chunks.
-  bool find_inside(Row& row) const {
+  bool find_inside(SoftmaxRow& row) const {
     constexpr size_t kNodes = 64;
     std::set<int, std::greater<>> cone{row.z};  // readers first
     for (auto it = cone.begin(); it != cone.end(); ++it) {
@@ -231,7 +231,7 @@ class Rewriter {
 
   // Node i with an axis split in chunks. Scores are computed in chunks, and so are the products
   // that they are sums of; whatever else there is, is computed as it was.
-  NodeRef split(Row& row, int i, size_t axis, Part part) {
+  NodeRef split(SoftmaxRow& row, int i, size_t axis, Part part) {
     const auto known = row.split.find({i, axis});
     if (known != row.split.end()) return known->second;
     const NodeRef x = split_anew(row, i, axis, part);
@@ -239,7 +239,7 @@ class Rewriter {
     return x;
   }
 
-  NodeRef split_anew(Row& row, int i, size_t axis, Part part) {
+  NodeRef split_anew(SoftmaxRow& row, int i, size_t axis, Part part) {
     const NodeRef& n = node(i);
     const Shape shape = split_shape(n->shape, axis, row.length);
     const NodeRef whole = reshape(done(i), shape);
@@ -273,13 +273,13 @@ class Rewriter {
 
   // exp(a - b). If none was positive in the row, none of finite differences is here; what is
   // infinite makes NaN of the row all the same.
-  static NodeRef power(const Row& row, const NodeRef& a, const NodeRef& b) {
+  static NodeRef power(const SoftmaxRow& row, const NodeRef& a, const NodeRef& b) {
     const NodeRef x = elementwise(Op::Sub, {a, b});
     return row.not_positive ? exp_not_positive(x) : elementwise(Op::Exp, {x});
   }
 
   // The maximum of the row, from those of its chunks.
-  NodeRef maximum(Row& row) {
+  NodeRef maximum(SoftmaxRow& row) {
     const NodeRef chunks = split(row, row.z, node(row.z)->shape.size() - 1, Part::Scores);
     const NodeRef most = reduce(Op::ReduceMax, chunks, {chunks->rank() - 1}), own = finite(most);
     row.exponentials = power(row, chunks, along(own, row.length));
@@ -287,8 +287,8 @@ class Rewriter {
     return reduce(Op::ReduceMax, most, {most->rank() - 1});
   }
 
-  NodeRef sum_of_chunks(const Sum& s) {
-    Row& row = rows_.at(s.row);
+  NodeRef sum_of_chunks(const RowSum& s) {
+    SoftmaxRow& row = rows_.at(s.row);
     NodeRef x = row.exponentials;
     NodeRef w = power(row, row.own, expand(done(row.shift), row.own->shape));
     for (const int i : s.moves) {
@@ -320,9 +320,9 @@ class Rewriter {
 
   Topology graph_;
   std::vector<std::vector<int>> readers_;  // -1: it is a root
-  std::map<int, Row> rows_;                // by the number of their exponentials
+  std::map<int, SoftmaxRow> rows_;         // by the number of their exponentials
   std::map<int, int> maxima_;              // rows by the number of their maximum
-  std::map<int, Sum> sums_;
+  std::map<int, RowSum> sums_;
   PassVector<NodeRef> done_;
 };
 

@@ -38,9 +38,10 @@ class Rounds {
   int64_t from_, inverse_;
 };
 
-class Block {
+class LoadBlock {
  public:
-  Block(Program& program, const Target& target, const Uses& uses, std::vector<Instruction>& block)
+  LoadBlock(Program& program, const Target& target, const Uses& uses,
+            std::vector<Instruction>& block)
       : program_(program), target_(target), uses_(uses), block_(block) {}
 
   void join() {
@@ -218,10 +219,10 @@ class Block {
   std::set<size_t> dropped_;
 };
 
-void visit_block(Program& program, const Target& target, const Uses& uses,
-                 std::vector<Instruction>& block) {
-  for (Instruction& i : block) visit_block(program, target, uses, i.body);
-  Block(program, target, uses, block).join();
+void transpose_loads_in(Program& program, const Target& target, const Uses& uses,
+                        std::vector<Instruction>& block) {
+  for (Instruction& i : block) transpose_loads_in(program, target, uses, i.body);
+  LoadBlock(program, target, uses, block).join();
 }
 
 }  // namespace
@@ -231,8 +232,8 @@ void join_strided_loads(Program& program, const Target& target) {
     Uses uses;
     count_uses(phase.body, uses);
     count_uses(phase.tail, uses);
-    visit_block(program, target, uses, phase.body);
-    visit_block(program, target, uses, phase.tail);
+    transpose_loads_in(program, target, uses, phase.body);
+    transpose_loads_in(program, target, uses, phase.tail);
   }
 }
 

@@ -13,7 +13,7 @@
 namespace lazuli {
 namespace {
 
-Operand number(int64_t n) {
+Operand constant_operand(int64_t n) {
   Operand r;
   r.kind = Operand::Kind::Constant;
   r.bits = static_cast<uint64_t>(n);
@@ -40,7 +40,7 @@ std::optional<int64_t> distance(const std::set<int64_t>& places) {
 
 // One sum: where its words lie in the first iteration, relative to the pointers, and its value
 // behind the loop.
-struct Sum {
+struct DotSum {
   int64_t row, column;
   int result;
 };
@@ -147,7 +147,7 @@ class Tile {
     shape_.word_step = TileShape::kStep * *next;
     const auto start = [&](const Instruction& pointer, Operand& first) {
       if (is_value(pointer.args[0], inner_->dst.id)) {
-        first = number(0);
+        first = constant_operand(0);
         return true;
       }
       for (const Phi& p : inner_->phis) {
@@ -181,7 +181,7 @@ class Tile {
 
   bool find_block() {
     std::set<int64_t> rows, columns;
-    for (const Sum& s : sums_) {
+    for (const DotSum& s : sums_) {
       rows.insert(s.row);
       columns.insert(s.column);
     }
@@ -202,8 +202,8 @@ class Tile {
   // Each sum is used by one store behind the loop, at equal distances; between them is nothing that
   // could see it too early.
   bool find_stores(const std::vector<Instruction>& block, size_t at) {
-    std::unordered_map<int, const Sum*> of;
-    for (const Sum& s : sums_) of[s.result] = &s;
+    std::unordered_map<int, const DotSum*> of;
+    for (const DotSum& s : sums_) of[s.result] = &s;
     const int phis = outer_ ? 2 : 1;
     std::map<std::pair<int64_t, int64_t>, int64_t> places;  // by row and column
     for (size_t i = at + 1; i < block.size() && places.size() < sums_.size(); i++) {
@@ -251,7 +251,7 @@ class Tile {
   // Where a pointer of the inner loop is in the first iteration of all.
   Operand pointer(const Instruction& like, Operand first, std::vector<Instruction>& out) {
     if (outer_) {
-      std::unordered_map<int, Operand> now{{outer_->dst.id, number(0)}};
+      std::unordered_map<int, Operand> now{{outer_->dst.id, constant_operand(0)}};
       const auto replace = [&](Operand& x) {
         const auto it = x.kind == Operand::Kind::Value ? now.find(x.id) : now.end();
         if (it != now.end()) x = it->second;
@@ -266,8 +266,8 @@ class Tile {
     }
     const int64_t offset = &like == row_ ? row_offset_ : column_offset_;
     if (offset != 0)
-      first =
-          define({.code = Code::Op, .op = Op::Add, .args = {first, number(offset)}}, false, out);
+      first = define({.code = Code::Op, .op = Op::Add, .args = {first, constant_operand(offset)}},
+                     false, out);
     return define({.code = Code::Pointer, .args = {first}, .memory = like.memory}, true, out);
   }
 
@@ -275,7 +275,7 @@ class Tile {
   const Uses& uses_;
   const Instruction *outer_ = nullptr, *inner_ = nullptr;
   const Instruction *row_ = nullptr, *column_ = nullptr;  // pointers inside the loop
-  std::vector<Sum> sums_;
+  std::vector<DotSum> sums_;
   std::unordered_map<int, Operand> begins_;  // of the sums, by result
   Op op_ = Op::DotBF16;
   TileShape shape_;
@@ -285,7 +285,7 @@ class Tile {
   size_t last_store_ = 0;
 };
 
-void visit_block(Program& program, std::vector<Instruction>& block, const Uses& uses) {
+void tile_dots_in(Program& program, std::vector<Instruction>& block, const Uses& uses) {
   for (size_t i = 0; i < block.size(); i++) {
     if (block[i].code == Code::Loop) {
       Tile tile(program, uses);
@@ -294,7 +294,7 @@ void visit_block(Program& program, std::vector<Instruction>& block, const Uses& 
         continue;
       }
     }
-    visit_block(program, block[i].body, uses);
+    tile_dots_in(program, block[i].body, uses);
   }
 }
 
@@ -314,7 +314,7 @@ void use_tiles(Program& program) {
     for (auto* body : {&phase.body, &phase.tail}) {
       Uses uses;
       count_uses(*body, uses);
-      visit_block(program, *body, uses);
+      tile_dots_in(program, *body, uses);
     }
   }
 }

@@ -277,7 +277,7 @@ struct Touched {
   std::set<std::pair<bool, int>> reads, writes;
 };
 
-std::pair<bool, int> place_of(const Kernel& kernel, const Value& value) {
+std::pair<bool, int> stage_place(const Kernel& kernel, const Value& value) {
   const Value* v = &value;
   while (v->alias >= 0) v = kernel.find_value(v->alias).second;
   return v->slot >= 0 ? std::pair(true, v->slot) : std::pair(false, v->id);
@@ -291,9 +291,9 @@ std::map<const Stage*, Touched> touched_by_phase(const Kernel& kernel, const Rea
   std::map<const Stage*, Touched> touched;
   for (const auto& s : kernel.stages) {
     Touched& t = touched[root_of(s.get())];
-    for (const Value& v : s->values) t.writes.insert(place_of(kernel, v));
+    for (const Value& v : s->values) t.writes.insert(stage_place(kernel, v));
     for (const Reads::Read& r : reads.of(s.get()))
-      t.reads.insert(place_of(kernel, *kernel.find_value(r.value).second));
+      t.reads.insert(stage_place(kernel, *kernel.find_value(r.value).second));
   }
   return touched;
 }

@@ -18,11 +18,12 @@
 
 #include "core/error.h"
 #include "core/shape.h"
+#include "runtime/round_up.h"
 
 namespace lazuli {
 namespace {
 
-constexpr size_t kAlignment = 64;
+constexpr size_t kBlockAlignment = 64;
 constexpr size_t kMapFrom = size_t{128} << 10;  // smaller blocks come from malloc
 constexpr size_t kHugePage = size_t{2} << 20;
 constexpr size_t kChunk = 8 * kHugePage;  // of which blocks that fill no huge page are cut
@@ -33,12 +34,8 @@ constexpr uint64_t kMostBytes = uint64_t{1} << 62;  // beyond this, sums of size
 
 // Start offsets of mapped blocks: multiples of 9 cache lines, which meet each of the 64 lines of a
 // page once.
-constexpr size_t kStagger = 9 * kAlignment;
+constexpr size_t kStagger = 9 * kBlockAlignment;
 constexpr size_t kStaggers = 64;
-
-size_t round_up(size_t value, size_t multiple) {
-  return (value + multiple - 1) / multiple * multiple;
-}
 
 // Memory that lies in huge pages if the system has them, a multiple of their size; null if there is
 // none.
@@ -58,7 +55,7 @@ std::byte* map_huge(size_t bytes) {
 
 // Eight classes to each doubling, so that at most an eighth of a block is unused.
 size_t class_step(size_t bytes) {
-  return std::max(kAlignment, std::bit_floor(bytes) / 8);
+  return std::max(kBlockAlignment, std::bit_floor(bytes) / 8);
 }
 
 size_t size_class(size_t bytes) {
@@ -167,7 +164,7 @@ struct Allocator::State : Counted {
 
   Region map(size_t class_bytes) {
     if (class_bytes < kMapFrom) {
-      void* base = std::aligned_alloc(kAlignment, class_bytes);
+      void* base = std::aligned_alloc(kBlockAlignment, class_bytes);
       return {base, 0, static_cast<std::byte*>(base), class_bytes};
     }
     const size_t stagger = next_stagger++ % kStaggers * kStagger;

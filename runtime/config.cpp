@@ -61,13 +61,13 @@ bool set(F& field, const std::optional<T>& value) {
 
 // Everything about a variable. `parse` changes the config, or returns false if the value makes no
 // sense; the error is then `NAME: 'value' <complaint>; <values>`.
-struct Row {
+struct ConfigRow {
   ConfigVariable variable;
   std::string_view complaint;
   bool (*parse)(Config& config, std::string_view value);
 };
 
-constexpr Row kRows[] = {
+constexpr ConfigRow kRows[] = {
     {{"LAZULI_DEBUG",
       "what to tell on standard error of each new graph: 1 kernels, 2 fusion, 3 schedules and "
       "programs, 4 sources",
@@ -81,8 +81,8 @@ constexpr Row kRows[] = {
        if (is_device(v)) c.device = v;
        return is_device(v);
      }},
-    {{"LAZULI_CACHE", "where compiled kernels and plans are kept", "give a folder's absolute path, or off",
-      "the folder lazuli in $XDG_CACHE_HOME or ~/.cache"},
+    {{"LAZULI_CACHE", "where compiled kernels and plans are kept",
+      "give a folder's absolute path, or off", "the folder lazuli in $XDG_CACHE_HOME or ~/.cache"},
      "is no place for a cache",
      [](Config& c, std::string_view v) {
        if (!v.starts_with('/') && v != "off") return false;
@@ -133,15 +133,15 @@ size_t edit_distance(std::string_view a, std::string_view b) {
 }
 
 [[noreturn]] void unknown_variable(const std::string& name) {
-  const Row* nearest =
-      std::min_element(std::begin(kRows), std::end(kRows), [&](const Row& a, const Row& b) {
+  const ConfigRow* nearest = std::min_element(
+      std::begin(kRows), std::end(kRows), [&](const ConfigRow& a, const ConfigRow& b) {
         return edit_distance(name, a.variable.name) < edit_distance(name, b.variable.name);
       });
   if (edit_distance(name, nearest->variable.name) <= 3) {
     user_error("{}: there is no such variable; did you mean {}?", name, nearest->variable.name);
   }
   std::vector<std::string_view> names;
-  for (const Row& row : kRows) names.push_back(row.variable.name);
+  for (const ConfigRow& row : kRows) names.push_back(row.variable.name);
   user_error("{}: there is no such variable; those there are: {}", name, fmt::join(names, ", "));
 }
 
@@ -184,8 +184,9 @@ Config Config::from_variables(const std::vector<std::pair<std::string, std::stri
   Config config;
   for (const auto& [name, value] : variables) {
     if (!std::string_view(name).starts_with(kPrefix)) continue;
-    const Row* row = std::find_if(std::begin(kRows), std::end(kRows),
-                                  [&](const Row& r) { return r.variable.name == name; });
+    const ConfigRow* row =
+        std::find_if(std::begin(kRows), std::end(kRows),
+                     [&](const ConfigRow& r) { return r.variable.name == name; });
     if (row == std::end(kRows)) unknown_variable(name);
     if (!row->parse(config, value)) {
       user_error("{}: {} {}; {}", name, quoted(value), row->complaint, row->variable.values);
@@ -196,7 +197,7 @@ Config Config::from_variables(const std::vector<std::pair<std::string, std::stri
 
 std::vector<ConfigVariable> config_variables() {
   std::vector<ConfigVariable> variables;
-  for (const Row& row : kRows) variables.push_back(row.variable);
+  for (const ConfigRow& row : kRows) variables.push_back(row.variable);
   return variables;
 }
 

@@ -72,7 +72,7 @@ class File {
 bool read_all(int file, void* to, size_t size) {
   auto* at = static_cast<char*>(to);
   while (size > 0) {
-    const ssize_t n = read(file, at, size);
+    const ssize_t n = ::read(file, at, size);
     if (n < 0 && errno == EINTR) continue;
     if (n <= 0) return false;
     at += n;

@@ -19,9 +19,9 @@ namespace {
 
 template <typename A>
 constexpr int64_t kBlockOf = 64 / sizeof(A);  // elements that are in registers at once
-constexpr int64_t kChunk = 1 << 15;           // of a line
-constexpr int64_t kShort = 16;                // elements that are scanned one after the other
-constexpr int64_t kGrain = 1 << 14;           // elements that are worth a thread
+constexpr int64_t kScanChunk = 1 << 15;       // of a line
+constexpr int64_t kShortScan = 16;            // elements that are scanned one after the other
+constexpr int64_t kScanGrain = 1 << 14;       // elements that are worth a thread
 constexpr int64_t kFewestLines = 64, kMostLines = 1024;  // side by side
 constexpr int64_t kStretch = 16;                         // lines that threads do not part
 
@@ -220,16 +220,18 @@ void scan_short(const T* x, T* out, int64_t lines, int64_t length) {
 template <typename T, template <typename> typename Op, bool kReverse>
 void scan_dense(const T* x, T* out, const Lines& l, bool wide, ThreadPool& pool) {
   using A = Total<T>;
-  const int64_t chunks = (l.length + kChunk - 1) / kChunk;
+  const int64_t chunks = (l.length + kScanChunk - 1) / kScanChunk;
   const auto begin = [&](int64_t line, int64_t chunk) {
-    const int64_t at = chunk * kChunk;
+    const int64_t at = chunk * kScanChunk;
     return line * l.length + (kReverse ? l.length - 1 - at : at);
   };
-  const auto size = [&](int64_t chunk) { return std::min(kChunk, l.length - chunk * kChunk); };
+  const auto size = [&](int64_t chunk) {
+    return std::min(kScanChunk, l.length - chunk * kScanChunk);
+  };
   if (l.outer >= pool.size() || chunks == 1) {
-    const int64_t grain = std::max<int64_t>(1, kGrain / l.length);
+    const int64_t grain = std::max<int64_t>(1, kScanGrain / l.length);
     pool.parallel_for(0, l.outer, grain, [&](int64_t from, int64_t to, int) {
-      if (l.length <= kShort) {
+      if (l.length <= kShortScan) {
         scan_short<T, Op, kReverse>(x + from * l.length, out + from * l.length, to - from,
                                     l.length);
         return;
@@ -314,7 +316,7 @@ void scan_abreast(const T* x, T* out, const Lines& l, bool reverse, [[maybe_unus
   const int64_t lines =
       std::clamp(parts(parts(l.inner, fewest), kStretch) * kStretch, kFewestLines, kMostLines);
   const int64_t tiles = parts(l.inner, lines);
-  const int64_t grain = std::max<int64_t>(1, kGrain / (l.length * std::min(l.inner, lines)));
+  const int64_t grain = std::max<int64_t>(1, kScanGrain / (l.length * std::min(l.inner, lines)));
   const int64_t step = reverse ? -l.inner : l.inner;
   pool.parallel_for(0, l.outer * tiles, grain, [&](int64_t from, int64_t to, int) {
     for (int64_t tile = from; tile < to; tile++) {

@@ -12,7 +12,7 @@
 namespace lazuli {
 namespace {
 
-constexpr int64_t kGrain = 1 << 14;  // elements that are worth a thread
+constexpr int64_t kScatterGrain = 1 << 14;  // elements that are worth a thread
 
 // The later of two values.
 template <typename A>
@@ -40,7 +40,7 @@ template <template <typename> typename Op, typename T>
 
 // Rows of neighbouring elements, and where each goes.
 template <typename T>
-struct Rows {
+struct ScatteredRows {
   const int64_t* first;
   const T* values;
   int64_t count, length;
@@ -66,7 +66,7 @@ struct Rows {
 
 // What falls into [begin, end).
 template <typename T, template <typename> typename Op>
-void scatter_range(T* out, int64_t begin, int64_t end, const Rows<T>& rows) {
+void scatter_range(T* out, int64_t begin, int64_t end, const ScatteredRows<T>& rows) {
   using N = Number<T>;
   using A = typename N::Acc;
   out += begin;
@@ -92,11 +92,11 @@ void run_scatter(const Node& n, std::span<void* const> arrays, ThreadPool& pool)
   const int64_t size = n.numel(), rows = n.src[1]->numel(), count = n.src[2]->numel();
   if (size == 0) return;
   // Every part looks at every index: more parts than threads would be work for nothing.
-  const int64_t parts = count < kGrain ? 1 : std::min<int64_t>(pool.size(), size);
+  const int64_t parts = count < kScatterGrain ? 1 : std::min<int64_t>(pool.size(), size);
   with_type(n.dtype, [&]<typename T>() {
     T* out = static_cast<T*>(arrays[3]);
-    const Rows<T> all{static_cast<const int64_t*>(arrays[1]), static_cast<const T*>(arrays[2]),
-                      rows, rows > 0 ? count / rows : 1};
+    const ScatteredRows<T> all{static_cast<const int64_t*>(arrays[1]),
+                               static_cast<const T*>(arrays[2]), rows, rows > 0 ? count / rows : 1};
     const auto run = [&]<template <typename> typename Op>() {
       pool.parallel_for(0, parts, 1, [&](int64_t part, int64_t, int) {
         const int64_t begin = size * part / parts, end = size * (part + 1) / parts;

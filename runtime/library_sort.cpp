@@ -18,9 +18,9 @@
 namespace lazuli {
 namespace {
 
-constexpr int64_t kShort = 192;         // lines that are sorted by comparing
-constexpr int64_t kGrain = 4096;        // elements that are worth a thread
-constexpr int64_t kChunk = 1 << 17;     // of a line that several threads sort
+constexpr int64_t kShortSort = 192;      // lines that are sorted by comparing
+constexpr int64_t kSortGrain = 4096;     // elements that are worth a thread
+constexpr int64_t kSortChunk = 1 << 17;  // of a line that several threads sort
 constexpr int64_t kLong = 4096;         // lines that are worth clearing tables of kWide bits
 constexpr int kNarrow = 8, kWide = 11;  // bits of a digit
 
@@ -54,7 +54,7 @@ Unsigned<sizeof(T)> key_of(T value) {
 // The element of a key, and whether all elements of that key are the same bits: zeros are of either
 // sign, and NaNs differ in their mantissas.
 template <typename T>
-T value_of(Unsigned<sizeof(T)> key) {
+T value_of_key(Unsigned<sizeof(T)> key) {
   using U = Unsigned<sizeof(T)>;
   constexpr U kSign = U{1} << (8 * sizeof(T) - 1);
   if constexpr (std::is_integral_v<T>) {
@@ -68,7 +68,7 @@ T value_of(Unsigned<sizeof(T)> key) {
 }
 template <typename T>
 bool is_unique(Unsigned<sizeof(T)> key, T value) {
-  const T back = value_of<T>(key);
+  const T back = value_of_key<T>(key);
   return std::memcmp(&back, &value, sizeof(T)) == 0;
 }
 
@@ -176,7 +176,7 @@ class Sorter {
       : length_(length),
         pool_(pool),
         memory_{Scratch<Entry>(length), Scratch<Entry>(length)},
-        chunks_(pool ? static_cast<size_t>((length + kChunk - 1) / kChunk) : 0) {}
+        chunks_(pool ? static_cast<size_t>((length + kSortChunk - 1) / kSortChunk) : 0) {}
 
   /// done(i, entry) for the entries in order; of elements that are not unique, if those are
   /// refused, nothing, and false.
@@ -198,7 +198,7 @@ class Sorter {
     });
     if (refused) return false;
     const auto n = static_cast<uint32_t>(length_);
-    if (length_ <= kShort) {
+    if (length_ <= kShortSort) {
       std::sort(from, from + length_);
     } else if (!pool_) {
       from = length_ < kLong ? radix_sort<kNarrow, kBits>(from, to, n)
@@ -225,7 +225,7 @@ class Sorter {
   void for_chunks(F&& fn) {
     if (!pool_) return fn(0, 0, length_);
     pool_->parallel_for(0, static_cast<int64_t>(chunks_.size()), 1, [&](int64_t c, int64_t, int) {
-      fn(static_cast<size_t>(c), c * kChunk, std::min(length_, (c + 1) * kChunk));
+      fn(static_cast<size_t>(c), c * kSortChunk, std::min(length_, (c + 1) * kSortChunk));
     });
   }
 
@@ -265,12 +265,12 @@ class Sorter {
 // sort_line(sorter, line) for each line.
 template <typename Entry, typename F>
 void for_lines(int64_t lines, int64_t length, ThreadPool& pool, F&& sort_line) {
-  if ((lines < pool.size() && length > kChunk) || length > int64_t{UINT32_MAX}) {
+  if ((lines < pool.size() && length > kSortChunk) || length > int64_t{UINT32_MAX}) {
     Sorter<Entry> sorter(length, &pool);
     for (int64_t i = 0; i < lines; i++) sort_line(sorter, i);
     return;
   }
-  const int64_t grain = std::max<int64_t>(1, kGrain / length);
+  const int64_t grain = std::max<int64_t>(1, kSortGrain / length);
   pool.parallel_for(0, lines, grain, [&](int64_t from, int64_t to, int) {
     Sorter<Entry> sorter(length, nullptr);
     for (int64_t i = from; i < to; i++) sort_line(sorter, i);
@@ -370,7 +370,7 @@ template <typename T, typename Write>
 void begin_lines(const T* x, int64_t lines, int64_t length, int64_t count, bool descending,
                  ThreadPool& pool, Write&& write) {
   const auto run = [&]<typename Entry>(Entry) {
-    const int64_t grain = std::max<int64_t>(1, kGrain / length);
+    const int64_t grain = std::max<int64_t>(1, kSortGrain / length);
     pool.parallel_for(0, lines, grain, [&](int64_t from, int64_t to, int) {
       std::vector<Entry> found;
       for (int64_t line = from; line < to; line++) {
@@ -394,9 +394,9 @@ void sort_lines(const T* x, T* sorted, int64_t lines, int64_t length, bool desce
   std::vector<char> by_order(static_cast<size_t>(lines));
   for_lines<Bare<U>>(lines, length, pool, [&](auto& sorter, int64_t line) {
     T* const out = sorted + line * length;
-    by_order[static_cast<size_t>(line)] =
-        !sorter.sort(x + line * length, descending, true,
-                     [&](int64_t i, const Bare<U>& e) { out[i] = value_of<T>(e.key() ^ flip); });
+    by_order[static_cast<size_t>(line)] = !sorter.sort(
+        x + line * length, descending, true,
+        [&](int64_t i, const Bare<U>& e) { out[i] = value_of_key<T>(e.key() ^ flip); });
   });
   for (int64_t line = 0; line < lines; line++) {
     int64_t end = line;

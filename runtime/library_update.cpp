@@ -11,7 +11,7 @@ namespace {
 
 constexpr int64_t kGrainBytes = 1 << 18;  // that are worth a thread
 
-void copy(std::byte* to, const std::byte* from, int64_t bytes, ThreadPool& pool) {
+void copy_by_threads(std::byte* to, const std::byte* from, int64_t bytes, ThreadPool& pool) {
   const int64_t parts = (bytes + kGrainBytes - 1) / kGrainBytes;
   pool.parallel_for(0, parts, 1, [&](int64_t first, int64_t last, int) {
     const int64_t begin = first * kGrainBytes, end = std::min(last * kGrainBytes, bytes);
@@ -26,7 +26,7 @@ void run_update(const Node& n, std::span<void* const> arrays, ThreadPool& pool) 
   const auto* value = static_cast<const std::byte*>(arrays[1]);
   auto* out = static_cast<std::byte*>(arrays[n.src.size()]);
   const int64_t size = size_of(n.dtype);
-  if (out != base) copy(out, base, n.numel() * size, pool);
+  if (out != base) copy_by_threads(out, base, n.numel() * size, pool);
   const Shape& box = n.src[1]->shape;
   if (numel(box) == 0) return;
 
@@ -59,7 +59,7 @@ void run_update(const Node& n, std::span<void* const> arrays, ThreadPool& pool) 
     }
     return at;
   };
-  if (runs == 1) return copy(out + start, value, run, pool);
+  if (runs == 1) return copy_by_threads(out + start, value, run, pool);
   pool.parallel_for(0, runs, std::max<int64_t>(kGrainBytes / run, 1),
                     [&](int64_t first, int64_t last, int) {
                       for (int64_t i = first; i < last; i++) {

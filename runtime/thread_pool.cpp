@@ -130,7 +130,7 @@ constexpr uint64_t kMostPlaces = uint64_t{1} << kPlaceBits;
 constexpr uint64_t kTags = uint64_t{1} << (64 - kPlaceBits);
 
 // The loop of a launch.
-struct Loop {
+struct ParallelLoop {
   ThreadPool::Work work = nullptr;
   void* context = nullptr;
   int64_t begin = 0;
@@ -150,7 +150,7 @@ struct Loop {
 // What is being shared out, and the number that workers watch, in one cache line.
 struct alignas(64) Job {
   std::atomic<uint64_t> launch = 0;
-  Loop loop;
+  ParallelLoop loop;
 };
 static_assert(sizeof(Job) == 64);
 
@@ -164,7 +164,7 @@ struct Worker {
   std::atomic<uint32_t> woken = 0;  // counts calls to wake up
 };
 
-void run_alone(const ThreadPool* pool, const Loop& loop, int worker) {
+void run_alone(const ThreadPool* pool, const ParallelLoop& loop, int worker) {
   const ScopedPlace here(pool, worker);
   for (uint64_t chunk = 0; chunk < loop.chunks; ++chunk) loop.do_chunk(chunk, worker);
 }
@@ -200,7 +200,7 @@ struct ThreadPool::Team : Counted {
     for (std::thread& thread : threads) thread.join();
   }
 
-  void launch(const Loop& loop) {
+  void launch(const ParallelLoop& loop) {
     const std::lock_guard lock(turn);
     job.loop = loop;
     const Launch launch = next_launch(std::min<uint64_t>(workers.size(), loop.chunks) - 1);
@@ -382,7 +382,7 @@ void ThreadPool::run(int64_t begin, int64_t end, int64_t grain, Work work, void*
   const DefaultFloatMode float_mode;
   const uint64_t steps = uint64_t(end) - uint64_t(begin);
   const uint64_t chunks = steps / uint64_t(grain) + (steps % uint64_t(grain) != 0);
-  const Loop loop = {work, context, begin, end, grain, chunks};
+  const ParallelLoop loop = {work, context, begin, end, grain, chunks};
   if (place.pool != nullptr) return run_alone(this, loop, place.pool == this ? place.worker : 0);
   if (size_ == 1 || chunks == 1 || is_forked()) return run_alone(this, loop, 0);
   ensure(chunks < kMostPlaces / 2, "parallel_for needs a grain that leaves fewer chunks");

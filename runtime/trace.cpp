@@ -45,17 +45,17 @@ std::string own_name(const std::string& path) {
 struct Close {
   void operator()(std::FILE* f) const { std::fclose(f); }
 };
-using File = std::unique_ptr<std::FILE, Close>;
+using TraceFile = std::unique_ptr<std::FILE, Close>;
 
-struct Row {
+struct SpanRow {
   int label;
   int64_t from, to;
 };
 // What one thread has done. The lock is for whoever writes the file: threads that end their chunks
 // at one moment do not wait for each other.
-struct Rows {
+struct ThreadRows {
   std::mutex mutex;
-  std::vector<std::vector<Row>> blocks;
+  std::vector<std::vector<SpanRow>> blocks;
   int64_t left_out = 0;
 
   // Whether there is place for one more row; `all` counts the places of all threads.
@@ -63,7 +63,7 @@ struct Rows {
     if (!blocks.empty() && blocks.back().size() < blocks.back().capacity()) return true;
     const size_t size =
         blocks.empty() ? kSmallBlock : std::min(2 * blocks.back().size(), kLargeBlock);
-    std::vector<Row> block;
+    std::vector<SpanRow> block;
     block.reserve(size);
     if (all.fetch_add(size) + size > kMostRows) return false;
     blocks.push_back(std::move(block));
@@ -81,7 +81,7 @@ struct Trace::Spans : Counted {
 
   void write_to(std::FILE* file);
   // The calling thread's.
-  Rows& rows_of_thread();
+  ThreadRows& rows_of_thread();
 
   const std::string path;
   const int64_t start = now();
@@ -90,15 +90,15 @@ struct Trace::Spans : Counted {
   std::atomic<size_t> places = 0;  // for rows
   std::mutex mutex;
   std::vector<Label> labels{1};
-  std::map<int, Rows> rows;  // of each thread
+  std::map<int, ThreadRows> rows;  // of each thread
   int64_t left_out = 0;      // by threads that found no memory
 
   static inline std::atomic<uint64_t> made = 0;
 };
 
-Rows& Trace::Spans::rows_of_thread() {
+ThreadRows& Trace::Spans::rows_of_thread() {
   thread_local uint64_t of = 0;
-  thread_local Rows* mine = nullptr;
+  thread_local ThreadRows* mine = nullptr;
   if (of == number) return *mine;
   const std::lock_guard lock(mutex);
   mine = &rows[this_thread()];
@@ -109,7 +109,7 @@ Rows& Trace::Spans::rows_of_thread() {
 Trace::Trace(const std::string& path) : on_(!path.empty()) {
   if (!on()) return;
   spans_ = make_ref<Spans>(path);
-  const File file(std::fopen(spans_->path.c_str(), "we"));
+  const TraceFile file(std::fopen(spans_->path.c_str(), "we"));
   require(file != nullptr, "LAZULI_PROFILE: '{}' cannot be written: {}; give another file, or off",
           spans_->path, std::strerror(errno));
 }
@@ -136,7 +136,7 @@ int Trace::label(std::string_view kind, std::string_view name) {
 
 void Trace::add(int label, int64_t from, int64_t to) noexcept {
   if (!on()) return;
-  Rows* mine = nullptr;
+  ThreadRows* mine = nullptr;
   try {
     mine = &spans_->rows_of_thread();
   } catch (const std::bad_alloc&) {
@@ -157,7 +157,7 @@ void Trace::write() noexcept {
   // A fork has the lock as some thread left it, and the file is its parent's.
   if (!on() || getpid() != spans_->process) return;
   const std::lock_guard lock(spans_->mutex);
-  File file(std::fopen(spans_->path.c_str(), "we"));
+  TraceFile file(std::fopen(spans_->path.c_str(), "we"));
   bool written = file != nullptr;
   try {
     if (file) spans_->write_to(file.get());
@@ -185,8 +185,8 @@ void Trace::Spans::write_to(std::FILE* file) {
              process);
   for (auto& [thread, mine] : rows) {
     const std::lock_guard lock(mine.mutex);
-    for (const std::vector<Row>& block : mine.blocks) {
-      for (const Row& r : block) {
+    for (const std::vector<SpanRow>& block : mine.blocks) {
+      for (const SpanRow& r : block) {
         const Label& l = labels[static_cast<size_t>(r.label)];
         fmt::print(
             file,

@@ -42,7 +42,7 @@ std::vector<std::string> operation_names(const PlanStep& s) {
   return r;
 }
 
-const Node* library_node(const PlanStep& s) {
+const Node* node_of_library_step(const PlanStep& s) {
   return s.kernel ? nullptr : s.node.get();
 }
 
@@ -56,7 +56,7 @@ std::string launch_list(const Plan& plan) {
   std::string out;
   for (size_t i = 0; i < plan.slots.size(); i++) out += slot_text(plan.slots[i], i) + "\n";
   for (size_t i = 0; i < plan.steps.size(); i++) {
-    out += step_name(library_node(plan.steps[i]), i) + "(";
+    out += step_name(node_of_library_step(plan.steps[i]), i) + "(";
     for (size_t k = 0; k < plan.steps[i].arguments.size(); k++) {
       out += fmt::format("{}a{}", k ? ", " : "", plan.steps[i].arguments[k]);
     }
@@ -173,7 +173,7 @@ std::vector<StepNote> step_notes(const Plan& plan) {
   for (size_t i = 0; i < plan.steps.size(); i++) {
     const PlanStep& step = plan.steps[i];
     StepNote n;
-    n.name = step_name(library_node(step), i);
+    n.name = step_name(node_of_library_step(step), i);
     n.operations = operation_names(step);
     if (step.kernel) {
       n.flops = count_flops(*step.kernel);
@@ -214,7 +214,7 @@ std::vector<StepNote> step_notes(const Plan& plan) {
 
 namespace {
 
-using Arrays = std::vector<Ref<Storage>>;
+using Storages = std::vector<Ref<Storage>>;
 
 std::string relative_time(double ratio) {
   if (ratio >= 2) return fmt::format("{:.1f} times as long", ratio);
@@ -237,9 +237,9 @@ std::string told(const std::vector<Choice>& choices) {
   return out;
 }
 
-std::vector<StepCost> measure(Executable& executable, const Arrays& inputs, int repeats,
+std::vector<StepCost> measure(Executable& executable, const Storages& inputs, int repeats,
                               const Roofline& roof) {
-  Arrays outputs;
+  Storages outputs;
   for (const PlanSlot& s : executable.plan().slots) {
     if (s.role == PlanSlot::Role::Output) outputs.push_back(host_storage(s));
   }
@@ -303,7 +303,7 @@ std::string told(const std::vector<StepCost>& costs) {
 // A plan that waits to be run, and what it reads.
 struct Prepared {
   std::unique_ptr<Executable> executable;
-  Arrays inputs;
+  Storages inputs;
 };
 
 Prepared prepare(std::span<const Tensor> roots) {
@@ -323,7 +323,7 @@ Prepared prepare(std::span<const Tensor> roots) {
 
 // What a plan read when it ran is gone; zeros take its place.
 std::vector<StepCost> measure(Executable& executable, const Roofline& roof) {
-  Arrays inputs;
+  Storages inputs;
   for (const PlanSlot& s : executable.plan().slots) {
     if (s.role != PlanSlot::Role::Input) continue;
     inputs.push_back(host_storage(s));

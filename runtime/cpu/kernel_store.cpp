@@ -194,7 +194,7 @@ Hash128 tuning_key(const Kernel& scheduled, const Target& t) {
                              print_algorithm(scheduled), scheduled.schedule));
 }
 
-std::string told(const Winner& w) {
+std::string told_of_winner(const Winner& w) {
   if (w.tried == 1) return "tuned: no other schedule gives the same bits";
   if (w.settled.empty())
     return fmt::format("tuned: of {} schedules none is clearly faster", w.tried);
@@ -219,7 +219,7 @@ bool schedule_as(const Winner& w, const Kernel& kernel, const Target& target, Ke
     return false;
   }
   k = std::move(found);
-  k.reasons.push_back(told(w));
+  k.reasons.push_back(told_of_winner(w));
   return true;
 }
 

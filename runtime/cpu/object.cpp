@@ -12,17 +12,14 @@
 #include <optional>
 
 #include "core/error.h"
+#include "runtime/round_up.h"
 
 namespace lazuli {
 namespace {
 
-constexpr uint64_t kAlignment = 64;
+constexpr uint64_t kImageAlignment = 64;
 constexpr uint64_t kSlotBytes = 8;
 constexpr uint64_t kStubBytes = 8;  // jmp *slot(%rip), padded
-
-uint64_t round_up(uint64_t value, uint64_t multiple) {
-  return (value + multiple - 1) / multiple * multiple;
-}
 
 // Bounds-checked views of the object's tables.
 class Object {
@@ -98,7 +95,7 @@ class Linker {
     const auto sections = object_.sections();
     places_.resize(sections.size());
     // Something readable before the first function: clang's function sanitizer looks there.
-    uint64_t end = kAlignment;
+    uint64_t end = kImageAlignment;
     for (size_t i = 0; i < sections.size(); ++i) {
       const Elf64_Shdr& section = sections[i];
       const bool is_content = section.sh_type == SHT_PROGBITS && (section.sh_flags & SHF_ALLOC);

@@ -57,12 +57,12 @@ std::vector<float> run_through_opencl(const Tensor& y, const Target& target) {
   return {out, out + y.numel()};
 }
 
-struct Case {
+struct OpenclCase {
   const char* name;
   std::function<Tensor()> build;
 };
 
-const Case kCases[] = {
+const OpenclCase kOpenclCases[] = {
     {"a chain with broadcasts",
      [] { return gelu(wave({37, 50}, 0.1) * 0.5 + wave({50}, 0.7), "tanh") * sigmoid(wave({37, 50}, 0.3)); }},
     {"softmax", [] { return softmax(wave({19, 70}, 0.37) * 5, -1); }},
@@ -124,7 +124,7 @@ const Case kCases[] = {
 };
 
 // A machine of this level with the instructions for packed products.
-Target with_dots(const char* level) {
+Target with_packed_dots(const char* level) {
   Target target = named_target(level);
   target.has_u8_dot = target.has_i16_dot = target.has_bf16_dot = true;
   return target;
@@ -137,8 +137,8 @@ TEST_SUITE("codegen") {
     std::string why;
     const std::string device = first_opencl_device(&why);
     REQUIRE_MESSAGE(!device.empty(), "no OpenCL device to test with: ", why);
-    for (const Target& target : {with_dots("x86-64-v3"), with_dots("x86-64-v4")}) {
-      for (const Case& c : kCases) {
+    for (const Target& target : {with_packed_dots("x86-64-v3"), with_packed_dots("x86-64-v4")}) {
+      for (const OpenclCase& c : kOpenclCases) {
         CAPTURE(c.name);
         CAPTURE(target.cpu);
         const Tensor y = c.build();

@@ -27,7 +27,7 @@ using lazuli::Shape;
 using lazuli::Tensor;
 using nlohmann::json;
 
-struct Array {
+struct VectorArray {
   DType dtype;
   Shape shape;
   std::vector<char> bytes;
@@ -35,13 +35,13 @@ struct Array {
   size_t size() const { return bytes.size() / static_cast<size_t>(lazuli::size_of(dtype)); }
 };
 
-DType dtype_of(const json& array) {
+DType json_dtype(const json& array) {
   DType dtype;
   REQUIRE(lazuli::parse_dtype(array.at("dtype").get<std::string>(), dtype));
   return dtype;
 }
 
-lazuli::Scalar number(const json& value) {
+lazuli::Scalar json_number(const json& value) {
   if (value.is_number_unsigned()) return value.get<uint64_t>();
   if (value.is_number_integer()) return value.get<int64_t>();
   if (value.is_number_float()) return value.get<double>();
@@ -51,12 +51,12 @@ lazuli::Scalar number(const json& value) {
   return word == "inf" ? INFINITY : -INFINITY;
 }
 
-Array decode(const json& array) {
-  Array result{dtype_of(array), {}, {}};
+VectorArray decode(const json& array) {
+  VectorArray result{json_dtype(array), {}, {}};
   for (const json& size : array.at("shape")) result.shape.push_back(size.get<int64_t>());
   const size_t width = static_cast<size_t>(lazuli::size_of(result.dtype));
   for (const json& value : array.at("data")) {
-    const uint64_t bits = lazuli::to_bits(number(value), result.dtype);
+    const uint64_t bits = lazuli::to_bits(json_number(value), result.dtype);
     char element[sizeof bits];
     std::memcpy(element, &bits, sizeof bits);
     result.bytes.insert(result.bytes.end(), element, element + width);
@@ -138,7 +138,7 @@ bool is_close(double got, double want, DType dtype, const Tolerance& tolerance, 
   }
 }
 
-double largest_finite(const Array& array) {
+double largest_finite(const VectorArray& array) {
   double largest = 0;
   for (size_t i = 0; i < array.size(); ++i) {
     const double value =
@@ -149,7 +149,8 @@ double largest_finite(const Array& array) {
 }
 
 /// What is wrong with one output, "" if nothing.
-std::string difference(const Tensor& got, const Array& want, const Tolerance& tolerance) {
+std::string conformance_difference(const Tensor& got, const VectorArray& want,
+                                   const Tolerance& tolerance) {
   if (got.dtype() != want.dtype) {
     return fmt::format("dtype is {}, not {}", name(got.dtype()), name(want.dtype));
   }
@@ -178,10 +179,10 @@ std::string difference(const Tensor& got, const Array& want, const Tolerance& to
 }
 
 /// Evaluates one vector; what is wrong, "" if nothing.
-std::string replay(const json& vector) {
+std::string replay_vector(const json& vector) {
   lazuli::notation::Bindings bindings;
   for (const auto& [name, input] : vector.at("inputs").items()) {
-    const Array array = decode(input);
+    const VectorArray array = decode(input);
     bindings.emplace(
         name, Tensor::from_bytes(array.bytes.data(), array.bytes.size(), array.shape, array.dtype));
   }
@@ -194,7 +195,7 @@ std::string replay(const json& vector) {
   lazuli::realize(std::span<const Tensor>(outputs));
   const Tolerance tolerance(vector.at("tol").get<std::string>());
   for (size_t i = 0; i < outputs.size(); ++i) {
-    const std::string wrong = difference(outputs[i], decode(wanted[i]), tolerance);
+    const std::string wrong = conformance_difference(outputs[i], decode(wanted[i]), tolerance);
     if (!wrong.empty()) return fmt::format("result {}: {}", i, wrong);
   }
   return "";
@@ -202,7 +203,7 @@ std::string replay(const json& vector) {
 
 std::string replay_caught(const json& vector) {
   try {
-    return replay(vector);
+    return replay_vector(vector);
   } catch (const std::exception& e) {
     std::string text = e.what();
     std::replace(text.begin(), text.end(), '\n', ' ');

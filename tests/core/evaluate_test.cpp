@@ -11,7 +11,7 @@
 namespace lazuli {
 namespace {
 
-double apply(Op op, DType t, std::vector<double> values) {
+double evaluate_op(Op op, DType t, std::vector<double> values) {
   std::vector<uint64_t> bits;
   for (double v : values) bits.push_back(to_bits(Scalar(v), t));
   const DType out = has(op, kComparison) ? DType::Bool : t;
@@ -29,25 +29,25 @@ const double kNaN = std::nan("");
 TEST_SUITE_BEGIN("core");
 
 TEST_CASE("integer division by zero is 0, and the lowest number divided by -1 is itself") {
-  CHECK(apply(Op::IDiv, DType::I8, {-128, -1}) == -128);
-  CHECK(apply(Op::IDiv, DType::I32, {7, 0}) == 0);
-  CHECK(apply(Op::Rem, DType::I32, {7, 0}) == 0);
-  CHECK(apply(Op::Rem, DType::I32, {-7, 3}) == -1);
-  CHECK(std::isnan(apply(Op::Rem, DType::F32, {7, 0})));
+  CHECK(evaluate_op(Op::IDiv, DType::I8, {-128, -1}) == -128);
+  CHECK(evaluate_op(Op::IDiv, DType::I32, {7, 0}) == 0);
+  CHECK(evaluate_op(Op::Rem, DType::I32, {7, 0}) == 0);
+  CHECK(evaluate_op(Op::Rem, DType::I32, {-7, 3}) == -1);
+  CHECK(std::isnan(evaluate_op(Op::Rem, DType::F32, {7, 0})));
 }
 
 TEST_CASE("shifts by the width or more, or by a negative count, leave the sign") {
-  CHECK(apply(Op::Shl, DType::I32, {1, 32}) == 0);
-  CHECK(apply(Op::Shr, DType::I32, {-8, 40}) == -1);
-  CHECK(apply(Op::Shr, DType::U8, {200, 9}) == 0);
-  CHECK(apply(Op::Shr, DType::I8, {-8, -1}) == -1);
+  CHECK(evaluate_op(Op::Shl, DType::I32, {1, 32}) == 0);
+  CHECK(evaluate_op(Op::Shr, DType::I32, {-8, 40}) == -1);
+  CHECK(evaluate_op(Op::Shr, DType::U8, {200, 9}) == 0);
+  CHECK(evaluate_op(Op::Shr, DType::I8, {-8, -1}) == -1);
 }
 
 TEST_CASE("maximum and minimum let NaN through and order the zeros") {
-  CHECK(std::isnan(apply(Op::Max, DType::F32, {kNaN, 1})));
-  CHECK(std::isnan(apply(Op::Min, DType::BF16, {1, kNaN})));
-  CHECK(!std::signbit(apply(Op::Max, DType::F64, {-0.0, 0.0})));
-  CHECK(std::signbit(apply(Op::Min, DType::F64, {0.0, -0.0})));
+  CHECK(std::isnan(evaluate_op(Op::Max, DType::F32, {kNaN, 1})));
+  CHECK(std::isnan(evaluate_op(Op::Min, DType::BF16, {1, kNaN})));
+  CHECK(!std::signbit(evaluate_op(Op::Max, DType::F64, {-0.0, 0.0})));
+  CHECK(std::signbit(evaluate_op(Op::Min, DType::F64, {0.0, -0.0})));
 }
 
 TEST_CASE("casts saturate, wrap and round once") {
@@ -87,23 +87,23 @@ TEST_CASE("halves become floats and floats halves, rounded once to the nearest, 
 }
 
 TEST_CASE("rounding goes to the even neighbour and the sign of NaN is NaN") {
-  CHECK(apply(Op::Round, DType::F32, {2.5}) == 2);
-  CHECK(apply(Op::Round, DType::F32, {-3.5}) == -4);
-  CHECK(std::isnan(apply(Op::Sign, DType::F32, {kNaN})));
-  CHECK(apply(Op::Eq, DType::F32, {kNaN, kNaN}) == 0);
-  CHECK(apply(Op::Ne, DType::F32, {kNaN, kNaN}) == 1);
+  CHECK(evaluate_op(Op::Round, DType::F32, {2.5}) == 2);
+  CHECK(evaluate_op(Op::Round, DType::F32, {-3.5}) == -4);
+  CHECK(std::isnan(evaluate_op(Op::Sign, DType::F32, {kNaN})));
+  CHECK(evaluate_op(Op::Eq, DType::F32, {kNaN, kNaN}) == 0);
+  CHECK(evaluate_op(Op::Ne, DType::F32, {kNaN, kNaN}) == 1);
 }
 
 TEST_CASE("digamma and lgamma are right at known points") {
-  CHECK(apply(Op::Digamma, DType::F64, {1}) ==
+  CHECK(evaluate_op(Op::Digamma, DType::F64, {1}) ==
         doctest::Approx(-0.57721566490153286).epsilon(1e-15));
-  CHECK(apply(Op::Digamma, DType::F64, {-0.5}) ==
+  CHECK(evaluate_op(Op::Digamma, DType::F64, {-0.5}) ==
         doctest::Approx(0.036489973978576521).epsilon(1e-13));
-  CHECK(apply(Op::Digamma, DType::F64, {0.0}) == -kInfinity);
-  CHECK(std::isnan(apply(Op::Digamma, DType::F64, {-3})));
-  CHECK(apply(Op::Lgamma, DType::F64, {0.5}) ==
+  CHECK(evaluate_op(Op::Digamma, DType::F64, {0.0}) == -kInfinity);
+  CHECK(std::isnan(evaluate_op(Op::Digamma, DType::F64, {-3})));
+  CHECK(evaluate_op(Op::Lgamma, DType::F64, {0.5}) ==
         doctest::Approx(0.57236494292470009).epsilon(1e-15));
-  CHECK(apply(Op::Lgamma, DType::F32, {-2}) == kInfinity);
+  CHECK(evaluate_op(Op::Lgamma, DType::F32, {-2}) == kInfinity);
 }
 
 TEST_CASE("a reduction of nothing is the identity of its dtype") {

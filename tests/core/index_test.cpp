@@ -13,13 +13,13 @@ using namespace lazuli;
 
 namespace {
 
-using Random = std::mt19937;
+using Generator = std::mt19937;
 
-int64_t between(Random& random, int64_t low, int64_t high) {
+int64_t between(Generator& random, int64_t low, int64_t high) {
   return std::uniform_int_distribution<int64_t>(low, high)(random);
 }
 
-Slice random_slice(Random& random, int64_t n) {
+Slice random_slice(Generator& random, int64_t n) {
   Slice s;
   if (between(random, 0, 2)) s.begin = between(random, -n - 1, n + 1);
   if (between(random, 0, 2)) s.end = between(random, -n - 1, n + 1);
@@ -28,7 +28,7 @@ Slice random_slice(Random& random, int64_t n) {
 }
 
 // Indices whose arrays all have one shape, without equal places.
-Indices random_index(Random& random, const Shape& shape) {
+Indices random_index(Generator& random, const Shape& shape) {
   Indices items;
   const int64_t kinds = between(random, 0, 1) ? 4 : 2;
   for (int64_t n : shape) {
@@ -65,7 +65,7 @@ TEST_SUITE_BEGIN("core");
 
 TEST_CASE("writing at an index changes exactly the elements that reading it names") {
   const ReferenceScope scope;
-  Random random(7);
+  Generator random(7);
   int written = 0;
   for (int round = 0; round < 300; round++) {
     Shape shape;

@@ -16,12 +16,12 @@ using namespace lazuli;
 namespace {
 
 using Inputs = std::vector<Tensor>;
-using Function = std::function<Tensor(const Inputs&)>;
+using TestedFunction = std::function<Tensor(const Inputs&)>;
 
-struct Case {
+struct GradientCase {
   std::string_view name;
   std::vector<Shape> shapes;
-  Function function;
+  TestedFunction function;
 };
 
 Tensor random(const Shape& shape, uint64_t seed) {
@@ -58,9 +58,9 @@ Tensor places() {
   return Tensor::from({int64_t{0}, int64_t{2}, int64_t{1}, int64_t{2}}, {4});
 }
 
-const std::vector<Case>& cases() {
+const std::vector<GradientCase>& gradient_cases() {
   // clang-format off
-  static const std::vector<Case> kCases = {
+  static const std::vector<GradientCase> kCases = {
       {"matmul", {{2, 3, 4}, {4, 2}}, [](const Inputs& x) { return matmul(x[0], x[1]); }},
       {"addmm", {{2}, {3, 4}, {4, 2}}, [](const Inputs& x) { return addmm(x[0], x[1], x[2], 0.5, 2); }},
       {"linear", {{3, 4}, {2, 4}, {2}}, [](const Inputs& x) { return linear(x[0], x[1], x[2]); }},
@@ -127,7 +127,7 @@ const std::vector<Case>& cases() {
   return kCases;
 }
 
-Inputs inputs_of(const Case& c) {
+Inputs inputs_of(const GradientCase& c) {
   Inputs xs;
   for (size_t i = 0; i < c.shapes.size(); i++) xs.push_back(random(c.shapes[i], 10 + i));
   return xs;
@@ -139,7 +139,7 @@ TEST_SUITE_BEGIN("core");
 
 TEST_CASE("gradients of the operations of networks are their slopes") {
   const ReferenceScope scope;
-  for (const Case& c : cases()) {
+  for (const GradientCase& c : gradient_cases()) {
     check_gradient(
         c.name, [&](const Inputs& xs) { return weighed(c.function(xs)); }, inputs_of(c));
   }
@@ -157,7 +157,7 @@ TEST_CASE("equal softmaxes are one node, and have one gradient") {
 
 TEST_CASE("gradients of those gradients are their slopes") {
   const ReferenceScope scope;
-  for (const Case& c : cases()) {
+  for (const GradientCase& c : gradient_cases()) {
     const ScalarFunction slope = [&](const Inputs& xs) {
       const std::vector<Tensor> g =
           grad(weighed(exp(c.function(xs) * 0.1)), std::span<const Tensor>(xs));

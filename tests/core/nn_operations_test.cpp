@@ -10,18 +10,15 @@
 #include "tests/core/reference_scope.h"
 
 using namespace lazuli;
-using Floats = std::vector<float>;
-using Ints64 = std::vector<int64_t>;
 
 namespace {
 
-constexpr double kInf = std::numeric_limits<double>::infinity();
 constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
 
-Tensor vector(const Floats& v) {
+Tensor float_vector(const Floats& v) {
   return Tensor::from(v, {static_cast<int64_t>(v.size())});
 }
-Tensor indices(const Ints64& v) {
+Tensor index_tensor(const Ints64& v) {
   return Tensor::from(v, {static_cast<int64_t>(v.size())});
 }
 
@@ -32,8 +29,8 @@ TEST_SUITE_BEGIN("core");
 TEST_CASE("products of 16-bit floats are added before they are rounded") {
   const ReferenceScope scope;
   // x * x is 1 + 2^-9 + 2^-20, of which f16 holds the first two terms.
-  const Tensor a = vector({1 + 0x1p-10F, 1}).to(DType::F16),
-               b = vector({1 + 0x1p-10F, -1 - 0x1p-9F}).to(DType::F16);
+  const Tensor a = float_vector({1 + 0x1p-10F, 1}).to(DType::F16),
+               b = float_vector({1 + 0x1p-10F, -1 - 0x1p-9F}).to(DType::F16);
   CHECK(dot(a, b).dtype() == DType::F16);
   CHECK(dot(a, b).item<double>() == 0x1p-20);
   const Tensor x = reshape(a, {1, 2, 1}), w = reshape(b, {1, 2, 1});
@@ -44,24 +41,24 @@ TEST_CASE("products of 16-bit floats are added before they are rounded") {
 TEST_CASE("a sum over nothing is 0") {
   const ReferenceScope scope;
   CHECK(matmul(zeros({2, 0}), zeros({0, 1})).to_vector() == Floats{0, 0});
-  CHECK(linear(zeros({1, 0}), zeros({2, 0}), vector({1, 2})).to_vector() == Floats{1, 2});
+  CHECK(linear(zeros({1, 0}), zeros({2, 0}), float_vector({1, 2})).to_vector() == Floats{1, 2});
   CHECK(conv2d(zeros({0, 1, 4, 4}), zeros({1, 1, 3, 3})).shape() == Shape{0, 1, 2, 2});
 }
 
 TEST_CASE("the result of addmm ignores what beta 0 multiplies") {
   const ReferenceScope scope;
   const Tensor a = ones({1, 2}), b = ones({2, 1});
-  CHECK(addmm(vector({static_cast<float>(kNan)}), a, b, 0).item() == 2);
-  CHECK(addmm(vector({1}), a, b, 2, 3).item() == 8);
+  CHECK(addmm(float_vector({static_cast<float>(kNan)}), a, b, 0).item() == 2);
+  CHECK(addmm(float_vector({1}), a, b, 2, 3).item() == 8);
 }
 
 TEST_CASE("softmax of huge numbers is finite, and of nothing but -inf is NaN") {
   const ReferenceScope scope;
-  const Tensor x = vector({1e30F, 1e30F});
+  const Tensor x = float_vector({1e30F, 1e30F});
   CHECK(softmax(x, 0).to_vector() == Floats{0.5F, 0.5F});
   CHECK(std::isnan(softmax(full({2}, -kInf), 0).to_vector()[0]));
   CHECK(logsumexp(full({2}, -kInf), 0).item() == -kInf);
-  CHECK(logcumsumexp(vector({-100, 100, -100}), 0).to_vector() == Floats{-100, 100, 100});
+  CHECK(logcumsumexp(float_vector({-100, 100, -100}), 0).to_vector() == Floats{-100, 100, 100});
 }
 
 TEST_CASE("a row that may attend to nothing gives 0, with a finite gradient") {
@@ -87,34 +84,35 @@ TEST_CASE("training batch_norm moves the running statistics that all handles sha
 TEST_CASE("a class that does not exist counts as a loss of 0, and a mean of no loss is NaN") {
   const ReferenceScope scope;
   const Tensor x = zeros({3, 2});
-  const Floats loss = cross_entropy(x, indices({0, 7, -100}), {}, -100, "none").to_vector();
+  const Floats loss = cross_entropy(x, index_tensor({0, 7, -100}), {}, -100, "none").to_vector();
   CHECK(loss[0] == doctest::Approx(std::log(2.0)));
   CHECK(loss[1] == 0);
   CHECK(loss[2] == 0);
-  CHECK(std::isnan(cross_entropy(x, indices({-100, -100, -100})).item()));
+  CHECK(std::isnan(cross_entropy(x, index_tensor({-100, -100, -100})).item()));
 }
 
 TEST_CASE("cross entropy does not turn masked logits into NaN") {
   const ReferenceScope scope;
   const Tensor x = Tensor::from({0.0F, static_cast<float>(-kInf)}, {1, 2});
-  CHECK(cross_entropy(x, indices({0})).item() == 0);
-  CHECK(grad(cross_entropy(x, indices({0})), x).to_vector() == Floats{0, 0});
+  CHECK(cross_entropy(x, index_tensor({0})).item() == 0);
+  CHECK(grad(cross_entropy(x, index_tensor({0})), x).to_vector() == Floats{0, 0});
 }
 
 TEST_CASE("an index out of range embeds to 0, and the padding row gets no gradient") {
   const ReferenceScope scope;
   const Tensor w = ones({3, 2});
-  CHECK(embedding(indices({2, 3, -1}), w).to_vector() == Floats{1, 1, 0, 0, 0, 0});
-  CHECK(grad(sum(embedding(indices({0, 1, 1}), w, 1)), w).to_vector() == Floats{1, 1, 0, 0, 0, 0});
-  CHECK(grad(sum(embedding(indices({0, 1, 1}), w, {}, {}, 2.0, true)), w).to_vector() ==
+  CHECK(embedding(index_tensor({2, 3, -1}), w).to_vector() == Floats{1, 1, 0, 0, 0, 0});
+  CHECK(grad(sum(embedding(index_tensor({0, 1, 1}), w, 1)), w).to_vector() ==
+        Floats{1, 1, 0, 0, 0, 0});
+  CHECK(grad(sum(embedding(index_tensor({0, 1, 1}), w, {}, {}, 2.0, true)), w).to_vector() ==
         Floats{1, 1, 1, 1, 0, 0});
-  CHECK(embedding(indices({0}), w, {}, 0.5).to_vector()[0] ==
+  CHECK(embedding(index_tensor({0}), w, {}, 0.5).to_vector()[0] ==
         doctest::Approx(0.5 / std::sqrt(2.0)));
 }
 
 TEST_CASE("the gradient of a maximum in a window goes to the first of equals") {
   const ReferenceScope scope;
-  const Tensor x = reshape(vector({1, 1, 1, 0}), {1, 1, 4});
+  const Tensor x = reshape(float_vector({1, 1, 1, 0}), {1, 1, 4});
   CHECK(grad(sum(max_pool1d(x, 2)), x).to_vector() == Floats{1, 0, 1, 0});
   CHECK(grad(sum(max_pool1d(x, 3, 1, 1)), x).to_vector() == Floats{2, 1, 1, 0});
   const ValuesIndices r = max_pool1d_with_indices(full({1, 1, 3}, -kInf), 3, 3, 1);
@@ -124,27 +122,27 @@ TEST_CASE("the gradient of a maximum in a window goes to the first of equals") {
 
 TEST_CASE("the gradient of a running maximum goes to the last of equals, and to a NaN") {
   const ReferenceScope scope;
-  const Tensor x = vector({1, 1, 0, 2, 2, 1});
+  const Tensor x = float_vector({1, 1, 0, 2, 2, 1});
   CHECK(grad(sum(cummax(x, 0).values), x).to_vector() == Floats{1, 2, 0, 1, 2, 0});
   CHECK(grad(sum(cummin(x, 0).values), x).to_vector() == Floats{1, 1, 4, 0, 0, 0});
-  const Tensor y = vector({1, static_cast<float>(kNan), 2});
+  const Tensor y = float_vector({1, static_cast<float>(kNan), 2});
   CHECK(grad(sum(cummax(y, 0).values), y).to_vector() == Floats{1, 2, 0});
 }
 
 TEST_CASE("NaN is the maximum of a window, a scan and a sort") {
   const ReferenceScope scope;
-  const Tensor x = vector({1, static_cast<float>(kNan), 2});
+  const Tensor x = float_vector({1, static_cast<float>(kNan), 2});
   CHECK(std::isnan(max_pool1d(reshape(x, {1, 1, 3}), 3).item()));
   CHECK(cummax(x, 0).indices.to_vector<int64_t>() == Ints64{0, 1, 1});
   CHECK(argsort(x).to_vector<int64_t>() == Ints64{0, 2, 1});
   CHECK(argsort(x, 0, true).to_vector<int64_t>() == Ints64{1, 2, 0});
   CHECK(std::isnan(median(x).item()));
-  CHECK(searchsorted(vector({1, 2}), x).to_vector<int64_t>() == Ints64{0, 2, 1});
+  CHECK(searchsorted(float_vector({1, 2}), x).to_vector<int64_t>() == Ints64{0, 2, 1});
 }
 
 TEST_CASE("a mode is the smallest of the most frequent elements, at its last place") {
   const ReferenceScope scope;
-  const ValuesIndices r = mode(indices({3, 1, 3, 1, 2}));
+  const ValuesIndices r = mode(index_tensor({3, 1, 3, 1, 2}));
   CHECK(r.values.item<int64_t>() == 1);
   CHECK(r.indices.item<int64_t>() == 3);
 }
@@ -157,24 +155,25 @@ TEST_CASE("distinct slices come in order, with their places and counts") {
   CHECK(rows.inverse.to_vector<int64_t>() == Ints64{1, 0, 1});
   CHECK(rows.counts.to_vector<int64_t>() == Ints64{1, 2});
   const Unique all =
-      unique(vector({static_cast<float>(kNan), 0.0F, -0.0F, static_cast<float>(kNan)}));
+      unique(float_vector({static_cast<float>(kNan), 0.0F, -0.0F, static_cast<float>(kNan)}));
   CHECK(all.values.shape() == Shape{3});  // NaN differs from NaN, and 0 equals -0
   CHECK(unique(zeros({0})).values.shape() == Shape{0});
 }
 
 TEST_CASE("writes out of range write nothing") {
   const ReferenceScope scope;
-  const Tensor x = zeros({2}), i = indices({1, 2, -1});
-  CHECK(scatter(x, 0, i, vector({1, 2, 3})).to_vector() == Floats{0, 1});
-  CHECK(scatter_add(x, 0, i, vector({1, 2, 3})).to_vector() == Floats{0, 1});
-  CHECK(index_add(x, 0, i, vector({1, 2, 3})).to_vector() == Floats{0, 1});
-  CHECK(masked_scatter(x, Tensor::from({true, true}, {2}), vector({5})).to_vector() ==
+  const Tensor x = zeros({2}), i = index_tensor({1, 2, -1});
+  CHECK(scatter(x, 0, i, float_vector({1, 2, 3})).to_vector() == Floats{0, 1});
+  CHECK(scatter_add(x, 0, i, float_vector({1, 2, 3})).to_vector() == Floats{0, 1});
+  CHECK(index_add(x, 0, i, float_vector({1, 2, 3})).to_vector() == Floats{0, 1});
+  CHECK(masked_scatter(x, Tensor::from({true, true}, {2}), float_vector({5})).to_vector() ==
         Floats{5, 0});
 }
 
 TEST_CASE("the last of several writes to one element wins") {
   const ReferenceScope scope;
-  CHECK(scatter(zeros({1}), 0, indices({0, 0}), vector({1, 2})).to_vector() == Floats{2});
+  CHECK(scatter(zeros({1}), 0, index_tensor({0, 0}), float_vector({1, 2})).to_vector() ==
+        Floats{2});
 }
 
 TEST_CASE("labels of einsum may repeat, broadcast and stand for axes between") {

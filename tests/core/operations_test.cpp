@@ -10,12 +10,6 @@
 #include "tests/core/reference_scope.h"
 
 using namespace lazuli;
-using Floats = std::vector<float>;
-using Ints64 = std::vector<int64_t>;
-
-namespace {
-constexpr double kInf = std::numeric_limits<double>::infinity();
-}
 
 TEST_SUITE_BEGIN("core");
 

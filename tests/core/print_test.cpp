@@ -20,7 +20,7 @@ std::string text(const std::vector<V>& values, const Shape& shape) {
   return print_array(values.data(), dtype_of<V>(), shape);
 }
 
-constexpr float kInf = std::numeric_limits<float>::infinity();
+constexpr float kPrintedInf = std::numeric_limits<float>::infinity();
 
 }  // namespace
 
@@ -40,8 +40,8 @@ TEST_CASE("large ranges are printed with exponents") {
 }
 
 TEST_CASE("infinities and NaN keep the columns") {
-  CHECK(text<float>({1, kInf, std::nanf("")}, {3}) == "[ 1. inf nan]");
-  CHECK(text<float>({1.5f, -kInf}, {2}) == "[ 1.5 -inf]");
+  CHECK(text<float>({1, kPrintedInf, std::nanf("")}, {3}) == "[ 1. inf nan]");
+  CHECK(text<float>({1.5f, -kPrintedInf}, {2}) == "[ 1.5 -inf]");
   CHECK(text<float>({std::nanf("")}, {1}) == "[nan]");
 }
 

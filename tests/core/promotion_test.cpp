@@ -9,7 +9,7 @@
 using namespace lazuli;
 
 namespace {
-Tensor vector(DType t) {
+Tensor vector_of(DType t) {
   return zeros({2}, t);
 }
 Tensor scalar(DType t) {
@@ -21,31 +21,31 @@ TEST_SUITE_BEGIN("core");
 
 TEST_CASE(
     "a tensor with axes wins over a scalar tensor, and both over a number, within a category") {
-  CHECK(result_type(vector(DType::U8), scalar(DType::I64)) == DType::U8);
-  CHECK(result_type(vector(DType::F16), scalar(DType::F64)) == DType::F16);
-  CHECK(result_type(vector(DType::I32), scalar(DType::F64)) == DType::F64);
-  CHECK(result_type(vector(DType::I32), 2.5) == DType::F32);
-  CHECK(result_type(vector(DType::BF16), 2) == DType::BF16);
-  CHECK(result_type(vector(DType::Bool), 2) == DType::I64);
-  CHECK(result_type(vector(DType::I16), true) == DType::I16);
+  CHECK(result_type(vector_of(DType::U8), scalar(DType::I64)) == DType::U8);
+  CHECK(result_type(vector_of(DType::F16), scalar(DType::F64)) == DType::F16);
+  CHECK(result_type(vector_of(DType::I32), scalar(DType::F64)) == DType::F64);
+  CHECK(result_type(vector_of(DType::I32), 2.5) == DType::F32);
+  CHECK(result_type(vector_of(DType::BF16), 2) == DType::BF16);
+  CHECK(result_type(vector_of(DType::Bool), 2) == DType::I64);
+  CHECK(result_type(vector_of(DType::I16), true) == DType::I16);
   CHECK(result_type(scalar(DType::I8), 2) == DType::I8);
   CHECK(result_type(scalar(DType::Bool), 2.0) == DType::F32);
 }
 
 TEST_CASE("two tensors with axes promote to the smallest type of the lattice that holds both") {
-  CHECK(result_type(vector(DType::U8), vector(DType::I8)) == DType::I16);
-  CHECK(result_type(vector(DType::F16), vector(DType::BF16)) == DType::F32);
-  CHECK(result_type(vector(DType::I64), vector(DType::F16)) == DType::F16);
-  CHECK(result_type(vector(DType::U32), vector(DType::I32)) == DType::I64);
-  CHECK(result_type(vector(DType::U64), vector(DType::I64)) == DType::F32);
+  CHECK(result_type(vector_of(DType::U8), vector_of(DType::I8)) == DType::I16);
+  CHECK(result_type(vector_of(DType::F16), vector_of(DType::BF16)) == DType::F32);
+  CHECK(result_type(vector_of(DType::I64), vector_of(DType::F16)) == DType::F16);
+  CHECK(result_type(vector_of(DType::U32), vector_of(DType::I32)) == DType::I64);
+  CHECK(result_type(vector_of(DType::U64), vector_of(DType::I64)) == DType::F32);
 }
 
 TEST_CASE("the quotient of integers is f32, and sums of integers are i64") {
-  CHECK((vector(DType::I32) / 2).dtype() == DType::F32);
-  CHECK((vector(DType::I64) / vector(DType::I64)).dtype() == DType::F32);
-  CHECK(sum(vector(DType::U8)).dtype() == DType::I64);
-  CHECK(sum(vector(DType::F16)).dtype() == DType::F16);
-  CHECK(sum(vector(DType::Bool), {}, false, DType::I32).dtype() == DType::I32);
+  CHECK((vector_of(DType::I32) / 2).dtype() == DType::F32);
+  CHECK((vector_of(DType::I64) / vector_of(DType::I64)).dtype() == DType::F32);
+  CHECK(sum(vector_of(DType::U8)).dtype() == DType::I64);
+  CHECK(sum(vector_of(DType::F16)).dtype() == DType::F16);
+  CHECK(sum(vector_of(DType::Bool), {}, false, DType::I32).dtype() == DType::I32);
 }
 
 TEST_CASE("shapes broadcast from the last axis, and numbers to any shape") {

@@ -87,7 +87,7 @@ class RandomFunction {
   uint64_t seed_;
 };
 
-std::string difference(const Tensor& got, const Tensor& want) {
+std::string dynamic_difference(const Tensor& got, const Tensor& want) {
   if (got.shape() != want.shape()) {
     return fmt::format("shape {} for {}", to_string(got.shape()), to_string(want.shape()));
   }
@@ -138,7 +138,7 @@ TEST_SUITE("fuzz") {
             break;
           }
           for (size_t i = 0; i < got.size(); i++) {
-            const std::string text = difference(got[i], want[i]);
+            const std::string text = dynamic_difference(got[i], want[i]);
             if (!text.empty()) FAIL_CHECK(where, ", result ", i, ": ", text);
           }
           checked++;

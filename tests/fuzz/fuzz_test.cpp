@@ -86,7 +86,7 @@ std::vector<NodeRef> held_apart(const std::vector<NodeRef>& roots) {
   return out;
 }
 
-std::vector<test::Elements> values(Device& device, const std::vector<NodeRef>& roots) {
+std::vector<test::Elements> device_values(Device& device, const std::vector<NodeRef>& roots) {
   device.realize(roots);
   std::vector<test::Elements> out;
   for (const NodeRef& r : roots) out.push_back(test::elements(*r));
@@ -116,10 +116,10 @@ std::vector<NodeRef> with_other_numbers(const std::vector<NodeRef>& roots,
 }
 
 // An empty string, or what differs.
-std::string compare(const std::vector<NodeRef>& roots) {
+std::string compare_plans(const std::vector<NodeRef>& roots) {
   Runtime& runtime = Runtime::current();
-  const auto want = values(runtime.device("reference"), roots);
-  const auto got = values(runtime.device("cpu"), roots);
+  const auto want = device_values(runtime.device("reference"), roots);
+  const auto got = device_values(runtime.device("cpu"), roots);
   for (size_t i = 0; i < roots.size(); i++) {
     const double d = test::difference(roots[i]->dtype, got[i], want[i]);
     if (!(d <= tolerance(roots[i]))) {
@@ -145,7 +145,7 @@ TEST_SUITE("fuzz") {
                                        : std::vector<NodeRef>{roots.back()});
       Config config;
       Runtime roomy(config);
-      const auto want = values(roomy.device("cpu"), roots);
+      const auto want = device_values(roomy.device("cpu"), roots);
       const uint64_t peak = roomy.memory.stats().peak;
       for (const uint64_t less : {64, 128, 256, 512}) {  // bytes; arrays are as small
         if (peak <= less) break;
@@ -155,7 +155,7 @@ TEST_SUITE("fuzz") {
         INFO("FUZZ_SEED=", seed, " bytes ", config.memory);
         all++;
         try {
-          const auto got = values(tight.device("cpu"), roots);
+          const auto got = device_values(tight.device("cpu"), roots);
           CHECK(got == want);
           fits++;
         } catch (const DeviceError& e) {
@@ -173,7 +173,7 @@ TEST_SUITE("fuzz") {
     const uint64_t seed = 4024;
     const std::vector<NodeRef> roots =
         held_apart(with_gradients(test::random_graph(seed, 16 + static_cast<int>(seed % 48))));
-    CHECK(compare(roots) == "");
+    CHECK(compare_plans(roots) == "");
   }
 
   TEST_CASE("random graphs have the same bits by plans from the disk" *
@@ -190,8 +190,8 @@ TEST_SUITE("fuzz") {
       INFO("FUZZ_SEED=", seed);
       Runtime one(config), other(config);
       other.memory.fill_with_nan();
-      const auto want = values(one.device("cpu"), roots);
-      CHECK(values(other.device("cpu"), roots) == want);
+      const auto want = device_values(one.device("cpu"), roots);
+      CHECK(device_values(other.device("cpu"), roots) == want);
       CHECK(other.device("cpu").compiled().kernels == 0);
       CHECK(other.device("cpu").compiled().plans_loaded == other.device("cpu").compiled().plans);
     }
@@ -214,11 +214,11 @@ TEST_SUITE("fuzz") {
         std::vector<NodeRef> roots = test::random_graph(seed, size);
         if (gradients && !has_rounded_extrema(seed, roots))
           roots = with_gradients(std::move(roots));
-        wrong = compare(roots);
+        wrong = compare_plans(roots);
         // Numbers that change are arguments of a plan of their own.
         std::mt19937_64 random(seed);
         for (int i = 0; i < 3 && wrong.empty() && seed % 4 == 1; i++) {
-          wrong = compare(with_other_numbers(roots, random));
+          wrong = compare_plans(with_other_numbers(roots, random));
         }
       } catch (const Error& e) {
         wrong = e.what();

@@ -16,17 +16,17 @@ namespace lazuli {
 namespace {
 
 using nlohmann::json;
-using Numbers = std::vector<int64_t>;
+using Integers = std::vector<int64_t>;
 
 Ints ints(const json& list) {
-  const auto v = list.get<Numbers>();
+  const auto v = list.get<Integers>();
   return Ints(v.begin(), v.end());
 }
 
-void append(const json& v, Numbers& to) {
+void append_integers(const json& v, Integers& to) {
   if (v.is_boolean()) return to.push_back(v.get<bool>());
   if (v.is_number()) return to.push_back(v.get<int64_t>());
-  for (const json& item : v) append(item, to);
+  for (const json& item : v) append_integers(item, to);
 }
 
 // A nested list; bools make a mask.
@@ -36,13 +36,13 @@ Tensor nested(const json& list, bool mask) {
     shape.push_back(static_cast<int64_t>(at->size()));
     if (at->empty()) break;
   }
-  Numbers values;
-  append(list, values);
+  Integers values;
+  append_integers(list, values);
   const Tensor t = Tensor::from(values, shape);
   return mask ? t.to(DType::Bool) : t;
 }
 
-Indices indices(const json& rows) {
+Indices indices_of(const json& rows) {
   const auto end = [](const json& v) {
     return v.is_null() ? std::optional<int64_t>() : v.get<int64_t>();
   };
@@ -81,11 +81,11 @@ class Variables {
     if (what == "array") {
       DType dtype;
       REQUIRE(parse_dtype(s.at(2).get<std::string>(), dtype));
-      named_[name] = Tensor::from(s.at(4).get<Numbers>(), ints(s.at(3))).to(dtype);
+      named_[name] = Tensor::from(s.at(4).get<Integers>(), ints(s.at(3))).to(dtype);
     } else if (what == "alias") {
       named_[name] = Tensor(at(s.at(2)));
     } else if (what == "part") {
-      named_[name] = getitem(at(s.at(2)), indices(s.at(3)));
+      named_[name] = getitem(at(s.at(2)), indices_of(s.at(3)));
     } else if (what == "view") {
       named_[name] = view(at(s.at(2)), s.at(3).get<std::string>(), ints(s.at(4)));
     } else if (what == "add" || what == "sub" || what == "max") {
@@ -99,10 +99,10 @@ class Variables {
       const TensorOrScalar b = operand(s.at(2));
       at(name).assign_(b.is_tensor() ? b.tensor() : full({}, b.scalar(), at(name).dtype()));
     } else if (what == "set") {
-      at(name).set_(indices(s.at(2)), operand(s.at(3)));
+      at(name).set_(indices_of(s.at(2)), operand(s.at(3)));
     } else {
       REQUIRE(what == "read");
-      return difference(at(name), ints(s.at(2)), s.at(3).get<Numbers>());
+      return difference(at(name), ints(s.at(2)), s.at(3).get<Integers>());
     }
     return "";
   }
@@ -119,7 +119,7 @@ class Variables {
     if (how == "expand") return expand(a, numbers);
     return numbers.empty() ? a.clone() : flip(a, numbers);
   }
-  static std::string difference(const Tensor& got, const Shape& shape, const Numbers& want) {
+  static std::string difference(const Tensor& got, const Shape& shape, const Integers& want) {
     if (got.shape() != shape)
       return fmt::format("shape {}, not {}", to_string(got.shape()), to_string(shape));
     const auto values = got.to_vector<double>();
@@ -133,7 +133,7 @@ class Variables {
   std::map<std::string, Tensor> named_;
 };
 
-void replay(const char* device) {
+void replay_order(const char* device) {
   Config config;
   config.device = device;
   Runtime runtime(config);
@@ -169,12 +169,12 @@ void replay(const char* device) {
 
 TEST_SUITE("conformance") {
   TEST_CASE("assignments, slices and reads follow their order as NumPy's do") {
-    replay("reference");
+    replay_order("reference");
   }
 
   TEST_CASE("on the cpu assignments follow their order as NumPy's do" *
             doctest::skip(!LAZULI_LLVM)) {
-    replay("cpu");
+    replay_order("cpu");
   }
 }
 

@@ -21,9 +21,9 @@ namespace {
 
 // ---- programs
 
-class Random {
+class OrderRandom {
  public:
-  explicit Random(uint64_t seed) : bits_(seed) {}
+  explicit OrderRandom(uint64_t seed) : bits_(seed) {}
   int64_t below(int64_t n) { return static_cast<int64_t>(bits_() % static_cast<uint64_t>(n)); }
   int64_t between(int64_t low, int64_t high) { return low + below(high - low + 1); }
   bool chance(int64_t one_in) { return below(one_in) == 0; }
@@ -84,7 +84,7 @@ class World {
 
   void start() {
     for (int i = 0; i < kFixed; i++) {
-      Random r(static_cast<uint64_t>(i) + 77);
+      OrderRandom r(static_cast<uint64_t>(i) + 77);
       fresh(r, i == 1 ? DType::F64 : DType::I64,
             i == 0   ? Shape{4, 3}
             : i == 1 ? Shape{5}
@@ -105,7 +105,7 @@ class World {
     variables_[i].v = v;
   }
 
-  void fresh(Random& r, DType dtype, const Shape& shape) {
+  void fresh(OrderRandom& r, DType dtype, const Shape& shape) {
     Numbers values;
     for (int64_t i = 0; i < numel(shape); i++) values.push_back(r.between(-9, 9));
     add(made(static_cast<const V*>(nullptr), shape, dtype, values),
@@ -113,13 +113,13 @@ class World {
                     list(values), list(shape)));
   }
 
-  Shape some_shape(Random& r) {
+  Shape some_shape(OrderRandom& r) {
     Shape s;
     for (int64_t k = r.below(4); k > 0; k--) s.push_back(r.chance(12) ? 0 : r.between(1, 4));
     return s;
   }
 
-  Items some_items(Random& r, const Shape& shape) {
+  Items some_items(OrderRandom& r, const Shape& shape) {
     Items items;
     const bool list = r.chance(3);
     bool has_list = false, has_rest = false;
@@ -153,11 +153,11 @@ class World {
   }
 
   // What is computed from `from`, by one to three operations.
-  Value expression(Random& r, Value from) {
+  Value expression(OrderRandom& r, Value from) {
     for (int64_t n = r.between(1, 3); n > 0; n--) from = operation(r, from);
     return from;
   }
-  Value operation(Random& r, const Value& a) {
+  Value operation(OrderRandom& r, const Value& a) {
     const Shape shape = shape_of(a.v);
     const auto rank = static_cast<int64_t>(shape.size());
     const auto axis = [&] { return r.below(rank); };
@@ -221,7 +221,7 @@ class World {
   }
 
   // Of the dtype of `a`, to be broadcast to its shape: a variable that fits, or a part of `a`.
-  Value operand(Random& r, const Value& a) {
+  Value operand(OrderRandom& r, const Value& a) {
     std::vector<Value> fitting;
     for (const Value& v : variables_) {
       if (fits(shape_of(v.v), shape_of(a.v))) fitting.push_back(v);
@@ -243,7 +243,7 @@ class World {
   }
 
   // Writes to `to`; never makes or renames a variable.
-  void mutation(Random& r, Value& to) {
+  void mutation(OrderRandom& r, Value& to) {
     const Shape shape = shape_of(to.v);
     const bool is_float_value = is_float(dtype_of(to.v));
     switch (r.below(6)) {
@@ -296,12 +296,12 @@ class World {
     }
   }
 
-  Value& any(Random& r) {
+  Value& any(OrderRandom& r) {
     return variables_[static_cast<size_t>(r.below(static_cast<int64_t>(variables_.size())))];
   }
 
   void statement(uint64_t seed) {
-    Random r(seed);
+    OrderRandom r(seed);
     switch (r.below(20)) {
       case 0:
         return fresh(r, r.chance(2) ? DType::I64 : DType::F64, some_shape(r));
@@ -350,7 +350,7 @@ class World {
   }
 
   // Refused where it is written, and nothing changes.
-  void failing(Random& r) {
+  void failing(OrderRandom& r) {
     Value& a = any(r);
     if constexpr (std::is_same_v<V, Tensor>) {
       const auto refused = [](auto f) {
@@ -370,7 +370,7 @@ class World {
     line("// a statement on {} that is refused", a.name);
   }
 
-  void define(Random& r, uint64_t seed) {
+  void define(OrderRandom& r, uint64_t seed) {
     // One of the variables that always name the same tensor.
     const auto found = static_cast<size_t>(r.below(kFixed));
     const Value a = any(r), b = any(r);
@@ -399,7 +399,7 @@ class World {
       std::vector<Value>&variables, &own;
       ~Restore() { std::swap(own, variables); }
     } restore{variables_, own};
-    Random r(seed + 1);
+    OrderRandom r(seed + 1);
     for (int64_t n = r.between(1, 4); n > 0; n--) mutation(r, any(r));
     if (interrupt) throw Interrupted();
     const Value e = expression(r, any(r));
@@ -424,7 +424,7 @@ class World {
     line("}});  // throws before it returns if `interrupt`");
   }
 
-  void call(Random& r) {
+  void call(OrderRandom& r) {
     if (steps_.empty()) return;
     const auto number = static_cast<size_t>(r.below(static_cast<int64_t>(steps_.size())));
     Step& s = steps_[number];
@@ -474,7 +474,7 @@ class World {
 };
 
 // An empty string, or what is wrong.
-std::string compare(const std::vector<uint64_t>& program) {
+std::string compare_devices(const std::vector<uint64_t>& program) {
   World<Model> model(false);
   model.run(program);
   World<Tensor> tensors(false);
@@ -503,7 +503,7 @@ std::vector<uint64_t> shortened(std::vector<uint64_t> program) {
       std::vector<uint64_t> less = program;
       less.erase(less.begin() + static_cast<ptrdiff_t>(at),
                  less.begin() + static_cast<ptrdiff_t>(at + piece));
-      if (compare(less).empty())
+      if (compare_devices(less).empty())
         at += piece;
       else
         program = std::move(less);
@@ -525,7 +525,7 @@ void fuzz(const char* device, double part) {
     std::mt19937_64 bits(seed);
     std::vector<uint64_t> program(5 + seed % 30);
     for (uint64_t& s : program) s = bits();
-    std::string wrong = compare(program);
+    std::string wrong = compare_devices(program);
     if (wrong.empty()) {
       readings += program.size();
       continue;
@@ -533,8 +533,8 @@ void fuzz(const char* device, double part) {
     program = shortened(program);
     World<Model> shown(true);
     shown.run(program);
-    FAIL_CHECK(
-        fmt::format("FUZZ_SEED={} on {}: {}\n{}", seed, device, compare(program), shown.program()));
+    FAIL_CHECK(fmt::format("FUZZ_SEED={} on {}: {}\n{}", seed, device, compare_devices(program),
+                           shown.program()));
     if (seed - first > 200) break;
   }
   MESSAGE(fmt::format("{} programs, {} statements on {} from FUZZ_SEED={}", seed - first, readings,

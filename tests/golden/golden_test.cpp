@@ -19,12 +19,12 @@ Tensor input(const Shape& shape, DType dtype = DType::F32) {
   return Tensor::from_storage(make_storage(static_cast<size_t>(numel(shape)) * static_cast<size_t>(size_of(dtype))), shape, dtype);
 }
 
-struct Case {
+struct GoldenCase {
   std::string name;
   std::function<std::vector<Tensor>()> build;
 };
 
-const Case kCases[] = {
+const GoldenCase kGoldenCases[] = {
     {"chain", [] { return std::vector{relu(input({6, 40}) * 2.0 + input({40})) - input({6, 1})}; }},
     {"two_results", [] { const Tensor x = input({100}), e = exp(x); return std::vector{e, e * x}; }},
     {"column_sum", [] { return std::vector{sum(input({30, 20}), 0)}; }},
@@ -47,20 +47,20 @@ const Case kCases[] = {
     {"gather", [] { return std::vector{index_select(input({30, 16}), 0, input({7}, DType::I64))}; }},
 };
 
-std::string read(const std::string& path) {
+std::string read_golden(const std::string& path) {
   std::ifstream file(path, std::ios::binary);
   std::stringstream s;
   s << file.rdbuf();
   return s.str();
 }
 
-void compare(const std::string& name, const std::string& stage, const std::string& text) {
+void compare_golden(const std::string& name, const std::string& stage, const std::string& text) {
   const std::string path = fmt::format("{}/golden/{}.{}.txt", LAZULI_TEST_DIR, name, stage);
   if (std::getenv("UPDATE_GOLDEN")) {
     std::ofstream(path, std::ios::binary) << text;
     return;
   }
-  const std::string want = read(path);
+  const std::string want = read_golden(path);
   CHECK_MESSAGE(!want.empty(), path, " is missing; UPDATE_GOLDEN=1 writes it");
   CHECK_MESSAGE(text == want, path, " differs; UPDATE_GOLDEN=1 writes it anew");
 }
@@ -70,12 +70,12 @@ void compare(const std::string& name, const std::string& stage, const std::strin
 TEST_SUITE("golden") {
   TEST_CASE("every stage of twelve kernels prints as it did") {
     const Target target = named_target("x86-64-v3");
-    for (const Case& c : kCases) {
+    for (const GoldenCase& c : kGoldenCases) {
       const std::vector<Tensor> roots = c.build();
       const PlanText text = inspect(roots, target, false);
-      compare(c.name, "graph", text.graph);
-      compare(c.name, "fusion", text.fusion);
-      compare(c.name, "plan", text.plan);
+      compare_golden(c.name, "graph", text.graph);
+      compare_golden(c.name, "fusion", text.fusion);
+      compare_golden(c.name, "plan", text.plan);
       std::string kernel, schedule, program, llvm, opencl;
       for (const KernelText& k : text.kernels) {
         kernel += k.algorithm + "\n";
@@ -84,17 +84,17 @@ TEST_SUITE("golden") {
         llvm += k.llvm + "\n";
         opencl += k.opencl + "\n";
       }
-      compare(c.name, "kernel", kernel);
-      compare(c.name, "schedule", schedule);
-      compare(c.name, "program", program);
-      compare(c.name, "llvm", llvm);
-      compare(c.name, "opencl", opencl);
+      compare_golden(c.name, "kernel", kernel);
+      compare_golden(c.name, "schedule", schedule);
+      compare_golden(c.name, "program", program);
+      compare_golden(c.name, "llvm", llvm);
+      compare_golden(c.name, "opencl", opencl);
     }
   }
 
   TEST_CASE("the same expression prints the same a second time in one process") {
     const Target target = named_target("x86-64-v3");
-    for (const Case& c : kCases) {
+    for (const GoldenCase& c : kGoldenCases) {
       const PlanText a = inspect(c.build(), target, false), b = inspect(c.build(), target, false);
       CAPTURE(c.name);
       CHECK(a.graph == b.graph);

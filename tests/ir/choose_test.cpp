@@ -22,14 +22,14 @@ namespace {
 
 using test::array;
 
-struct Case {
+struct ScheduleCase {
   const char* name;
   std::function<Kernel()> make;
   const char* rule;  // that schedules the last phase
 };
 
-const std::vector<Case>& cases() {
-  static const std::vector<Case> list = {
+const std::vector<ScheduleCase>& schedule_cases() {
+  static const std::vector<ScheduleCase> list = {
       {"chain", [] { return test::chain(7, 100); }, "pointwise"},
       {"short rows", [] { return test::chain(70, 3); }, "pointwise"},
       {"softmax", [] { return test::softmax(5, 77); }, "rows"},
@@ -152,7 +152,7 @@ TEST_SUITE("ir") {
                                         {"x86-64-v4", 16}}) {
       Target target = named_target(name);
       target.threads = threads;
-      for (const Case& c : cases()) {
+      for (const ScheduleCase& c : schedule_cases()) {
         INFO(c.name, " on ", name);
         Kernel k = c.make();
         choose_schedule(k, target);
@@ -573,7 +573,7 @@ TEST_SUITE("ir") {
   }
 
   TEST_CASE("each family is scheduled by its rule") {
-    for (const Case& c : cases()) {
+    for (const ScheduleCase& c : schedule_cases()) {
       INFO(c.name);
       Kernel k = c.make();
       choose_schedule(k, named_target("x86-64-v3"));
@@ -624,7 +624,7 @@ TEST_SUITE("ir") {
   TEST_CASE("alternatives to what a rule chose compute the algorithm on 16 lanes") {
     const Target target = named_target("x86-64-v4");
     size_t tried = 0, met = 0;
-    for (const Case& c : cases()) {
+    for (const ScheduleCase& c : schedule_cases()) {
       Kernel model = c.make();
       choose_schedule(model, target);
       for (const Choice& choice : model.choices) {
@@ -684,7 +684,7 @@ TEST_SUITE("ir") {
   }
 
   TEST_CASE("a schedule is a function of algorithm and target alone") {
-    for (const Case& c : cases()) {
+    for (const ScheduleCase& c : schedule_cases()) {
       INFO(c.name);
       Kernel a = c.make(), b = c.make();
       choose_schedule(a, Target());

@@ -11,11 +11,11 @@ namespace {
 
 using test::array;
 
-constexpr const char* kTargets[] = {"x86-64-v3", "x86-64-v4"};
+constexpr const char* kTargetNames[] = {"x86-64-v3", "x86-64-v4"};
 
 TEST_SUITE("ir") {
   TEST_CASE("sums turn what lies across their vectors in squares of registers") {
-    for (const char* name : kTargets) {
+    for (const char* name : kTargetNames) {
       const Target target = named_target(name);
       const auto schedule = [&](const Tensor& root, const char* step) {
         const std::string text = test::checked_schedule(root, target);
@@ -52,7 +52,7 @@ TEST_SUITE("ir") {
   }
 
   TEST_CASE("row programs copy what lies across their rows, turned, for some rows at a time") {
-    for (const char* name : kTargets) {
+    for (const char* name : kTargetNames) {
       const Target target = named_target(name);
       const auto schedule = [&](const Tensor& root) {
         return name + (": " + test::checked_schedule(root, target));

@@ -21,6 +21,10 @@ Tensor array(const Shape& shape, DType dtype) {
   return t;
 }
 
+Tensor input_array(Shape shape, DType dtype) {
+  return Tensor(placeholder(dtype, std::move(shape)));
+}
+
 std::string reasons(const Kernel& k) {
   std::string r;
   for (const std::string& line : k.reasons) r += line + "\n";

@@ -13,6 +13,8 @@ namespace lazuli::test {
 /// An array in memory, of zeros: what kernels take that are only scheduled, or checked by numbers of
 /// the check's own.
 Tensor array(const Shape& shape, DType dtype = DType::F32);
+/// An input of a graph, of which only the shape and the dtype matter.
+Tensor input_array(Shape shape, DType dtype = DType::F32);
 
 /// What a scheduled kernel says of how it was scheduled, a line each.
 std::string reasons(const Kernel& kernel);

@@ -23,7 +23,7 @@ using test::array;
 using test::Product;
 
 // A machine with every dot.
-Target with_dots(const char* name) {
+Target with_all_dots(const char* name) {
   Target t = named_target(name);
   t.has_u8_dot = t.has_i16_dot = t.has_bf16_dot = true;
   return t;
@@ -75,7 +75,7 @@ TEST_SUITE("ir") {
       for (const char* name : {"x86-64-v3", "x86-64-v4"}) {
         INFO(std::string(lazuli::name(r.a)), " ", std::string(lazuli::name(r.b)), " ",
              std::string(lazuli::name(r.sum)), " on ", std::string(name));
-        CHECK(chosen_dot({13, 35, 27, r.a, r.b, r.sum}, with_dots(name)) == r.dot);
+        CHECK(chosen_dot({13, 35, 27, r.a, r.b, r.sum}, with_all_dots(name)) == r.dot);
       }
     }
   }
@@ -88,7 +88,7 @@ TEST_SUITE("ir") {
     CHECK(chosen_dot({13, 35, 27, DType::BF16, DType::BF16, DType::F32},
                      named_target("x86-64-v4")) == "");
     // A slow one is for few rows, which wait for memory.
-    Target slow = with_dots("x86-64-v4");
+    Target slow = with_all_dots("x86-64-v4");
     slow.slow_bf16_dot = true;
     const auto rows = [](int64_t n) {
       return Product{n, 35, 27, DType::BF16, DType::BF16, DType::F32};
@@ -101,7 +101,7 @@ TEST_SUITE("ir") {
   }
 
   TEST_CASE("packed products are exact for every size and order of the operands") {
-    const Target wide = with_dots("x86-64-v4"), narrow = with_dots("x86-64-v3");
+    const Target wide = with_all_dots("x86-64-v4"), narrow = with_all_dots("x86-64-v3");
     const std::array<int64_t, 3> sizes[] = {{4, 16, 5},  {5, 33, 6},  {17, 40, 7}, {6, 64, 8},
                                             {30, 31, 9}, {40, 18, 3}, {9, 37, 40}, {26, 32, 66}};
     for (const auto& [m, n, k] : sizes) {
@@ -127,7 +127,7 @@ TEST_SUITE("ir") {
     const auto program = [](DType t, DType sum, int64_t terms, bool transposed) {
       const Kernel algorithm = test::wide_product({13, 64, terms, t, t, sum, false, transposed});
       Kernel k = clone(algorithm);
-      const Target target = with_dots("x86-64-v3");
+      const Target target = with_all_dots("x86-64-v3");
       choose_schedule(k, target);
       CHECK(test::difference(k, target, algorithm) == "");
       return print_program(lower(k, target));
@@ -168,7 +168,7 @@ TEST_SUITE("ir") {
   }
 
   TEST_CASE("packed products are blocked for small caches") {
-    Target target = with_dots("x86-64-v3");
+    Target target = with_all_dots("x86-64-v3");
     target.l1 = 4 << 10;
     target.l2 = 64 << 10;
     for (const int64_t l3 : {1 << 20, 256 << 10, 64 << 10, 32 << 10}) {
@@ -196,7 +196,7 @@ TEST_SUITE("ir") {
     };
     for (const Row& r : rows) {
       for (const char* name : {"x86-64-v3", "x86-64-v4"}) {
-        const Target target = with_dots(name);
+        const Target target = with_all_dots(name);
         const NodeRef root = r.root.node();
         const Plan plan = make_plan({&root, 1}, target);
         const Kernel& algorithm = *plan.steps.back().kernel;

@@ -14,14 +14,14 @@
 namespace lazuli::test {
 namespace {
 
-using Values = std::unordered_map<int, std::vector<uint64_t>>;
+using LaneValues = std::unordered_map<int, std::vector<uint64_t>>;
 
 // One expression at one point of its axes after another: its nodes, sources first, each evaluated
 // again only where an axis that it depends on has moved.
 class PointEvaluator {
  public:
-  PointEvaluator(const Kernel& kernel, const std::vector<void*>& arguments, const Values& values,
-                 const std::vector<NodeRef>& axes, const NodeRef& root)
+  PointEvaluator(const Kernel& kernel, const std::vector<void*>& arguments,
+                 const LaneValues& values, const std::vector<NodeRef>& axes, const NodeRef& root)
       : kernel_(kernel), arguments_(arguments), position_(axes.size()) {
     std::unordered_map<const Node*, size_t> number;
     visit(root, [&](const NodeRef& n) {
@@ -134,7 +134,8 @@ class PointEvaluator {
 };
 
 std::vector<uint64_t> evaluate_value(const Kernel& kernel, const Stage& s, const Value& v,
-                                     const std::vector<void*>& arguments, const Values& values) {
+                                     const std::vector<void*>& arguments,
+                                     const LaneValues& values) {
   int64_t size = 1, points = 1;
   for (const NodeRef& d : v.dims) size *= d->hi + 1;
   for (const NodeRef& a : s.axes) points *= a->hi + 1;
@@ -172,7 +173,7 @@ std::vector<uint64_t> evaluate_value(const Kernel& kernel, const Stage& s, const
 }  // namespace
 
 void evaluate_kernel(const Kernel& kernel, const std::vector<void*>& arguments) {
-  Values values;
+  LaneValues values;
   for (const auto& s : kernel.stages) {
     for (const Value& v : s->values) {
       values[v.id] = evaluate_value(kernel, *s, v, arguments, values);

@@ -12,50 +12,49 @@
 #include "ir/choose.h"
 #include "ir/lower.h"
 #include "ir/plan.h"
+#include "tests/ir/chosen.h"
 #include "tests/ir/random_graph.h"
 
 namespace lazuli {
 namespace {
 
+using test::input_array;
+
 TEST_SUITE_BEGIN("ir");
 
-Program program_of(const Kernel& kernel, const Target& target) {
+Program chosen_program(const Kernel& kernel, const Target& target) {
   Kernel k = clone(kernel);
   choose_schedule(k, target);
   return lower(k, target);
 }
 
-Program program_of(const Tensor& t) {
+Program chosen_program(const Tensor& t) {
   const NodeRef root = t.node();
   const Target target = named_target("x86-64-v3");
   const Plan plan = make_plan(std::span<const NodeRef>(&root, 1), target);
   REQUIRE(plan.steps.size() == 1);
-  return program_of(*plan.steps[0].kernel, target);
-}
-
-Tensor array(Shape shape) {
-  return Tensor(placeholder(DType::F32, std::move(shape)));
+  return chosen_program(*plan.steps[0].kernel, target);
 }
 
 size_t pairs_of(const Tensor& t) {
-  return in_place_arguments(program_of(t)).size();
+  return in_place_arguments(chosen_program(t)).size();
 }
 
 TEST_CASE("in place: element by element, and no other way") {
-  const Tensor x = array({37, 101}), y = array({37, 101}), row = array({101});
+  const Tensor x = input_array({37, 101}), y = input_array({37, 101}), row = input_array({101});
   CHECK(pairs_of(x * 2.0 + 1.0) == 1);
   CHECK(pairs_of(x * y + row) == 2);
   CHECK(pairs_of(exp(x) + row) == 1);
   CHECK(pairs_of(flip(x, {1}) * 2.0) == 0);
   CHECK(pairs_of(x + flip(x, {0})) == 0);
-  CHECK(pairs_of(contiguous(transpose(array({64, 64}), 0, 1))) == 0);
+  CHECK(pairs_of(contiguous(transpose(input_array({64, 64}), 0, 1))) == 0);
   CHECK(pairs_of(pad(narrow(x, 1, 1, 100), {0, 1})) == 0);
   CHECK(pairs_of(softmax(x, 1)) == 0);
   CHECK(pairs_of(roll(x, 1, 1)) == 0);
 }
 
 // Arrays of the arguments, those that a pair joins being one.
-std::vector<std::vector<char>> run(const Program& p, const InPlace* pair) {
+std::vector<std::vector<char>> run_program(const Program& p, const InPlace* pair) {
   std::vector<std::vector<char>> arrays;
   std::vector<void*> pointers;
   uint64_t random = 1;
@@ -88,13 +87,13 @@ TEST_CASE("in place: kernels of random graphs give the same bits") {
       const Plan plan = make_plan(roots, target);
       for (const PlanStep& step : plan.steps) {
         if (!step.kernel) continue;
-        const Program program = program_of(*step.kernel, target);
+        const Program program = chosen_program(*step.kernel, target);
         const std::vector<InPlace> found = in_place_arguments(program);
         if (found.empty()) continue;
-        const auto apart = run(program, nullptr);
+        const auto apart = run_program(program, nullptr);
         for (const InPlace& p : found) {
           CAPTURE(seed);
-          const auto joined = run(program, &p);
+          const auto joined = run_program(program, &p);
           for (size_t a = 0; a < apart.size(); a++) {
             if (program.arguments[a].output) CHECK(joined[a] == apart[a]);
           }

@@ -9,7 +9,7 @@
 namespace lazuli {
 namespace {
 
-NodeRef sum(std::vector<std::pair<NodeRef, int64_t>> terms, int64_t constant = 0) {
+NodeRef linear(std::vector<std::pair<NodeRef, int64_t>> terms, int64_t constant = 0) {
   NodeRef r = index_const(constant);
   for (const auto& [n, k] : terms) r = index_add(r, n, k);
   return r;
@@ -22,9 +22,9 @@ int64_t floor_div(int64_t a, int64_t d) {
 TEST_SUITE("ir") {
   TEST_CASE("equal sums are the same node") {
     const NodeRef i = axis("i", 8), j = axis("j", 100);
-    CHECK(sum({{i, 100}, {j, 1}}, 3).get() == sum({{j, 1}, {i, 50}, {i, 50}}, 3).get());
-    CHECK(index_add(sum({{i, 2}, {j, 1}}), sum({{i, 2}}), -1).get() == j.get());
-    CHECK(index_text(sum({{i, 100}, {j, -1}}, 3)) == "100*i - j + 3");
+    CHECK(linear({{i, 100}, {j, 1}}, 3).get() == linear({{j, 1}, {i, 50}, {i, 50}}, 3).get());
+    CHECK(index_add(linear({{i, 2}, {j, 1}}), linear({{i, 2}}), -1).get() == j.get());
+    CHECK(index_text(linear({{i, 100}, {j, -1}}, 3)) == "100*i - j + 3");
   }
 
   TEST_CASE("what a condition has chosen it does not choose again") {
@@ -42,14 +42,14 @@ TEST_SUITE("ir") {
 
   TEST_CASE("a sum knows its interval") {
     const NodeRef i = axis("i", 8), j = axis("j", 100);
-    const NodeRef n = sum({{i, 100}, {j, -2}}, 5);
+    const NodeRef n = linear({{i, 100}, {j, -2}}, 5);
     CHECK(n->lo == -193);
     CHECK(n->hi == 705);
   }
 
   TEST_CASE("splitting a row-major index gives the coordinates back") {
     const NodeRef i = axis("i", 8), j = axis("j", 6), k = axis("k", 5);
-    const NodeRef flat = sum({{i, 30}, {j, 5}, {k, 1}});
+    const NodeRef flat = linear({{i, 30}, {j, 5}, {k, 1}});
     const auto [q, r] = index_divmod(flat, 5);
     CHECK(r.get() == k.get());
     CHECK(index_divmod(q, 6).first.get() == i.get());
@@ -63,18 +63,18 @@ TEST_SUITE("ir") {
     const auto [a, b] = index_divmod(i, 64);
     CHECK(index_add(b, a, 64).get() == i.get());
     const auto [c, d] = index_divmod(a, 8);
-    CHECK(sum({{c, 512}, {d, 64}, {b, 1}}).get() == i.get());
+    CHECK(linear({{c, 512}, {d, 64}, {b, 1}}).get() == i.get());
   }
 
   TEST_CASE("three axes of any sizes made of one are one again") {
     const NodeRef f = axis("f", 3 * 7 * 5);
     const auto [rows, c] = index_divmod(f, 5);
     const auto [a, b] = index_divmod(rows, 7);
-    CHECK(sum({{a, 35}, {b, 5}, {c, 1}}).get() == f.get());
+    CHECK(linear({{a, 35}, {b, 5}, {c, 1}}).get() == f.get());
     // Flattened in two steps.
     const auto [outer, inner] = index_divmod(f, 35);
     const auto [p, q] = index_divmod(inner, 5);
-    CHECK(sum({{outer, 70}, {p, 10}, {q, 2}}).get() == index_mul(f, 2).get());
+    CHECK(linear({{outer, 70}, {p, 10}, {q, 2}}).get() == index_mul(f, 2).get());
   }
 
   TEST_CASE("division and remainder are right for negative numerators") {
@@ -86,7 +86,7 @@ TEST_SUITE("ir") {
       };
       const int64_t a = pick(9), b = pick(9), c = pick(40),
                     d = 1 + static_cast<int64_t>(random() % 12);
-      const NodeRef n = sum({{i, a}, {j, b}}, c);
+      const NodeRef n = linear({{i, a}, {j, b}}, c);
       const auto [q, r] = index_divmod(n, d);
       for (int64_t x = 0; x < 7; x++) {
         for (int64_t y = 0; y < 5; y++) {

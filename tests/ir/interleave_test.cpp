@@ -7,7 +7,7 @@
 namespace lazuli {
 namespace {
 
-Operand value(int id) {
+Operand value_operand(int id) {
   Operand v;
   v.kind = Operand::Kind::Value;
   v.dtype = DType::F32;
@@ -25,12 +25,15 @@ struct Copies {
     int id = 0;
     for (int c = 0; c < count; c++) {
       starts.push_back(code.size());
-      code.push_back({.code = Code::Load, .dst = value(id++), .memory = 0});
+      code.push_back({.code = Code::Load, .dst = value_operand(id++), .memory = 0});
       for (int i = 0; i < length; i++) {
-        const Operand x = value(id - 1);
-        code.push_back({.code = Code::Op, .op = Op::Mul, .dst = value(id++), .args = {x, x}});
+        const Operand x = value_operand(id - 1);
+        code.push_back(
+            {.code = Code::Op, .op = Op::Mul, .dst = value_operand(id++), .args = {x, x}});
       }
-      code.push_back({.code = Code::Store, .args = {value(id), value(id - 1)}, .memory = output});
+      code.push_back({.code = Code::Store,
+                      .args = {value_operand(id), value_operand(id - 1)},
+                      .memory = output});
     }
   }
 
@@ -50,7 +53,8 @@ TEST_SUITE("ir") {
     CHECK(two.order() == std::vector<int>{0, 13, 1, 14, 2, 15, 3,  16, 4,  17, 5,  18, 6,  19,
                                           7, 20, 8, 21, 9, 22, 10, 23, 11, 24, 12, 25, -1, -1});
     Copies chain(2, 12, 1);
-    chain.code[chain.starts[1] + 1].args[1] = value(12);  // the last result of the first copy
+    chain.code[chain.starts[1] + 1].args[1] =
+        value_operand(12);  // the last result of the first copy
     interleave(chain.code, chain.starts);
     CHECK(chain.order() == std::vector<int>{0,  13, 1,  2,  3,  4,  5,  6,  7,  8,
                                             9,  10, 11, 12, 14, -1, 15, 16, 17, 18,

@@ -17,7 +17,7 @@ namespace lazuli {
 namespace {
 
 // Whole numbers, whose sums are exact in any order.
-std::vector<float> whole_numbers(const Shape& shape) {
+std::vector<float> small_whole_numbers(const Shape& shape) {
   static std::mt19937 random(5);
   std::uniform_int_distribution<int> d(-3, 3);
   std::vector<float> v(static_cast<size_t>(numel(shape)));
@@ -25,8 +25,8 @@ std::vector<float> whole_numbers(const Shape& shape) {
   return v;
 }
 
-Tensor array(const Shape& shape, DType dtype = DType::F32) {
-  return to(Tensor::from(whole_numbers(shape), shape), dtype).realize();
+Tensor exact_array(const Shape& shape, DType dtype = DType::F32) {
+  return to(Tensor::from(small_whole_numbers(shape), shape), dtype).realize();
 }
 
 Target wide_target(bool winograd = false) {
@@ -47,7 +47,7 @@ bool joins(const Tensor& t, const Target& target) {
 }
 
 // Checks that rows are joined, and the values.
-void compare(const Tensor& t) {
+void compare_joined(const Tensor& t) {
   const std::vector<NodeRef> roots{t.node()};
   const Plan plan = make_plan(roots, wide_target());
   CHECK(joins(plan));
@@ -73,38 +73,41 @@ TEST_CASE("convolutions whose rows waste vectors are summed along joined rows") 
                        Row{{2, 64, 9, 17}, {70, 64, 3, 3}, 2, DType::F32, 2},
                        Row{{1, 64, 12, 9}, {96, 64, 3, 2}, 0, DType::F32, 3}}) {
     CAPTURE(r.kernel[2]);
-    const Tensor x = array(r.image, r.dtype), w = array(r.kernel, r.dtype);
-    compare(conv2d(x, w, {}, 1, r.padding, r.dilation));
+    const Tensor x = exact_array(r.image, r.dtype), w = exact_array(r.kernel, r.dtype);
+    compare_joined(conv2d(x, w, {}, 1, r.padding, r.dilation));
   }
-  const Tensor x = array({2, 64, 7, 7}), w = array({64, 64, 3, 3}), b = array({64});
-  compare(relu(conv2d(x, w, b, 1, 1)) + x);
-  compare(grad(sum(square(conv2d(x, w, {}, 1, 1)) * array({2, 64, 7, 7})), x));
+  const Tensor x = exact_array({2, 64, 7, 7}), w = exact_array({64, 64, 3, 3}),
+               b = exact_array({64});
+  compare_joined(relu(conv2d(x, w, b, 1, 1)) + x);
+  compare_joined(grad(sum(square(conv2d(x, w, {}, 1, 1)) * exact_array({2, 64, 7, 7})), x));
 }
 
 TEST_CASE("what windows over the end of a row hold reaches no result") {
   const Shape shape{1, 64, 7, 7};
-  std::vector<float> v = whole_numbers(shape);
+  std::vector<float> v = small_whole_numbers(shape);
   v[7 * 3 + 6] = std::numeric_limits<float>::infinity();   // at the end of a row
   v[7 * 6 + 6] = std::numeric_limits<float>::quiet_NaN();  // and of an image
   const Tensor x = Tensor::from(v, shape).realize();
-  compare(conv2d(x, array({80, 64, 3, 3}), {}, 1, 1));
+  compare_joined(conv2d(x, exact_array({80, 64, 3, 3}), {}, 1, 1));
 }
 
 TEST_CASE("rows are joined where that fills vectors, and not where copies cost more") {
-  const Tensor x = array({1, 64, 56, 56}), w = array({64, 64, 3, 3});
+  const Tensor x = exact_array({1, 64, 56, 56}), w = exact_array({64, 64, 3, 3});
   CHECK(joins(conv2d(x, w, {}, 1, 1), wide_target()));
   CHECK(!joins(conv2d(x, w, {}, 1, 1), named_target("x86-64-v3")));  // whole vectors
   CHECK(!joins(conv2d(x, w, {}, 1, 1), wide_target(true)));          // Winograd's form is faster
-  CHECK(!joins(conv2d(array({1, 64, 14, 14}), w, {}, 1, 1), wide_target()));
-  CHECK(!joins(conv2d(array({64, 1, 28, 28}), array({8, 1, 3, 3}), {}, 1, 1), wide_target()));
-  const Tensor y = array({1, 64, 7, 7});
+  CHECK(!joins(conv2d(exact_array({1, 64, 14, 14}), w, {}, 1, 1), wide_target()));
+  CHECK(!joins(conv2d(exact_array({64, 1, 28, 28}), exact_array({8, 1, 3, 3}), {}, 1, 1),
+               wide_target()));
+  const Tensor y = exact_array({1, 64, 7, 7});
   CHECK(joins(conv2d(y, w, {}, 1, 1), wide_target(true)));
-  const Tensor wide = array({1, 64, 8, 8}, DType::F64), v = array({64, 64, 3, 3}, DType::F64);
+  const Tensor wide = exact_array({1, 64, 8, 8}, DType::F64),
+               v = exact_array({64, 64, 3, 3}, DType::F64);
   CHECK(!joins(conv2d(wide, v, {}, 1, 1), wide_target()));  // vectors of eight
   CHECK(!joins(conv2d(y, w, {}, 2, 1), wide_target()));
   CHECK(joins(conv2d(y, w, {}, 1, 2, 2), wide_target()));
-  CHECK(!joins(conv2d(y, array({64, 16, 3, 3}), {}, 1, 1, 1, 4), wide_target()));
-  CHECK(!joins(conv2d(y, array({64, 64, 1, 1})), wide_target()));
+  CHECK(!joins(conv2d(y, exact_array({64, 16, 3, 3}), {}, 1, 1, 1, 4), wide_target()));
+  CHECK(!joins(conv2d(y, exact_array({64, 64, 1, 1})), wide_target()));
 }
 
 TEST_SUITE_END();

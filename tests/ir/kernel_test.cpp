@@ -9,7 +9,7 @@
 namespace lazuli {
 namespace {
 
-std::string error_of(const Kernel& k) {
+std::string algorithm_error(const Kernel& k) {
   try {
     verify_algorithm(k);
   } catch (const UserError& e) {
@@ -56,33 +56,33 @@ TEST_SUITE("ir") {
     Stage* s = k.add_stage("s", {i});
     SUBCASE("an axis of another stage") {
       k.add_value(s, "v", load(in, DType::F32, j), {i}, Op::Count_, out);
-      CHECK(error_of(k) ==
+      CHECK(algorithm_error(k) ==
             "kernel k: value v: uses axis j, which stage s does not have; add it to the stage's "
             "axes");
     }
     SUBCASE("a dtype that is not the argument's") {
       k.add_value(s, "v", load(in, DType::I32, i), {i}, Op::Count_, out);
-      CHECK(error_of(k) == "kernel k: value v: loads x as i32, but it holds f32");
+      CHECK(algorithm_error(k) == "kernel k: value v: loads x as i32, but it holds f32");
     }
     SUBCASE("a word, but of numbers narrower than it") {
       const int narrow = k.add_argument("y", DType::I8, 16, false),
                 flags = k.add_argument("z", DType::Bool, 16, false);
       const int of_words = k.add_argument("words", DType::I32, 4, true);
       k.add_value(s, "v", load(narrow, DType::I32, i), {i}, Op::Count_, of_words);
-      CHECK(error_of(k) == "");
+      CHECK(algorithm_error(k) == "");
       s->values[0].expr = load(narrow, DType::I16, i);
-      CHECK(error_of(k) == "kernel k: value v: loads y as i16, but it holds i8");
+      CHECK(algorithm_error(k) == "kernel k: value v: loads y as i16, but it holds i8");
       s->values[0].expr = load(flags, DType::I32, i);
-      CHECK(error_of(k) == "kernel k: value v: loads z as i32, but it holds bool");
+      CHECK(algorithm_error(k) == "kernel k: value v: loads z as i32, but it holds bool");
     }
     SUBCASE("a value that does not exist yet") {
       k.add_value(s, "v", read(7, DType::F32, {i}), {i}, Op::Count_, out);
-      CHECK(error_of(k) == "kernel k: value v: reads value 7, which no earlier stage makes");
+      CHECK(algorithm_error(k) == "kernel k: value v: reads value 7, which no earlier stage makes");
     }
     SUBCASE("an output of another size") {
       Stage* t = k.add_stage("t", {axis("n", 5)});
       k.add_value(t, "v", load(in, DType::F32, index_const(0)), {t->axes[0]}, Op::Count_, out);
-      CHECK(error_of(k) == "kernel k: stage s computes nothing");
+      CHECK(algorithm_error(k) == "kernel k: stage s computes nothing");
     }
   }
 

@@ -31,7 +31,7 @@ namespace {
 using F = math::Number<float>;
 using D = math::Number<double>;
 
-struct Function {
+struct MathFunction {
   Op op;
   float (*f32)(float);
   double (*f64)(double);
@@ -40,11 +40,11 @@ struct Function {
 };
 
 #define LAZULI_FUNCTION(op, f)                                                             \
-  Function {                                                                               \
+  MathFunction {                                                                           \
     op, [](float x) { return math::f(F(x)).v; }, [](double x) { return math::f(D(x)).v; }, \
         [](double x) { return std::f(x); }, [](long double x) { return std::f(x); }        \
   }
-const std::vector<Function> kFunctions{
+const std::vector<MathFunction> kFunctions{
     LAZULI_FUNCTION(Op::Exp, exp),     LAZULI_FUNCTION(Op::Exp2, exp2),
     LAZULI_FUNCTION(Op::Expm1, expm1), LAZULI_FUNCTION(Op::Log, log),
     LAZULI_FUNCTION(Op::Log2, log2),   LAZULI_FUNCTION(Op::Log10, log10),
@@ -56,7 +56,7 @@ const std::vector<Function> kFunctions{
     LAZULI_FUNCTION(Op::Asinh, asinh), LAZULI_FUNCTION(Op::Acosh, acosh),
     LAZULI_FUNCTION(Op::Atanh, atanh), LAZULI_FUNCTION(Op::Erf, erf),
     LAZULI_FUNCTION(Op::Erfc, erfc),
-    Function{Op::Sigmoid, [](float x) { return math::sigmoid(F(x)).v; },
+    MathFunction{Op::Sigmoid, [](float x) { return math::sigmoid(F(x)).v; },
              [](double x) { return math::sigmoid(D(x)).v; },
              [](double x) { return 1 / (1 + std::exp(-x)); },
              [](long double x) { return 1 / (1 + std::exp(-x)); }},
@@ -124,9 +124,9 @@ T from_word(uint64_t bits) {
 }
 
 // An expanded function, evaluated node by node with the documented meaning of each op.
-class Graph {
+class MathGraph {
  public:
-  Graph(Op op, DType dtype, const Arg& arg = {}) : arity_(info(op).arity) {
+  MathGraph(Op op, DType dtype, const Arg& arg = {}) : arity_(info(op).arity) {
     Sources inputs;
     for (int i = 0; i < arity_; i++) inputs.push_back(load(i, dtype, index_const(0)));
     const NodeRef root = expand_math(op, dtype, inputs, arg);
@@ -260,7 +260,7 @@ void check_worst(Op op, DType dtype, const Worst& worst) {
 
 TEST_SUITE("ir") {
   TEST_CASE("f32 functions stay within their stated ULPs over the whole range") {
-    for (const Function& f : kFunctions) {
+    for (const MathFunction& f : kFunctions) {
       Worst worst;
       for (uint64_t i = 0; i < uint64_t{1} << 32; i += 4001) {
         const float x = std::bit_cast<float>(static_cast<uint32_t>(i));
@@ -273,7 +273,7 @@ TEST_SUITE("ir") {
   }
 
   TEST_CASE("f64 functions stay within their stated ULPs on random numbers") {
-    for (const Function& f : kFunctions) {
+    for (const MathFunction& f : kFunctions) {
       Worst worst;
       std::mt19937_64 random(1);
       for (int i = 0; i < 100000; i++) {
@@ -302,13 +302,13 @@ TEST_SUITE("ir") {
     for (const float x :
          {0x1.921fb6p0f, 0x1.921fb6p1f, 16367173.0f * 0x1p72f, 0x1.6ac5b2p115f, 1e30f}) {
       for (const size_t i : {7u, 8u, 9u}) {
-        const Function& f = kFunctions[i];
+        const MathFunction& f = kFunctions[i];
         CHECK(error_in_ulp(f.f32(x), f.exact_f32(x)) <= stated_ulp(f.op, DType::F32));
       }
     }
     for (const double x : {0x1.921fb54442d18p0, 6381956970095103.0 * 0x1p797, 1e22, 1e300}) {
       for (const size_t i : {7u, 8u, 9u}) {
-        const Function& f = kFunctions[i];
+        const MathFunction& f = kFunctions[i];
         CHECK(error_in_ulp(f.f64(x), f.exact_f64(x)) <= stated_ulp(f.op, DType::F64));
       }
     }
@@ -373,7 +373,7 @@ TEST_SUITE("ir") {
     check_worst(Op::Digamma, DType::F32, digamma32);
     check_worst(Op::Lgamma, DType::F64, lgamma64);
     check_worst(Op::Digamma, DType::F64, digamma64);
-    Graph lgamma_graph(Op::Lgamma, DType::F32), digamma_graph(Op::Digamma, DType::F32);
+    MathGraph lgamma_graph(Op::Lgamma, DType::F32), digamma_graph(Op::Digamma, DType::F32);
     for (const float x : {0.25f, 1.0f, 3.5f, -0.75f, -7.25f, 1e20f}) {
       CHECK(lgamma_graph(x) == lgamma_f32(x));
       CHECK(digamma_graph(x) == digamma_f32(x));
@@ -381,9 +381,9 @@ TEST_SUITE("ir") {
   }
 
   TEST_CASE("the node graphs of the functions give the same bits as the numbers") {
-    for (const Function& f : kFunctions) {
+    for (const MathFunction& f : kFunctions) {
       INFO(std::string(name(f.op)));
-      Graph f32(f.op, DType::F32), f64(f.op, DType::F64);
+      MathGraph f32(f.op, DType::F32), f64(f.op, DType::F64);
       const auto same = [](auto a, auto b) {
         return to_word(a) == to_word(b) || (std::isnan(a) && std::isnan(b));
       };
@@ -399,7 +399,7 @@ TEST_SUITE("ir") {
       for (const double x : special_values<double>()) differ += !same(f64(x), f.f64(x));
       CHECK(differ == 0);
     }
-    Graph pow32(Op::Pow, DType::F32), atan32(Op::Atan2, DType::F32);
+    MathGraph pow32(Op::Pow, DType::F32), atan32(Op::Atan2, DType::F32);
     for (const float x : special_values<float>()) {
       for (const float y : special_values<float>()) {
         const float p = math::pow(F(x), F(y)).v, a = math::atan2(F(x), F(y)).v;
@@ -413,8 +413,8 @@ TEST_SUITE("ir") {
     const auto same = [](auto a, auto b) {
       return to_word(a) == to_word(b) || (std::isnan(a) && std::isnan(b));
     };
-    Graph f32(Op::Exp, DType::F32, kNotPositive), f64(Op::Exp, DType::F64, kNotPositive);
-    CHECK(f32.size() < Graph(Op::Exp, DType::F32).size());
+    MathGraph f32(Op::Exp, DType::F32, kNotPositive), f64(Op::Exp, DType::F64, kNotPositive);
+    CHECK(f32.size() < MathGraph(Op::Exp, DType::F32).size());
     int differ = 0;
     const auto try_f32 = [&](float x) {
       const float want = math::exp(F(x)).v;
@@ -437,8 +437,9 @@ TEST_SUITE("ir") {
   }
 
   TEST_CASE("a sigmoid of which no result is denormal has the bits of any other, for less") {
-    Graph f32(Op::Sigmoid, DType::F32, kNormalResult), f64(Op::Sigmoid, DType::F64, kNormalResult);
-    CHECK(f32.size() < Graph(Op::Sigmoid, DType::F32).size());
+    MathGraph f32(Op::Sigmoid, DType::F32, kNormalResult);
+    MathGraph f64(Op::Sigmoid, DType::F64, kNormalResult);
+    CHECK(f32.size() < MathGraph(Op::Sigmoid, DType::F32).size());
     int differ = 0;
     const auto try_f32 = [&](float x) {
       const float want = math::sigmoid(F(x)).v;
@@ -469,9 +470,9 @@ TEST_SUITE("ir") {
         const auto half = static_cast<uint16_t>(bits);
         return dtype == DType::F16 ? f16_to_f32(half) : bf16_to_f32(half);
       };
-      for (const Function& f : kFunctions) {
+      for (const MathFunction& f : kFunctions) {
         INFO(std::string(name(f.op)), " ", std::string(name(dtype)));
-        Graph graph(f.op, dtype);
+        MathGraph graph(f.op, dtype);
         int differ = 0;
         for (uint64_t bits = 0; bits < 65536; bits += 37) {
           const float want = f.f32(widen(bits));
@@ -551,7 +552,7 @@ TEST_SUITE("ir") {
   }
 
   TEST_CASE("a huge angle is a rarely taken branch, and nothing else is") {
-    for (const Function& f : kFunctions) {
+    for (const MathFunction& f : kFunctions) {
       const bool angle = f.op == Op::Sin || f.op == Op::Cos || f.op == Op::Tan;
       int rare = 0;
       visit(expand_math(f.op, DType::F32, {load(0, DType::F32, index_const(0))}),

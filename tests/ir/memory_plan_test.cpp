@@ -15,9 +15,12 @@
 #include "ir/lower.h"
 #include "nn/resnet.h"
 #include "runtime/library.h"
+#include "tests/ir/chosen.h"
 
 namespace lazuli {
 namespace {
+
+using test::input_array;
 
 TEST_SUITE_BEGIN("ir");
 
@@ -164,11 +167,7 @@ TEST_CASE("memory: very many arrays are placed in one pass") {
 
 // ---- plans
 
-Tensor array(Shape shape, DType dtype = DType::F32) {
-  return Tensor(placeholder(dtype, std::move(shape)));
-}
-
-Target target() {
+Target default_target() {
   Target t;
   return t;
 }
@@ -176,14 +175,14 @@ Target target() {
 MemoryPlan plan_of(const std::vector<Tensor>& roots) {
   std::vector<NodeRef> nodes;
   for (const Tensor& t : roots) nodes.push_back(t.node());
-  const Plan plan = make_plan(nodes, target());
+  const Plan plan = make_plan(nodes, default_target());
   std::vector<std::vector<InPlace>> pairs(plan.steps.size());
   for (size_t i = 0; i < plan.steps.size(); i++) {
     const PlanStep& step = plan.steps[i];
     if (step.kernel) {
       Kernel k = clone(*step.kernel);
-      choose_schedule(k, target());
-      pairs[i] = in_place_arguments(lower(k, target()));
+      choose_schedule(k, default_target());
+      pairs[i] = in_place_arguments(lower(k, default_target()));
     } else {
       pairs[i] = in_place_arguments(*step.node);
     }
@@ -191,16 +190,16 @@ MemoryPlan plan_of(const std::vector<Tensor>& roots) {
   return plan_memory(plan, pairs);
 }
 
-struct Block {
-  Tensor norm1 = array({768}), shift1 = array({768}), qkv = array({768, 2304}),
-         qkv_bias = array({2304});
-  Tensor out = array({768, 768}), out_bias = array({768}), norm2 = array({768}),
-         shift2 = array({768});
-  Tensor up = array({768, 3072}), up_bias = array({3072}), down = array({3072, 768}),
-         down_bias = array({768});
+struct AttentionBlock {
+  Tensor norm1 = input_array({768}), shift1 = input_array({768}), qkv = input_array({768, 2304}),
+         qkv_bias = input_array({2304});
+  Tensor out = input_array({768, 768}), out_bias = input_array({768}), norm2 = input_array({768}),
+         shift2 = input_array({768});
+  Tensor up = input_array({768, 3072}), up_bias = input_array({3072}),
+         down = input_array({3072, 768}), down_bias = input_array({768});
 };
 
-Tensor attention_block(const Block& b, const Tensor& x) {
+Tensor attention_block(const AttentionBlock& b, const Tensor& x) {
   const int64_t batch = x.size(0), length = x.size(1);
   const Tensor h = matmul(layer_norm(x, {768}, b.norm1, b.shift1), b.qkv) + b.qkv_bias;
   std::vector<Tensor> p;
@@ -213,12 +212,12 @@ Tensor attention_block(const Block& b, const Tensor& x) {
 }
 
 std::vector<Tensor> gpt2_gradients(int layers) {
-  std::vector<Block> blocks(static_cast<size_t>(layers));
-  const Tensor tokens = array({50257, 768}), ids = array({1, 128}, DType::I64),
-               next = array({128}, DType::I64);
+  std::vector<AttentionBlock> blocks(static_cast<size_t>(layers));
+  const Tensor tokens = input_array({50257, 768}), ids = input_array({1, 128}, DType::I64),
+               next = input_array({128}, DType::I64);
   Tensor x = embedding(ids, tokens);
   std::vector<Tensor> parameters = {tokens};
-  for (const Block& b : blocks) {
+  for (const AttentionBlock& b : blocks) {
     x = attention_block(b, x);
     for (const Tensor& t : {b.norm1, b.shift1, b.qkv, b.qkv_bias, b.out, b.out_bias, b.norm2,
                             b.shift2, b.up, b.up_bias, b.down, b.down_bias}) {
@@ -232,9 +231,9 @@ std::vector<Tensor> gpt2_gradients(int layers) {
 }
 
 std::vector<Tensor> resnet_gradients() {
-  nn::ResNet50 model([](const Shape& shape) { return array(shape); });
+  nn::ResNet50 model([](const Shape& shape) { return input_array(shape); });
   const Tensor loss =
-      cross_entropy(model.logits(array({1, 3, 224, 224})), array({1}, DType::I64));
+      cross_entropy(model.logits(input_array({1, 3, 224, 224})), input_array({1}, DType::I64));
   std::vector<Tensor> roots = grad(loss, model.parameters());
   roots.push_back(loss);
   return roots;

@@ -20,7 +20,7 @@ namespace {
 
 using Tensors = std::vector<Tensor>;
 
-class Values {
+class PlanValues {
  public:
   Tensor normal(const Shape& shape, double scale = 1) {
     std::normal_distribution<float> d;
@@ -46,7 +46,7 @@ class Values {
 struct Budget {
   const char* name;
   size_t kernels;
-  Tensors (*graph)(Values&);
+  Tensors (*graph)(PlanValues&);
   bool run = true;  // small enough to be evaluated element by element
 };
 
@@ -54,14 +54,14 @@ Tensors gradients(const Tensor& y, const Tensor& dy, const Tensors& xs) {
   return grad(sum(mul(y, dy)), xs, Unused::kZeros);
 }
 
-Tensors chain(Values& v) {
+Tensors chain_graph(PlanValues& v) {
   const Tensor x = exp(mul(add(v.normal({16, 24}), v.normal({24})), 0.5));
   const Tensor y = to(where(lt(x, 1.0), x, mul(x, 2.0)), DType::F16);
   return {y, tanh(y), x, reshape(tanh(x), Shape{24, 16})};
 }
 
-Tensors attention(Values& v, int64_t heads, int64_t length, int64_t size, bool backward,
-                  bool causal = true) {
+Tensors attention_graph(PlanValues& v, int64_t heads, int64_t length, int64_t size, bool backward,
+                        bool causal = true) {
   const Shape shape{1, heads, length, size};
   const Tensor q = v.normal(shape), k = v.normal(shape), w = v.normal(shape);
   const Tensor o = scaled_dot_product_attention(q, k, w, {}, 0.0, causal);
@@ -71,7 +71,7 @@ Tensors attention(Values& v, int64_t heads, int64_t length, int64_t size, bool b
   return r;
 }
 
-Tensors mlp_step(Values& v, int64_t batch, int64_t in, int64_t hidden, bool adam) {
+Tensors mlp_step(PlanValues& v, int64_t batch, int64_t in, int64_t hidden, bool adam) {
   const Tensor x = v.normal({batch, in}), label = v.classes({batch}, 10), rate = v.positive({});
   const Tensors p{v.normal({hidden, in}, 0.1), v.normal({hidden}, 0.1), v.normal({10, hidden}, 0.1),
                   v.normal({10}, 0.1)};
@@ -92,7 +92,7 @@ Tensors mlp_step(Values& v, int64_t batch, int64_t in, int64_t hidden, bool adam
   return out;
 }
 
-Tensors updates(Values& v) {
+Tensors updates(PlanValues& v) {
   Tensors out;
   for (const Shape& s : {Shape{64, 32}, Shape{32}, Shape{10, 64}, Shape{10}}) {
     const Tensor m = add(mul(v.normal(s), 0.9), mul(v.normal(s), 0.1));
@@ -102,7 +102,7 @@ Tensors updates(Values& v) {
   return out;
 }
 
-Tensors gpt_block(Values& v, int64_t batch, int64_t length, int64_t size, int64_t heads) {
+Tensors gpt_block(PlanValues& v, int64_t batch, int64_t length, int64_t size, int64_t heads) {
   const auto weight = [&](const Shape& s) { return v.normal(s, 0.1); };
   const Tensor x = v.normal({batch, length, size});
   const Tensor a = layer_norm(x, Shape{size}, weight({size}), weight({size}));
@@ -118,14 +118,14 @@ Tensors gpt_block(Values& v, int64_t batch, int64_t length, int64_t size, int64_
   return {add(y, linear(up, weight({size, 4 * size}), weight({size})))};
 }
 
-Tensors convolution(Values& v, bool backward) {
+Tensors convolution_graph(PlanValues& v, bool backward) {
   const Tensor x = v.normal({2, 4, 10, 10}), w = v.normal({6, 4, 3, 3}), b = v.normal({6});
   const Tensor y = relu(add(conv2d(x, w, b, 1, 1), v.normal({2, 6, 10, 10})));
   return backward ? gradients(y, v.normal(y.shape()), {x, w, b}) : Tensors{y};
 }
 
 template <typename F>
-Tensors of_rows(Values& v, F f, bool backward) {
+Tensors of_rows(PlanValues& v, F f, bool backward) {
   const Tensor x = v.normal({24, 80}), w = v.normal({80}), b = v.normal({80});
   const Tensor y = f(x, w, b);
   if (!backward) return {y};
@@ -149,68 +149,71 @@ Tensor row_rms_norm(const Tensor& x, const Tensor& w, const Tensor&) {
 }
 
 const Budget kBudgets[] = {
-    {"a chain with broadcasts, casts and four outputs", 1, chain},
-    {"softmax", 1, [](Values& v) { return of_rows(v, row_softmax, false); }},
-    {"softmax backward", 1, [](Values& v) { return of_rows(v, row_softmax, true); }},
-    {"log-softmax", 1, [](Values& v) { return of_rows(v, row_log_softmax, false); }},
-    {"log-softmax backward", 1, [](Values& v) { return of_rows(v, row_log_softmax, true); }},
-    {"layer norm", 1, [](Values& v) { return of_rows(v, row_layer_norm, false); }},
+    {"a chain with broadcasts, casts and four outputs", 1, chain_graph},
+    {"softmax", 1, [](PlanValues& v) { return of_rows(v, row_softmax, false); }},
+    {"softmax backward", 1, [](PlanValues& v) { return of_rows(v, row_softmax, true); }},
+    {"log-softmax", 1, [](PlanValues& v) { return of_rows(v, row_log_softmax, false); }},
+    {"log-softmax backward", 1, [](PlanValues& v) { return of_rows(v, row_log_softmax, true); }},
+    {"layer norm", 1, [](PlanValues& v) { return of_rows(v, row_layer_norm, false); }},
     {"layer norm backward with gamma and beta", 2,
-     [](Values& v) { return of_rows(v, row_layer_norm, true); }},
-    {"RMS norm", 1, [](Values& v) { return of_rows(v, row_rms_norm, false); }},
-    {"RMS norm backward with gamma", 2, [](Values& v) { return of_rows(v, row_rms_norm, true); }},
+     [](PlanValues& v) { return of_rows(v, row_layer_norm, true); }},
+    {"RMS norm", 1, [](PlanValues& v) { return of_rows(v, row_rms_norm, false); }},
+    {"RMS norm backward with gamma", 2,
+     [](PlanValues& v) { return of_rows(v, row_rms_norm, true); }},
     {"cross entropy forward and backward", 2,
-     [](Values& v) {
+     [](PlanValues& v) {
        const Tensor x = v.normal({24, 80});
        const Tensor loss = cross_entropy(x, v.classes({24}, 80));
        return Tensors{loss, grad(loss, x)};
      }},
     {"matmul with bias, activation and residual", 1,
-     [](Values& v) {
+     [](PlanValues& v) {
        const Tensor y = linear(v.normal({24, 40}), v.normal({32, 40}), v.normal({32}));
        return Tensors{add(gelu(y), v.normal({24, 32}))};
      }},
     {"convolution with bias, residual and activation", 1,
-     [](Values& v) { return convolution(v, false); }},
-    {"its gradients", 3, [](Values& v) { return convolution(v, true); }},
-    {"attention", 2, [](Values& v) { return attention(v, 2, 16, 8, false); }},
-    {"attention, large", 2, [](Values& v) { return attention(v, 12, 1024, 64, false); }, false},
+     [](PlanValues& v) { return convolution_graph(v, false); }},
+    {"its gradients", 3, [](PlanValues& v) { return convolution_graph(v, true); }},
+    {"attention", 2, [](PlanValues& v) { return attention_graph(v, 2, 16, 8, false); }},
+    {"attention, large", 2, [](PlanValues& v) { return attention_graph(v, 12, 1024, 64, false); },
+     false},
     {"attention and its gradients, large", 4,
-     [](Values& v) { return attention(v, 12, 1024, 64, true); }, false},
-    {"attention and its gradients", 1, [](Values& v) { return attention(v, 8, 16, 8, true); }},
-    {"a two-layer MLP's SGD step", 5, [](Values& v) { return mlp_step(v, 16, 24, 20, false); }},
-    {"the same with Adam", 5, [](Values& v) { return mlp_step(v, 16, 24, 20, true); }},
+     [](PlanValues& v) { return attention_graph(v, 12, 1024, 64, true); }, false},
+    {"attention and its gradients", 1,
+     [](PlanValues& v) { return attention_graph(v, 8, 16, 8, true); }},
+    {"a two-layer MLP's SGD step", 5, [](PlanValues& v) { return mlp_step(v, 16, 24, 20, false); }},
+    {"the same with Adam", 5, [](PlanValues& v) { return mlp_step(v, 16, 24, 20, true); }},
     {"a two-layer MLP's SGD step, large", 5,
-     [](Values& v) { return mlp_step(v, 64, 784, 512, false); }, false},
-    {"the same with Adam, large", 5, [](Values& v) { return mlp_step(v, 64, 784, 512, true); },
+     [](PlanValues& v) { return mlp_step(v, 64, 784, 512, false); }, false},
+    {"the same with Adam, large", 5, [](PlanValues& v) { return mlp_step(v, 64, 784, 512, true); },
      false},
     {"an update of all parameters", 1, updates},
-    {"a GPT block", 8, [](Values& v) { return gpt_block(v, 2, 12, 16, 2); }},
-    {"a GPT block, large", 8, [](Values& v) { return gpt_block(v, 1, 1024, 768, 12); }, false},
+    {"a GPT block", 8, [](PlanValues& v) { return gpt_block(v, 2, 12, 16, 2); }},
+    {"a GPT block, large", 8, [](PlanValues& v) { return gpt_block(v, 1, 1024, 768, 12); }, false},
     {"an embedding with positions", 1,
-     [](Values& v) {
+     [](PlanValues& v) {
        return Tensors{add(embedding(v.classes({4, 6}, 30), v.normal({30, 16})), v.normal({6, 16}))};
      }},
     {"one-hot times a matrix", 1,
-     [](Values& v) {
+     [](PlanValues& v) {
        return Tensors{matmul(to(one_hot(v.classes({12}, 20), 20), DType::F32), v.normal({20, 8}))};
      }},
     {"a range used in arithmetic", 1,
-     [](Values& v) {
+     [](PlanValues& v) {
        return Tensors{add(v.normal({5, 8}), arange(8.0))};
      }},
     {"the sum of all elements", 1,
-     [](Values& v) {
+     [](PlanValues& v) {
        return Tensors{sum(v.normal({60, 80}))};
      }},
     {"batch norm in training", 1,
-     [](Values& v) {
+     [](PlanValues& v) {
        return Tensors{
            batch_norm(v.normal({8, 12, 6, 6}), {}, {}, v.normal({12}), v.normal({12}), true)};
      }},
 };
 
-size_t kernels(const Plan& plan) {
+size_t kernel_count(const Plan& plan) {
   size_t n = 0;
   for (const PlanStep& s : plan.steps) n += s.kernel != nullptr;
   return n;
@@ -221,11 +224,11 @@ TEST_SUITE_BEGIN("ir");
 TEST_CASE("plans keep the budgets of kernels and compute what the graph means") {
   for (const Budget& b : kBudgets) {
     CAPTURE(std::string(b.name));
-    Values values;
+    PlanValues values;
     std::vector<NodeRef> roots;
     for (const Tensor& t : b.graph(values)) roots.push_back(t.node());
     const Plan plan = make_plan(roots, named_target("x86-64-v3"));
-    CHECK(kernels(plan) <= b.kernels);
+    CHECK(kernel_count(plan) <= b.kernels);
     CHECK(plan.outputs.size() == roots.size());
     if (!b.run) continue;
     const auto got = test::run_plan(plan);
@@ -238,9 +241,9 @@ TEST_CASE("plans keep the budgets of kernels and compute what the graph means") 
 }
 
 TEST_CASE("attention stores no score outside its kernels") {
-  Values values;
+  PlanValues values;
   std::vector<NodeRef> roots;
-  for (const Tensor& t : attention(values, 12, 1024, 64, false)) roots.push_back(t.node());
+  for (const Tensor& t : attention_graph(values, 12, 1024, 64, false)) roots.push_back(t.node());
   for (const PlanSlot& s : make_plan(roots, named_target("x86-64-v3")).slots) {
     CHECK(numel(s.shape) <= 12 * 1024 * 64);
   }
@@ -251,9 +254,9 @@ TEST_CASE(
     "memory") {
   Target fast = named_target("x86-64-v3");
   fast.fma_per_second = 1e18;
-  Values values;
+  PlanValues values;
   std::vector<NodeRef> roots;
-  for (const Tensor& t : attention(values, 12, 1024, 64, true)) roots.push_back(t.node());
+  for (const Tensor& t : attention_graph(values, 12, 1024, 64, true)) roots.push_back(t.node());
   for (const PlanSlot& s : make_plan(roots, fast).slots) CHECK(numel(s.shape) <= 12 * 1024 * 64);
   // Those of keys and values are made together, of one copy.
   CHECK(make_plan(roots, fast).steps.size() == 2);
@@ -265,8 +268,9 @@ TEST_CASE(
   slow.bandwidth = 1e12;
   CHECK(make_plan(roots, slow).steps.size() == 2);
   std::vector<NodeRef> whole;
-  Values others;
-  for (const Tensor& t : attention(others, 12, 1024, 64, true, false)) whole.push_back(t.node());
+  PlanValues others;
+  for (const Tensor& t : attention_graph(others, 12, 1024, 64, true, false))
+    whole.push_back(t.node());
   CHECK(make_plan(whole, slow).steps.size() == 3);
 
   // Keys that L2 does not hold are walked in the last cache.
@@ -277,9 +281,9 @@ TEST_CASE(
   Target tiny = fast;
   tiny.l2 = 2048;
   tiny.l3 = 1024;
-  Values small;
+  PlanValues small;
   std::vector<NodeRef> few;
-  for (const Tensor& t : attention(small, 2, 64, 4, true)) few.push_back(t.node());
+  for (const Tensor& t : attention_graph(small, 2, 64, 4, true)) few.push_back(t.node());
   const Plan plan = make_plan(few, tiny);
   size_t again = 0;
   for (const NodeRef& n : topological(plan.roots, true)) again += n->op == Op::Checkpoint;
@@ -293,7 +297,7 @@ TEST_CASE(
 
 TEST_CASE("a copy that would have to be stored is none") {
   // Exponentials of scores that three kernels read, which cannot become one.
-  Values values;
+  PlanValues values;
   const Tensor scores = matmul(values.normal({2048, 16}), values.normal({2048, 16}).mT());
   const Tensor t = exp(scores);
   const Tensors roots{matmul(t, values.normal({2048, 8})), matmul(t.mT(), values.normal({2048, 8})),
@@ -306,7 +310,7 @@ TEST_CASE("a copy that would have to be stored is none") {
 TEST_CASE("equal graphs become equal kernels, whatever was planned before") {
   std::string first;
   for (int turn = 0; turn < 3; turn++) {
-    Values values;
+    PlanValues values;
     std::vector<NodeRef> roots;
     for (const Tensor& t : mlp_step(values, 16, 24, 20, true)) roots.push_back(t.node());
     const Plan plan = make_plan(roots, named_target("x86-64-v3"));
@@ -314,14 +318,14 @@ TEST_CASE("equal graphs become equal kernels, whatever was planned before") {
     for (const PlanStep& s : plan.steps) text += print_algorithm(*s.kernel);
     if (turn == 0) first = text;
     CHECK(text == first);
-    Values other;
-    std::vector<NodeRef> between{attention(other, 2, 16, 8, false)[0].node()};
+    PlanValues other;
+    std::vector<NodeRef> between{attention_graph(other, 2, 16, 8, false)[0].node()};
     make_plan(between, named_target("x86-64-v3"));
   }
 }
 
 TEST_CASE("roots that are leaves, reshapes of leaves, or empty need no kernel") {
-  Values v;
+  PlanValues v;
   const Tensor x = v.normal({4, 6});
   const std::vector<NodeRef> roots{x.node(), reshape(x, Shape{24}).node(),
                                    exp(v.normal({0, 3})).node(), x.node()};
@@ -342,7 +346,7 @@ TEST_CASE("a window that sees only the padding before its only element is zero")
 }
 
 TEST_CASE("scatter, scan and sort are steps of their own between kernels") {
-  Values v;
+  PlanValues v;
   const Tensor x = exp(v.normal({8, 6}));
   const Tensor sorted = Tensor(argsort(x.node(), false));
   const std::vector<NodeRef> roots{mul(Tensor(scan(x.node(), ScanOp::Add, 0)), 2.0).node(),
@@ -359,7 +363,7 @@ TEST_CASE("scatter, scan and sort are steps of their own between kernels") {
 }
 
 TEST_CASE("the printed plan gives every kernel its nodes and reasons") {
-  Values values;
+  PlanValues values;
   std::vector<NodeRef> roots;
   for (const Tensor& t : of_rows(values, row_layer_norm, true)) roots.push_back(t.node());
   const std::string text = print_plan(make_plan(roots, named_target("x86-64-v3")));

@@ -50,13 +50,13 @@ Kernel residual(int64_t m, int64_t n, int64_t k_size, bool own = false) {
 }
 
 // out[n, i, j] = sum over k of a[n, i, k] b[n, j, k].
-Kernel batched(int64_t count, int64_t m, int64_t columns, int64_t terms) {
+Kernel batched(int64_t count_prefetched, int64_t m, int64_t columns, int64_t terms) {
   Kernel k;
   k.name = "batched";
-  const int a = k.add_argument("a", DType::F32, count * m * terms, false),
-            b = k.add_argument("b", DType::F32, count * columns * terms, false),
-            out = k.add_argument("out", DType::F32, count * m * columns, true);
-  const NodeRef n = axis("n", count), i = axis("i", m), j = axis("j", columns),
+  const int a = k.add_argument("a", DType::F32, count_prefetched * m * terms, false),
+            b = k.add_argument("b", DType::F32, count_prefetched * columns * terms, false),
+            out = k.add_argument("out", DType::F32, count_prefetched * m * columns, true);
+  const NodeRef n = axis("n", count_prefetched), i = axis("i", m), j = axis("j", columns),
                 t = axis("t", terms);
   const auto at = [&](const NodeRef& row, int64_t rows) {
     return index_add(index_mul(n, rows * terms), index_add(index_mul(row, terms), t));
@@ -83,10 +83,10 @@ Kernel spaced(int64_t m, int64_t columns, int64_t terms, int64_t stride) {
 }
 
 // How many lines of each argument are asked for before a loop of the program.
-void count(const std::vector<Instruction>& code, std::vector<int>& lines) {
+void count_prefetched(const std::vector<Instruction>& code, std::vector<int>& lines) {
   for (const Instruction& i : code) {
     if (i.code == Code::Prefetch) lines[static_cast<size_t>(i.memory)]++;
-    count(i.body, lines);
+    count_prefetched(i.body, lines);
   }
 }
 
@@ -99,7 +99,7 @@ std::vector<int> prefetched(const Kernel& kernel, const Target& target = {}, boo
     *all = !std::regex_search(print_program(program), near_one);
   }
   std::vector<int> lines(program.arguments.size());
-  count(program.phases[0].body, lines);
+  count_prefetched(program.phases[0].body, lines);
   return lines;
 }
 
@@ -107,16 +107,16 @@ std::vector<int> prefetched(const Kernel& kernel, const Target& target = {}, boo
 
 TEST_SUITE("ir") {
   TEST_CASE("the row that the next index names is asked for while one is read") {
-    const auto rows = [](int64_t count, int64_t width) {
+    const auto rows = [](int64_t count_prefetched, int64_t width) {
       Kernel k;
       k.name = "rows";
       const int ids = k.add_argument("ids", DType::I32, 50, false),
-                table = k.add_argument("table", DType::F32, count * width, false),
+                table = k.add_argument("table", DType::F32, count_prefetched * width, false),
                 out = k.add_argument("out", DType::F32, 50 * width, true);
       const NodeRef i = axis("i", 50), j = axis("j", width);
       const NodeRef id = scalar_op(Op::Cast, DType::I64, {load(ids, DType::I32, i)});
-      const NodeRef valid =
-          logical_and(index_less(index_const(-1), id), index_less(id, index_const(count)));
+      const NodeRef valid = logical_and(index_less(index_const(-1), id),
+                                        index_less(id, index_const(count_prefetched)));
       k.add_value(k.add_stage("out", {i, j}), "out",
                   load(table, DType::F32, index_add(j, id, width), valid), {i, j}, Op::Count_, out);
       apply_schedule(k,
@@ -290,8 +290,8 @@ TEST_SUITE("ir") {
   TEST_CASE("behind the last panel of a product, the first of the next one is asked for") {
     Target target = named_target("x86-64-v3");
     target.l2 = 64 << 10;
-    const auto ends = [&](int64_t count) {
-      Kernel k = batched(count, 48, 64, 64);
+    const auto ends = [&](int64_t count_prefetched) {
+      Kernel k = batched(count_prefetched, 48, 64, 64);
       const Program program = choose_schedule(k, target);
       CHECK(prefetched(k, target)[1] == 1);
       CHECK(test::difference(k, target) == "");

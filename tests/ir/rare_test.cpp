@@ -18,7 +18,7 @@ namespace {
 
 constexpr int64_t kCount = 45;  // vectors, and five elements more
 
-Program program_of(Op op, const std::string& schedule) {
+Program rare_program(Op op, const std::string& schedule) {
   Kernel kernel;
   kernel.name = "rare";
   kernel.add_argument("x", DType::F32, kCount, false);
@@ -58,7 +58,7 @@ TEST_CASE("what is seldom needed runs only when a lane needs it") {
           "split rows i o r 16; split rows r u l 8; unroll rows u; vector rows l"}) {
       CAPTURE(name(op));
       CAPTURE(schedule);
-      Program program = program_of(op, schedule);
+      Program program = rare_program(op, schedule);
       // Nobody gets through a branch alive.
       each(program, [](Instruction& i, Instruction*) {
         if (i.code == Code::If) i.body.insert(i.body.begin(), {.code = Code::GroupReduce});
@@ -76,7 +76,7 @@ TEST_CASE("what is seldom needed runs only when a lane needs it") {
 }
 
 TEST_CASE("what only a branch needs stands in it") {
-  Program program = program_of(Op::Sin, "split rows i o l 8; vector rows l");
+  Program program = rare_program(Op::Sin, "split rows i o l 8; vector rows l");
   std::map<int, const Instruction*> made_outside;
   std::set<int> used_outside;
   int inside = 0;

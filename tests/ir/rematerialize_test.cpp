@@ -15,7 +15,7 @@ namespace lazuli {
 namespace {
 
 // Steps over temporaries of so many blocks of 64 bytes; the last one writes the result, a block.
-struct Graph {
+struct PlannedGraph {
   std::vector<int64_t> blocks;
   std::vector<std::vector<int>> reads;  // of each step, earlier ones
 
@@ -111,8 +111,8 @@ Rematerialized in_arena(const Plan& plan, int64_t arena) {
 }
 
 // Forward through `n` layers and backward, as gradients of a chain are.
-Graph chain(int n) {
-  Graph g;
+PlannedGraph planned_chain(int n) {
+  PlannedGraph g;
   for (int i = 0; i < n; i++) {
     g.blocks.push_back(16);
     g.reads.push_back(i == 0 ? std::vector<int>{} : std::vector<int>{i - 1});
@@ -133,7 +133,7 @@ TEST_SUITE("ir") {
     double sum = 0, best_sum = 0;
     int64_t fits = 0;
     for (int i = 0; i < 200; i++) {
-      Graph g;
+      PlannedGraph g;
       const int n = 4 + draw(7);
       for (int k = 0; k < n; k++) {
         g.blocks.push_back(k + 1 == n ? 1 : 4 + draw(12));
@@ -159,7 +159,7 @@ TEST_SUITE("ir") {
 
   TEST_CASE("rematerialize: a chain of n layers fits into a few times the root of n") {
     for (const int n : {16, 64, 256}) {
-      const Plan plan = chain(n).plan();
+      const Plan plan = planned_chain(n).plan();
       const double root = std::sqrt(n);
       const auto arena = static_cast<int64_t>(1024 * (2 * root + 4));
       const Rematerialized r = in_arena(plan, arena);
@@ -171,7 +171,7 @@ TEST_SUITE("ir") {
   }
 
   TEST_CASE("rematerialize: nothing is run again where all fits") {
-    const Plan plan = chain(16).plan();
+    const Plan plan = planned_chain(16).plan();
     const int64_t whole = plan_memory(plan, no_pairs(plan)).arena;
     const Rematerialized r = in_arena(plan, whole);
     CHECK(r.memory.repeated == 0);
@@ -181,13 +181,13 @@ TEST_SUITE("ir") {
   }
 
   TEST_CASE("rematerialize: equal arguments give equal plans") {
-    const Plan plan = chain(64).plan();
+    const Plan plan = planned_chain(64).plan();
     CHECK(in_arena(plan, 24 << 10).step_of == in_arena(plan, 24 << 10).step_of);
   }
 
   TEST_CASE("rematerialize: an operand that the plan writes over is not read after that") {
     // x, then its value plus what follows from it, in its memory.
-    Plan plan = chain(8).plan();
+    Plan plan = planned_chain(8).plan();
     const auto x = static_cast<int>(plan.slots.size());
     PlanSlot in, out;
     in.role = PlanSlot::Role::Input;
@@ -223,7 +223,7 @@ TEST_SUITE("ir") {
   }
 
   TEST_CASE("rematerialize: of a thousand steps few plans are made") {
-    const Plan plan = chain(500).plan();
+    const Plan plan = planned_chain(500).plan();
     const std::vector<double> costs(plan.steps.size(), 1);
     int plans = 0;
     const Rematerialized r = rematerialize(plan, no_pairs(plan), costs, [&](const MemoryPlan& m) {

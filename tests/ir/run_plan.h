@@ -5,8 +5,10 @@
 
 #include <cstdint>
 #include <span>
+#include <utility>
 #include <vector>
 
+#include "core/graph.h"
 #include "core/node.h"
 #include "ir/plan.h"
 
@@ -28,5 +30,10 @@ std::vector<Elements> run_plan(const Plan& plan);
 /// Largest difference relative to the larger magnitude (at least `floor`) over all elements;
 /// infinity where only one is NaN or infinite.
 double difference(DType dtype, const Elements& got, const Elements& want, double floor = 1);
+
+/// elementwise(), which graphs are written with.
+inline NodeRef ew(Op op, Sources src) {
+  return elementwise(op, std::move(src));
+}
 
 }  // namespace lazuli::test

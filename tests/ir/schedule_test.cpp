@@ -13,7 +13,7 @@ namespace lazuli {
 namespace {
 
 // What is wrong with a schedule of the kernel, or "".
-std::string error_of(Kernel k, const std::string& schedule) {
+std::string schedule_error(Kernel k, const std::string& schedule) {
   try {
     apply_schedule(k, schedule);
     lower(k, Target());
@@ -47,24 +47,24 @@ TEST_SUITE("ir") {
 
   TEST_CASE("a step that is not legal is refused with its reason") {
     const Kernel k = test::softmax(5, 77);
-    CHECK(error_of(clone(k), "twist out i") ==
+    CHECK(schedule_error(clone(k), "twist out i") ==
           "schedule: there is no step 'twist'; steps are split, order, unroll, ilp, vector, "
           "parallel, group, item, at, "
           "scope, store, inplace, stream, fuse, pack, polyphase, dot, dims, limit, lift, rfactor, "
           "flatten, merge");
-    CHECK(error_of(clone(k), "split out j a b") ==
+    CHECK(schedule_error(clone(k), "split out j a b") ==
           "schedule: `split out j a b`: the form is `split S l outer inner N`");
-    CHECK(error_of(clone(k), "split out q a b 4") ==
+    CHECK(schedule_error(clone(k), "split out q a b 4") ==
           "schedule: `split out q a b 4`: stage out has no loop 'q'; it has i j");
-    CHECK(error_of(clone(k), "order out i") ==
+    CHECK(schedule_error(clone(k), "order out i") ==
           "schedule: `order out i`: names 1 of the 2 loops of out");
-    CHECK(error_of(clone(k), "at out out i") ==
+    CHECK(schedule_error(clone(k), "at out out i") ==
           "schedule: `at out out i`: out would be computed inside itself");
-    CHECK(error_of(clone(k), "fuse m e") ==
+    CHECK(schedule_error(clone(k), "fuse m e") ==
           "schedule: `fuse m e`: e reads a reduction of m, which is known after its loops only");
-    CHECK(error_of(clone(k), "scope out reg") ==
+    CHECK(schedule_error(clone(k), "scope out reg") ==
           "schedule: `scope out reg`: out is an output of the kernel and lives there");
-    CHECK(error_of(clone(k), "vector out j") ==
+    CHECK(schedule_error(clone(k), "vector out j") ==
           "schedule: m is computed by a phase of its own but its scope is private; attach stage m "
           "or give it scope shared");
   }
@@ -72,30 +72,31 @@ TEST_SUITE("ir") {
   TEST_CASE("what only the whole schedule shows is refused before anything is emitted") {
     const Kernel k = test::softmax(5, 77);
     const std::string shared = "scope m shared; scope e shared; scope s shared; scope r shared\n";
-    CHECK(error_of(clone(k), shared) == "");
-    CHECK(error_of(clone(k), shared + "parallel m j") ==
+    CHECK(schedule_error(clone(k), shared) == "");
+    CHECK(schedule_error(clone(k), shared + "parallel m j") ==
           "schedule: parallel loop j of m does not stand outermost");
-    CHECK(error_of(clone(k), shared + "order m j i; parallel m j") ==
+    CHECK(schedule_error(clone(k), shared + "order m j i; parallel m j") ==
           "schedule: parallel loop j of m would split the reduction of m");
-    CHECK(error_of(clone(k), shared + "at e out i") ==
+    CHECK(schedule_error(clone(k), shared + "at e out i") ==
           "schedule: phases s and others wait for each other; attach their stages elsewhere");
-    CHECK(error_of(clone(k), shared + "split out j a b 8; order out i b a") ==
+    CHECK(schedule_error(clone(k), shared + "split out j a b 8; order out i b a") ==
           "schedule: in stage out loop a stands inside a finer part of its axis; order outer parts "
           "first");
     // One inner part may walk in step with all outer ones, if those are written out, no other loop
     // lies between, and nothing is attached inside.
     const std::string parts = shared + "split out j a b 7; ";
-    CHECK(error_of(clone(k), parts + "order out i b a; unroll out a") == "");
+    CHECK(schedule_error(clone(k), parts + "order out i b a; unroll out a") == "");
     const std::string refused = " stands inside a finer part of its axis; order outer parts first";
-    CHECK(error_of(clone(k), parts + "order out i b a; unroll out a b") ==
+    CHECK(schedule_error(clone(k), parts + "order out i b a; unroll out a b") ==
           "schedule: in stage out loop a" + refused);
-    CHECK(error_of(clone(k), parts + "split out b b c 1; order out i b a c; unroll out a") ==
+    CHECK(schedule_error(clone(k), parts + "split out b b c 1; order out i b a c; unroll out a") ==
           "schedule: in stage out loop a" + refused);
     const std::string rows = shared + "split out i a b 2; order out b a j; unroll out a; ";
-    CHECK(error_of(clone(k), rows) == "");
-    CHECK(error_of(clone(k), rows + "at r out b; scope r scratch") ==
+    CHECK(schedule_error(clone(k), rows) == "");
+    CHECK(schedule_error(clone(k), rows + "at r out b; scope r scratch") ==
           "schedule: in stage out loop a" + refused);
-    CHECK(error_of(clone(k), shared + "at s out i; scope s scratch; at e out i; scope e scratch") ==
+    CHECK(schedule_error(clone(k),
+                         shared + "at s out i; scope s scratch; at e out i; scope e scratch") ==
           "schedule: s is private to phase out but phase r reads it; give it scope shared");
   }
 
@@ -107,17 +108,17 @@ TEST_SUITE("ir") {
     const std::string good = tile +
                              "split C n no nv 8; split C m mo mi 4; unroll C mi; vector C nv; "
                              "order C no mo k mi nv; at C out mo; scope C reg";
-    CHECK(error_of(clone(k), good) == "");
+    CHECK(schedule_error(clone(k), good) == "");
     const std::string other =
         tile +
         "split C n no nv 8; split C m mo mi 4; unroll C mi nv; order C no mo k mi nv; "
         "at C out mo; scope C reg";
-    CHECK(error_of(clone(k), other) ==
+    CHECK(schedule_error(clone(k), other) ==
           "lower matmul: C[0][lane] is not in registers; give C the tile of its reader or the "
           "scope scratch");
     const std::string outside =
         tile + "split C n no nv 8; vector C nv; order C k no m nv; at C out mo; scope C reg";
-    CHECK(error_of(clone(k), outside) ==
+    CHECK(schedule_error(clone(k), outside) ==
           "lower matmul: C is kept in registers, but a loop over what it sums stands outside its "
           "tile; give it a scope with "
           "memory");
@@ -140,9 +141,9 @@ TEST_SUITE("ir") {
     const NodeRef from = index_divmod(index_add(i, index_const(7)), 8).second;
     shifted.add_value(shifted.add_stage("out", {i}), "out", read(t, DType::F32, {from}), {i},
                       Op::Count_, out);
-    CHECK(error_of(clone(shifted), "fuse t out") ==
+    CHECK(schedule_error(clone(shifted), "fuse t out") ==
           "schedule: `fuse t out`: out reads t elsewhere than at its own point");
-    CHECK(error_of(clone(shifted), "scope t shared; inplace t out") ==
+    CHECK(schedule_error(clone(shifted), "scope t shared; inplace t out") ==
           "schedule: out takes the place of t, but out reads t elsewhere than it writes");
     // Two values of one stage: the second still reads what the first has overwritten.
     Kernel two;
@@ -155,7 +156,7 @@ TEST_SUITE("ir") {
     const NodeRef at = read(u, DType::F32, {k2});
     two.add_value(both, "v", scalar_op(Op::Neg, DType::F32, {at}), {k2});
     two.add_value(both, "w", scalar_op(Op::Exp, DType::F32, {at}), {k2}, Op::Count_, z);
-    CHECK(error_of(clone(two), "scope u shared; scope v shared; inplace v u") ==
+    CHECK(schedule_error(clone(two), "scope u shared; scope v shared; inplace v u") ==
           "schedule: v takes the place of u, but w reads u after it is overwritten");
     // A reader earlier in the list, but computed inside a loop that comes after the writer.
     Kernel late;
@@ -175,21 +176,21 @@ TEST_SUITE("ir") {
     const int writer = next("c", Op::Abs, {first});
     next("d", Op::Add, {reader, writer}, q);
     const std::string nested = "split d i io i 4; at a d io; at c d io; at b d i; scope b reg";
-    CHECK(error_of(clone(late), nested + "; inplace c a") ==
+    CHECK(schedule_error(clone(late), nested + "; inplace c a") ==
           "schedule: c takes the place of a, but b reads a after it is overwritten");
     const std::string phases =
         "scope a shared; scope b shared; scope c shared; split b i io i 4; at c d i";
-    CHECK(error_of(clone(late), phases + "; inplace c a") == "");
-    CHECK(error_of(clone(late), "split d i io i 4; at a d io; at b d io; at c d io; inplace c a") ==
-          "");
+    CHECK(schedule_error(clone(late), phases + "; inplace c a") == "");
+    CHECK(schedule_error(clone(late),
+                         "split d i io i 4; at a d io; at b d io; at c d io; inplace c a") == "");
     // In the loops of a phase that comes after the writer's.
     const int o = late.add_argument("o", DType::F32, 8, true);
     next("e", Op::Sqrt, {reader}, o);
     late.find_stage("d")->values[0].expr =
         scalar_op(Op::Neg, DType::F32, {late.find_stage("d")->values[0].expr->src[1]});
     const std::string later = "scope a shared; scope c shared; at c d i; at b e i; scope b reg";
-    CHECK(error_of(clone(late), later) == "");
-    CHECK(error_of(clone(late), later + "; inplace c a") ==
+    CHECK(schedule_error(clone(late), later) == "");
+    CHECK(schedule_error(clone(late), later + "; inplace c a") ==
           "schedule: c takes the place of a, but b reads a after it is overwritten");
   }
 
@@ -210,9 +211,9 @@ TEST_SUITE("ir") {
                    "lift m 0 X e; scope X shared; scope m shared; scope e shared; scope s shared; "
                    "scope r shared");
     CHECK(test::difference(shared, Target(), rows) == "");
-    CHECK(error_of(clone(rows), "lift e 0 X m") ==
+    CHECK(schedule_error(clone(rows), "lift e 0 X m") ==
           "schedule: `lift e 0 X m`: m does not come after e");
-    CHECK(error_of(clone(rows), "lift m 0 X out") ==
+    CHECK(schedule_error(clone(rows), "lift m 0 X out") ==
           "schedule: `lift m 0 X out`: out does not have that load of m");
     Kernel flat = test::chain(6, 10);
     apply_schedule(flat, "flatten out i j f; split out f f v 8; vector out v; parallel out f");
@@ -227,15 +228,15 @@ TEST_SUITE("ir") {
         "polyphase C 1 P 2; split P px po pv 4; order P pc py po px.p pv; unroll P px.p; "
         "vector P pv; scope P shared; scope pad shared");
     CHECK(test::difference(k, Target(), whole) == "");
-    CHECK(error_of(clone(whole), "polyphase C 1 P 4") ==
+    CHECK(schedule_error(clone(whole), "polyphase C 1 P 4") ==
           "schedule: `polyphase C 1 P 4`: 10 elements along px are not 4 phases of one length");
-    CHECK(error_of(clone(whole), "polyphase C 0 P 2") ==
+    CHECK(schedule_error(clone(whole), "polyphase C 0 P 2") ==
           "schedule: `polyphase C 0 P 2`: factor 0 of C is no read of a value");
-    CHECK(error_of(clone(whole), "polyphase C 1 P 1") ==
+    CHECK(schedule_error(clone(whole), "polyphase C 1 P 1") ==
           "schedule: `polyphase C 1 P 1`: the last axis has at least 2 phases, not 1");
-    CHECK(error_of(clone(whole), "polyphase C 2 P 2") ==
+    CHECK(schedule_error(clone(whole), "polyphase C 2 P 2") ==
           "schedule: `polyphase C 2 P 2`: a product has factors 0 and 1");
-    CHECK(error_of(clone(whole), "polyphase pad 1 P 2") ==
+    CHECK(schedule_error(clone(whole), "polyphase pad 1 P 2") ==
           "schedule: `polyphase pad 1 P 2`: pad has no value that sums a product");
   }
 
@@ -249,19 +250,19 @@ TEST_SUITE("ir") {
     const std::string text = print_algorithm(k);
     CHECK(text.find("stage P kc:4 m:3 n:20 k:3\n") != std::string::npos);
     CHECK(text.find("C(m_2, n_2) = reduce_add{kc_2} P(kc_2, m_2, n_2)\n") != std::string::npos);
-    CHECK(error_of(clone(whole), "rfactor C k P 5") ==
+    CHECK(schedule_error(clone(whole), "rfactor C k P 5") ==
           "schedule: `rfactor C k P 5`: 12 terms are not 5 chunks of several");
-    CHECK(error_of(clone(whole), "rfactor C k P 12") ==
+    CHECK(schedule_error(clone(whole), "rfactor C k P 12") ==
           "schedule: `rfactor C k P 12`: 12 terms are not 12 chunks of several");
-    CHECK(error_of(clone(whole), "rfactor C n P 4") ==
+    CHECK(schedule_error(clone(whole), "rfactor C n P 4") ==
           "schedule: `rfactor C n P 4`: C is not one reduction along n");
-    CHECK(error_of(clone(whole), "split C m a b 2; rfactor C k P 4") ==
+    CHECK(schedule_error(clone(whole), "split C m a b 2; rfactor C k P 4") ==
           "schedule: `rfactor C k P 4`: loops of C are split or marked already");
-    CHECK(error_of(clone(whole), "parallel C m; rfactor C k P 4") ==
+    CHECK(schedule_error(clone(whole), "parallel C m; rfactor C k P 4") ==
           "schedule: `rfactor C k P 4`: loops of C are split or marked already");
-    CHECK(error_of(clone(whole), "lift C 0 L; at L C k; rfactor C k P 4") ==
+    CHECK(schedule_error(clone(whole), "lift C 0 L; at L C k; rfactor C k P 4") ==
           "schedule: `rfactor C k P 4`: L is computed inside C already");
-    CHECK(error_of(clone(whole), "rfactor C k C 4") ==
+    CHECK(schedule_error(clone(whole), "rfactor C k C 4") ==
           "schedule: `rfactor C k C 4`: there is a stage C already");
   }
 
@@ -324,14 +325,14 @@ TEST_SUITE("ir") {
                    "merge t i j f; split out f f v 8; vector out v; split t f f v 8; vector t v; "
                    "at t out f; scope t reg; parallel out f");
     CHECK(test::difference(merged, Target()) == "");
-    CHECK(error_of(clone(k), "scope t shared; flatten out i j f; merge t i j f") == "");
-    CHECK(error_of(clone(k), "split out j a b 2; merge t i j f") ==
+    CHECK(schedule_error(clone(k), "scope t shared; flatten out i j f; merge t i j f") == "");
+    CHECK(schedule_error(clone(k), "split out j a b 2; merge t i j f") ==
           "schedule: `merge t i j f`: merge takes two whole axes, before they are split");
-    CHECK(error_of(clone(k), "merge t j i f") ==
+    CHECK(schedule_error(clone(k), "merge t j i f") ==
           "schedule: `merge t j i f`: j and i are not neighbours in t");
     k.add_value(k.add_stage("sum", {i, l}), "sum", load(x, DType::F32, index_add(l, i, 10)), {i},
                 Op::ReduceAdd);
-    CHECK(error_of(clone(k), "merge t i j f") ==
+    CHECK(schedule_error(clone(k), "merge t i j f") ==
           "schedule: `merge t i j f`: sum has one of the axes i and j but not the other");
   }
 }

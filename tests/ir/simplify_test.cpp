@@ -24,6 +24,7 @@ namespace lazuli {
 namespace {
 
 using test::Elements;
+using test::ew;
 
 // Zeros of both signs, infinities, NaN and a few numbers.
 NodeRef special(Shape shape, int64_t turn = 0) {
@@ -38,7 +39,7 @@ NodeRef special(Shape shape, int64_t turn = 0) {
 }
 
 // Small integers, whose sums are exact in any order.
-NodeRef numbers(Shape shape, int64_t turn = 0) {
+NodeRef small_integers(Shape shape, int64_t turn = 0) {
   Elements v;
   for (int64_t i = 0; i < numel(shape); i++)
     v.push_back(to_bits(Scalar(static_cast<double>((i * 7 + turn) % 11 - 5)), DType::F32));
@@ -52,9 +53,6 @@ NodeRef whole(Shape shape, DType t, int64_t turn = 0) {
 }
 NodeRef full(double v, DType t, Shape s) {
   return constant(Scalar(v), t, std::move(s));
-}
-NodeRef ew(Op op, Sources src) {
-  return elementwise(op, std::move(src));
 }
 
 // Where rows of `columns` elements go, `places` of an axis of `size`: all conditions written out,
@@ -87,14 +85,15 @@ NodeRef sum_of_powers(const NodeRef& z) {
   return reduce(Op::ReduceAdd, ew(Op::Exp, {ew(Op::Sub, {z, most})}), {1});
 }
 
-struct Case {
+struct RuleCase {
   const char* rule;
   NodeRef root;
 };
 
-std::vector<Case> cases() {
+std::vector<RuleCase> rule_cases() {
   const NodeRef x = special({4, 6}), y = special({4, 6}, 3), i = whole({4, 6}, DType::I32);
-  const NodeRef a = numbers({4, 6}), b = numbers({6, 5}, 2), condition = ew(Op::Lt, {x, y});
+  const NodeRef a = small_integers({4, 6}), b = small_integers({6, 5}, 2),
+                condition = ew(Op::Lt, {x, y});
   // One is outside, one selects a negative zero.
   const NodeRef places =
       expand(test::buffer_of(DType::I64, {4, 1}, {0, 1, static_cast<uint64_t>(-2), 5}), {4, 6});
@@ -102,12 +101,13 @@ std::vector<Case> cases() {
   const NodeRef row = expand(special({1, 6}), {4, 6}), row2 = expand(special({1, 6}, 4), {4, 6});
   const NodeRef outer = ew(Op::Mul, {expand(reshape(a, {4, 1, 6}), {4, 5, 6}),
                                      expand(reshape(permute(b, {1, 0}), {1, 5, 6}), {4, 5, 6})});
-  const NodeRef outer2 = ew(Op::Mul, {expand(numbers({4, 1, 6}, 8), {4, 5, 6}), outer->src[1]});
+  const NodeRef outer2 =
+      ew(Op::Mul, {expand(small_integers({4, 1, 6}, 8), {4, 5, 6}), outer->src[1]});
   const NodeRef empty = test::buffer_of(DType::F32, {0, 3}, {});
   // A product with the places of windows last: its sums, unwound and summed again, are an input
   // gradient.
-  const NodeRef product = ew(Op::Mul, {expand(numbers({1, 3, 4, 1}), {2, 3, 4, 2}),
-                                       expand(numbers({2, 3, 1, 2}, 5), {2, 3, 4, 2})});
+  const NodeRef product = ew(Op::Mul, {expand(small_integers({1, 3, 4, 1}), {2, 3, 4, 2}),
+                                       expand(small_integers({2, 3, 1, 2}, 5), {2, 3, 4, 2})});
   const NodeRef unwound = unwindow(reduce(Op::ReduceAdd, product, {1}), 1, 5, 1, 1);
   // Weights that are exact: exponentials of 0 and -inf, two of each in a row.
   Elements exponents;
@@ -121,7 +121,7 @@ std::vector<Case> cases() {
   const NodeRef powers = ew(Op::Exp, {ew(Op::Sub, {logits, most})});
   const NodeRef weights = ew(Op::Div, {powers, along_rows(reduce(Op::ReduceAdd, powers, {1}))});
   const NodeRef weighted = ew(Op::Mul, {expand(reshape(weights, {4, 1, 4}), {4, 3, 4}),
-                                        expand(numbers({1, 3, 4}), {4, 3, 4})});
+                                        expand(small_integers({1, 3, 4}), {4, 3, 4})});
   // Long rows: 0 or -inf; with a NaN; the largest late and more than once.
   Elements steps, late;
   for (int64_t k = 0; k < 2 * kLongRow; k++) {
@@ -212,7 +212,7 @@ std::vector<Case> cases() {
       {"unwindow by window", unwindow(expand(reshape(x, {4, 6, 1}), {4, 6, 3}), 1, 4, 1, 1)},
       {"do not reduce one element", reduce(Op::ReduceMax, reshape(x, {4, 1, 6}), {1, 2})},
       {"reduce what repeats by counting",
-       reduce(Op::ReduceAdd, expand(numbers({1, 6}), {4, 6}), {0, 1})},
+       reduce(Op::ReduceAdd, expand(small_integers({1, 6}), {4, 6}), {0, 1})},
       {"reduce what repeats by counting", reduce(Op::ReduceMax, row, {0})},
       {"reduce before repeating", reduce(Op::ReduceMax, row, {1})},
       {"read what one index selects",
@@ -226,33 +226,36 @@ std::vector<Case> cases() {
       {"sum no padding", reduce(Op::ReduceAdd, pad(special({3, 5}), {0, 0, 2, 1}), {1})},
       {"sum no padding", reduce(Op::ReduceAdd, pad(a, {1, 2, 0, 3}), {1})},
       {"sum no padding",
-       reduce(Op::ReduceAdd, pad(numbers({2, 3, 4}), {1, 0, 0, 2, 3, 1}), {0, 2})},
+       reduce(Op::ReduceAdd, pad(small_integers({2, 3, 4}), {1, 0, 0, 2, 3, 1}), {0, 2})},
       {"sum each product", reduce(Op::ReduceAdd, ew(Op::Add, {outer, outer2}), {2})},
       {"divide last", reduce(Op::ReduceAdd, weighted, {2})},
       {"sum once",
-       reduce(Op::ReduceAdd, reshape(reduce(Op::ReduceAdd, numbers({2, 3, 4}), {1}), {4, 2}), {0})},
+       reduce(Op::ReduceAdd, reshape(reduce(Op::ReduceAdd, small_integers({2, 3, 4}), {1}), {4, 2}),
+              {0})},
       {"sum once", reduce(Op::ReduceAdd, unwound, {2})},
       {"sum spread windows by residues",
-       reduce(Op::ReduceAdd, unwindow(numbers({4, 3, 2}), 0, 11, 3, 1), {2})},
+       reduce(Op::ReduceAdd, unwindow(small_integers({4, 3, 2}), 0, 11, 3, 1), {2})},
       {"sum spread windows by residues",
-       reduce(Op::ReduceAdd, unwindow(numbers({4, 3, 2}), 0, 7, 2, 1), {2})},
+       reduce(Op::ReduceAdd, unwindow(small_integers({4, 3, 2}), 0, 7, 2, 1), {2})},
       {"sum spread windows by residues",
-       reduce(Op::ReduceAdd, unwindow(numbers({4, 3, 2}), 1, 9, 2, 1), {2})},
+       reduce(Op::ReduceAdd, unwindow(small_integers({4, 3, 2}), 1, 9, 2, 1), {2})},
       {"sum spread windows by residues",
-       reduce(Op::ReduceAdd, unwindow(numbers({4, 3, 5}), 0, 12, 2, 1), {2})},
+       reduce(Op::ReduceAdd, unwindow(small_integers({4, 3, 5}), 0, 12, 2, 1), {2})},
       {"sum spread windows by residues",
-       reduce(Op::ReduceAdd, unwindow(numbers({3, 4, 6}), 1, 15, 3, 1), {2})},
+       reduce(Op::ReduceAdd, unwindow(small_integers({3, 4, 6}), 1, 15, 3, 1), {2})},
       {"sum spread windows by residues",
-       reduce(
-           Op::ReduceAdd,
-           unwindow(permute(reduce(Op::ReduceAdd, unwindow(numbers({3, 4, 3, 5}), 1, 9, 2, 1), {3}),
-                            {0, 1, 2}),
-                    0, 7, 2, 1),
-           {2})},
+       reduce(Op::ReduceAdd,
+              unwindow(permute(reduce(Op::ReduceAdd,
+                                      unwindow(small_integers({3, 4, 3, 5}), 1, 9, 2, 1), {3}),
+                               {0, 1, 2}),
+                       0, 7, 2, 1),
+              {2})},
       {"scatter rows by their first places",
-       scatter(numbers({6, 9}), places_of_rows(40, 9, 6), numbers({40, 9}, 3), Combine::Add)},
+       scatter(small_integers({6, 9}), places_of_rows(40, 9, 6), small_integers({40, 9}, 3),
+               Combine::Add)},
       {"scatter rows by their first places",
-       scatter(numbers({6, 9}), places_of_rows(7, 9, 6), numbers({7, 9}, 3), Combine::Set)},
+       scatter(small_integers({6, 9}), places_of_rows(7, 9, 6), small_integers({7, 9}, 3),
+               Combine::Set)},
       {"move the factors", reduce(Op::ReduceAdd, flip(outer, {2}), {2})},
       {"move the factors", reduce(Op::ReduceAdd, unwindow(product, 2, 5, 1, 1), {3})},
       {"reduce once", reduce(Op::ReduceMax, reduce(Op::ReduceMax, special({2, 3, 4}), {1}), {0})},
@@ -282,7 +285,7 @@ TEST_CASE("a permutation of what others read too comes to rest") {
 
 TEST_CASE("every rule applies to its example, and the value keeps its bits") {
   std::set<std::string> seen;
-  for (const Case& c : cases()) {
+  for (const RuleCase& c : rule_cases()) {
     CAPTURE(std::string(c.rule));
     std::vector<std::string> trace;
     const NodeRef root = c.root;
@@ -313,7 +316,8 @@ TEST_CASE("every rule applies to its example, and the value keeps its bits") {
 
 TEST_CASE("rows are scattered by their first places only where these say all") {
   const auto shape_of_places = [](const NodeRef& places, const Shape& base) {
-    const NodeRef root = scatter(numbers(base), places, numbers(places->shape), Combine::Add);
+    const NodeRef root =
+        scatter(small_integers(base), places, small_integers(places->shape), Combine::Add);
     const NodeRef simple = simplify({&root, 1})[0];
     CHECK(test::difference(DType::F32, evaluate_graph(simple), evaluate_graph(root)) == 0);
     return simple->src[1]->shape;
@@ -333,7 +337,7 @@ TEST_CASE("rows are scattered by their first places only where these say all") {
   // Many ways through few nodes, which nobody walks all: 2^60 of them.
   NodeRef twice = column;
   for (int i = 0; i < 60; i++) twice = ew(Op::Add, {twice, twice});
-  const NodeRef row = expand(numbers({5, 1}), {5, 9}), zero = full(0, DType::F32, {5, 9});
+  const NodeRef row = expand(small_integers({5, 1}), {5, 9}), zero = full(0, DType::F32, {5, 9});
   const NodeRef places = ew(Op::Where, {ew(Op::Lt, {row, zero}), twice, none});
   CHECK(shape_of_places(places, {6, 9}) == Shape{5, 9});
 }
@@ -481,18 +485,18 @@ TEST_CASE("rows that are short, divide badly or are costly to read twice stay wh
     return std::any_of(trace.begin(), trace.end(),
                        [](const std::string& t) { return t.find("chunk") != std::string::npos; });
   };
-  CHECK(holds_chunks(reduce(Op::ReduceMax, numbers({2, kLongRow}), {1})));
-  CHECK(!holds_chunks(reduce(Op::ReduceMax, numbers({2, kLongRow / 2}), {1})));
-  CHECK(!holds_chunks(reduce(Op::ReduceMax, numbers({2, 131101}), {1})));  // a prime
-  CHECK(!holds_chunks(reduce(Op::ReduceMax, numbers({kLongRow, 2}), {0})));
-  const NodeRef product = ew(Op::Mul, {expand(numbers({1, kLongRow, 2}), {2, kLongRow, 2}),
-                                       expand(numbers({2, 1, 2}), {2, kLongRow, 2})});
+  CHECK(holds_chunks(reduce(Op::ReduceMax, small_integers({2, kLongRow}), {1})));
+  CHECK(!holds_chunks(reduce(Op::ReduceMax, small_integers({2, kLongRow / 2}), {1})));
+  CHECK(!holds_chunks(reduce(Op::ReduceMax, small_integers({2, 131101}), {1})));  // a prime
+  CHECK(!holds_chunks(reduce(Op::ReduceMax, small_integers({kLongRow, 2}), {0})));
+  const NodeRef product = ew(Op::Mul, {expand(small_integers({1, kLongRow, 2}), {2, kLongRow, 2}),
+                                       expand(small_integers({2, 1, 2}), {2, kLongRow, 2})});
   CHECK(!holds_chunks(reduce(Op::ReduceMax, reduce(Op::ReduceAdd, product, {2}), {1})));
 }
 
 TEST_CASE("the input gradient of a convolution is one sum of products") {
-  const NodeRef product = ew(Op::Mul, {expand(numbers({1, 3, 4, 1}), {2, 3, 4, 2}),
-                                       expand(numbers({2, 3, 1, 2}, 5), {2, 3, 4, 2})});
+  const NodeRef product = ew(Op::Mul, {expand(small_integers({1, 3, 4, 1}), {2, 3, 4, 2}),
+                                       expand(small_integers({2, 3, 1, 2}, 5), {2, 3, 4, 2})});
   const NodeRef root =
       reduce(Op::ReduceAdd, unwindow(reduce(Op::ReduceAdd, product, {1}), 1, 5, 1, 1), {2});
   const NodeRef simple = simplify({&root, 1})[0];

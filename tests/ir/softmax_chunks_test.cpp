@@ -19,7 +19,7 @@
 namespace lazuli {
 namespace {
 
-constexpr double kInfinity = std::numeric_limits<double>::infinity();
+constexpr double kMasked = std::numeric_limits<double>::infinity();
 
 Tensor normal(const Shape& shape, DType dtype = DType::F32) {
   static std::mt19937 random(11);
@@ -36,7 +36,7 @@ bool splits(const Tensor& t) {
 }
 
 // The plan's kernels, and its distance from the graph evaluated op by op.
-size_t kernels(const Tensor& t, double tolerance) {
+size_t kernels_of(const Tensor& t, double tolerance) {
   const std::vector<NodeRef> roots{t.node()};
   const Plan plan = make_plan(roots, {});
   const test::Elements got = test::run_plan(plan)[0];
@@ -47,7 +47,7 @@ size_t kernels(const Tensor& t, double tolerance) {
 
 // Scores of `keys` keys, as what `change` makes of them, and the softmax of them over values.
 template <typename F>
-Tensor attention(int64_t queries, int64_t keys, F change, DType dtype = DType::F32) {
+Tensor attention_of_chunks(int64_t queries, int64_t keys, F change, DType dtype = DType::F32) {
   const Tensor q = normal({2, queries, 3}, dtype), k = normal({2, keys, 3}, dtype),
                v = normal({2, keys, 5}, dtype);
   return matmul(softmax(change(matmul(q, transpose(k, -1, -2))), -1), v);
@@ -58,35 +58,35 @@ constexpr auto kSame = [](const Tensor& s) { return s; };
 TEST_SUITE_BEGIN("ir");
 
 TEST_CASE("softmax over long rows that a product reads is computed in chunks, in one kernel") {
-  CHECK(kernels(attention(6, 2048, kSame), 1e-5) == 1);
-  CHECK(kernels(attention(5, 2070, kSame), 1e-5) == 1);  // chunks of 230 or 345
-  CHECK(kernels(attention(6, 2048, kSame, DType::F64), 1e-13) == 1);
+  CHECK(kernels_of(attention_of_chunks(6, 2048, kSame), 1e-5) == 1);
+  CHECK(kernels_of(attention_of_chunks(5, 2070, kSame), 1e-5) == 1);  // chunks of 230 or 345
+  CHECK(kernels_of(attention_of_chunks(6, 2048, kSame, DType::F64), 1e-13) == 1);
   const auto scaled = [](const Tensor& s) { return add(mul(s, 40.0), normal({2, 1, 2048})); };
-  CHECK(kernels(attention(6, 2048, scaled), 1e-5) == 1);
+  CHECK(kernels_of(attention_of_chunks(6, 2048, scaled), 1e-5) == 1);
   const Tensor q = normal({1, 4, 3, 4}), k = normal({1, 2, 2048, 4}), v = normal({1, 2, 2048, 4});
-  CHECK(kernels(scaled_dot_product_attention(q, k, v, {}, 0.0, true, {}, true), 1e-5) == 1);
+  CHECK(kernels_of(scaled_dot_product_attention(q, k, v, {}, 0.0, true, {}, true), 1e-5) == 1);
 }
 
 TEST_CASE("chunks of nothing but -inf count for nothing, and NaN and infinity spread as they did") {
   const Tensor at = reshape(arange(2048), {1, 1, 2048});
   const auto scores = [&](const Tensor& bias) {
-    return attention(3, 2048, [&](const Tensor& s) { return add(s, bias); });
+    return attention_of_chunks(3, 2048, [&](const Tensor& s) { return add(s, bias); });
   };
   const auto where_far = [&](double inside, double outside) {
     return where(lt(at, 700), full({}, Scalar(inside)), full({}, Scalar(outside))).realize();
   };
-  CHECK(splits(scores(where_far(0, -kInfinity))));
-  kernels(scores(where_far(0, -kInfinity)), 1e-5);
-  kernels(scores(where_far(-kInfinity, 0)), 1e-5);
-  kernels(scores(where_far(-kInfinity, -kInfinity)), 1e-5);  // NaN everywhere
-  kernels(scores(where_far(0, kInfinity)), 1e-5);
-  kernels(scores(where_far(0, std::nan(""))), 1e-5);
+  CHECK(splits(scores(where_far(0, -kMasked))));
+  kernels_of(scores(where_far(0, -kMasked)), 1e-5);
+  kernels_of(scores(where_far(-kMasked, 0)), 1e-5);
+  kernels_of(scores(where_far(-kMasked, -kMasked)), 1e-5);  // NaN everywhere
+  kernels_of(scores(where_far(0, kMasked)), 1e-5);
+  kernels_of(scores(where_far(0, std::nan(""))), 1e-5);
   // Loops that end at a mask, before some chunks begin.
   const Tensor row = reshape(arange(3), {3, 1});
   const auto masked = [&](const Tensor& s) {
-    return where(le(at, mul(row, 900)), s, full({}, Scalar(-kInfinity)));
+    return where(le(at, mul(row, 900)), s, full({}, Scalar(-kMasked)));
   };
-  kernels(attention(3, 2048, masked), 1e-5);
+  kernels_of(attention_of_chunks(3, 2048, masked), 1e-5);
 }
 
 TEST_CASE("attention over the output of attention is split twice") {
@@ -102,16 +102,16 @@ TEST_CASE("attention over the output of attention is split twice") {
 }
 
 TEST_CASE("rows stay whole where they are short, prime, rounded, or read by others") {
-  CHECK(splits(attention(3, kLongRow, kSame)));
-  CHECK(!splits(attention(3, kLongRow - 8, kSame)));
-  CHECK(!splits(attention(3, 2053, kSame)));
-  CHECK(!splits(attention(3, kLongRow, kSame, DType::F16)));
+  CHECK(splits(attention_of_chunks(3, kLongRow, kSame)));
+  CHECK(!splits(attention_of_chunks(3, kLongRow - 8, kSame)));
+  CHECK(!splits(attention_of_chunks(3, 2053, kSame)));
+  CHECK(!splits(attention_of_chunks(3, kLongRow, kSame, DType::F16)));
   CHECK(!splits(softmax(normal({3, kLongRow}), -1)));  // no product reads it
   const auto deep = [](Tensor s) {
     for (int i = 0; i < 100; i++) s = sin(s);
     return s;
   };
-  CHECK(!splits(attention(3, kLongRow, deep)));
+  CHECK(!splits(attention_of_chunks(3, kLongRow, deep)));
   const Tensor p = softmax(normal({3, kLongRow}), -1);
   CHECK(!splits(add(matmul(p, normal({kLongRow, 4})), sum(mul(p, p)))));
 }

@@ -26,30 +26,30 @@ Target with_tiles() {
   return t;
 }
 
-struct Count {
+struct DotCount {
   int tiles = 0, vectors = 0;  // instructions with dots
 };
-void count(const std::vector<Instruction>& block, Count& n) {
+void count_dots(const std::vector<Instruction>& block, DotCount& n) {
   for (const Instruction& i : block) {
     n.tiles += i.code == Code::TileDot;
     n.vectors += i.code == Code::Op && is_dot(i.op);
-    count(i.body, n);
+    count_dots(i.body, n);
   }
 }
-Count count(const Program& program) {
-  Count n;
+DotCount count_dots(const Program& program) {
+  DotCount n;
   for (const Phase& p : program.phases) {
-    count(p.body, n);
-    count(p.tail, n);
+    count_dots(p.body, n);
+    count_dots(p.tail, n);
   }
   return n;
 }
 
 // The dots of the chosen schedule, which computes the product.
-Count chosen(const Product& p, const Target& target) {
+DotCount chosen(const Product& p, const Target& target) {
   const Kernel algorithm = test::wide_product(p);
   Kernel k = clone(algorithm);
-  const Count n = count(choose_schedule(k, target));
+  const DotCount n = count_dots(choose_schedule(k, target));
   for (const std::string& reason : k.reasons) CHECK(reason.find("given up") == std::string::npos);
   const std::string d = test::difference(k, target, algorithm);
   CHECK_MESSAGE(d.empty(), d.substr(0, 300));
@@ -67,11 +67,11 @@ TEST_SUITE("ir") {
       for (const bool ta : {false, true}) {
         for (const bool tb : {false, true}) {
           INFO(s.m, " ", s.n, " ", s.k, " ", ta, " ", tb);
-          const Count floats =
+          const DotCount floats =
               chosen({s.m, s.n, s.k, DType::BF16, DType::BF16, DType::F32, ta, tb}, target);
           CHECK(floats.tiles > 0);
           CHECK(floats.vectors == 0);
-          const Count bytes =
+          const DotCount bytes =
               chosen({s.m, s.n, s.k, DType::I8, DType::I8, DType::I32, ta, tb}, target);
           CHECK((bytes.tiles > 0) == (s.m > 16));
         }
@@ -88,7 +88,7 @@ TEST_SUITE("ir") {
     for (const int64_t l3 : {256 << 10, 32 << 10}) {
       target.l3 = l3;
       for (const DType t : {DType::BF16, DType::I8}) {
-        const Count n =
+        const DotCount n =
             chosen({70, 100, 300, t, t, t == DType::I8 ? DType::I32 : DType::F32}, target);
         CHECK(n.tiles > 0);
         CHECK(n.vectors == 0);
@@ -100,7 +100,7 @@ TEST_SUITE("ir") {
     const Target target = with_tiles();
     const auto schedule = [&](const Product& p) {
       Kernel k = test::wide_product(p);
-      CHECK(count(choose_schedule(k, target)).tiles == 0);
+      CHECK(count_dots(choose_schedule(k, target)).tiles == 0);
       return k.schedule;
     };
     // Too few terms; vectors multiply pairs of bf16 no faster than f32.
@@ -135,7 +135,7 @@ TEST_SUITE("ir") {
       const Plan plan = make_plan({&root, 1}, with_tiles());
       const Kernel& algorithm = *plan.steps.back().kernel;
       Kernel k = clone(algorithm);
-      const Count n = count(choose_schedule(k, with_tiles()));
+      const DotCount n = count_dots(choose_schedule(k, with_tiles()));
       CHECK(n.tiles == 0);
       CHECK(n.vectors == 0);
       CHECK(test::difference(k, with_tiles(), algorithm) == "");

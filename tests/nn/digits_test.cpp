@@ -48,7 +48,7 @@ std::string training(const nn::TrainOptions& options, nn::TrainResult& result) {
   return printed.text();
 }
 
-size_t count(const std::string& text, const std::string& word) {
+size_t occurrences(const std::string& text, const std::string& word) {
   size_t n = 0;
   for (size_t at = 0; (at = text.find(word, at)) != std::string::npos; at += word.size()) n++;
   return n;
@@ -110,10 +110,10 @@ TEST_SUITE("nn") {
     CHECK(result.test_accuracy >= 97.0);
     CHECK(result.held_out_accuracy >= 88.0);
     CHECK(result.held_out_accuracy <= 94.0);
-    CHECK(count(printed, "\nepoch ") == 40);
+    CHECK(occurrences(printed, "\nepoch ") == 40);
     CHECK(printed.find('\r') == std::string::npos);  // no progress bar in a file
-    CHECK(count(printed, "% of the roofline") >= 1);
-    CHECK(count(printed, "% of the roofline") <= 5);  // kernels of a step
+    CHECK(occurrences(printed, "% of the roofline") >= 1);
+    CHECK(occurrences(printed, "% of the roofline") <= 5);  // kernels of a step
     const std::string last = fmt::format("\ntest accuracy: {:.2f} %\n", result.test_accuracy);
     CHECK(printed.ends_with(last));
     nn::TrainResult again;

@@ -20,51 +20,51 @@ using namespace lazuli;
 
 namespace {
 
-using Bytes = std::vector<std::byte>;
+using FileBytes = std::vector<std::byte>;
 
-Bytes bytes_of(std::string_view text) {
+FileBytes bytes_of_text(std::string_view text) {
   const auto* p = reinterpret_cast<const std::byte*>(text.data());
   return {p, p + text.size()};
 }
 
-std::string text_of(const Bytes& b) {
+std::string text_of(const FileBytes& b) {
   return {reinterpret_cast<const char*>(b.data()), b.size()};
 }
 
 // A file of version 1.0 with this header as it stands, and data.
-Bytes file_of(const std::string& header, const std::string& data) {
+FileBytes file_of(const std::string& header, const std::string& data) {
   std::string s = "\x93NUMPY\x01";
   s += '\0';
   s += static_cast<char>(header.size() & 0xff);
   s += static_cast<char>(header.size() >> 8);
-  return bytes_of(s + header + data);
+  return bytes_of_text(s + header + data);
 }
 
-Bytes with_shape(const std::string& shape, size_t data_bytes) {
+FileBytes with_shape(const std::string& shape, size_t data_bytes) {
   return file_of("{'descr': '<f4', 'fortran_order': False, 'shape': " + shape + ", }\n",
                  std::string(data_bytes, '\0'));
 }
 
-Bytes with_descr(const std::string& descr) {
+FileBytes with_descr(const std::string& descr) {
   return file_of("{'descr': " + descr + ", 'fortran_order': False, 'shape': (1,), }\n",
                  std::string(8, '\1'));
 }
 
-std::string npy_refusal(const Bytes& b) {
+std::string npy_refusal(const FileBytes& b) {
   return text_of_error([&] { parse_npy(b, "f.npy"); });
 }
-std::string npz_refusal(const Bytes& b) {
+std::string npz_refusal(const FileBytes& b) {
   return text_of_error([&] { parse_npz(b, "f.npz"); });
 }
 
 // A folder that goes when the test ends.
-class Folder {
+class NpyFolder {
  public:
-  Folder()
+  NpyFolder()
       : path_(std::filesystem::temp_directory_path() / ("lazuli-npy-" + std::to_string(getpid()))) {
     std::filesystem::create_directories(path_);
   }
-  ~Folder() { std::filesystem::remove_all(path_); }
+  ~NpyFolder() { std::filesystem::remove_all(path_); }
   std::string operator/(const std::string& name) const { return (path_ / name).string(); }
 
  private:
@@ -72,19 +72,19 @@ class Folder {
 };
 
 template <typename T>
-void put(Bytes& b, size_t at, T v) {
+void put(FileBytes& b, size_t at, T v) {
   REQUIRE(at + sizeof v <= b.size());
   std::memcpy(b.data() + at, &v, sizeof v);
 }
 
 // The archives of the tests below: one member "a" of 3 x i16, whose places in the file are these.
-Bytes small_archive() {
+FileBytes small_archive() {
   return npz_bytes({{"a", Tensor::from<int16_t>({1, 2, 3}, {3})}}, "f.npz");
 }
-size_t directory_of(const Bytes& b) {
+size_t directory_of(const FileBytes& b) {
   return text_of(b).rfind("PK\x01\x02");
 }
-size_t end_of(const Bytes& b) {
+size_t end_of(const FileBytes& b) {
   return text_of(b).rfind("PK\x05\x06");
 }
 
@@ -147,7 +147,7 @@ TEST_SUITE("nn") {
   }
 
   TEST_CASE("what is written is read back, lazy and transposed arrays too") {
-    const Folder folder;
+    const NpyFolder folder;
     const std::string path = folder / "a.npy";
     for (const auto& [name, dtype] : kNumpyNames) {
       save_npy(path, expected_of(dtype));
@@ -163,7 +163,7 @@ TEST_SUITE("nn") {
   }
 
   TEST_CASE("an archive keeps names, order and a module's state") {
-    const Folder folder;
+    const NpyFolder folder;
     manual_seed(1);
     nn::Sequential a{nn::make<nn::Linear>(3, 4), nn::make<nn::ReLU>(), nn::make<nn::Linear>(4, 2)};
     save_npz(folder / "net.npz", a.state());
@@ -179,7 +179,7 @@ TEST_SUITE("nn") {
   }
 
   TEST_CASE("a .npy cut short anywhere is refused") {
-    const Bytes whole = npy_bytes(Tensor::from<float>({1, 2, 3}, {3}));
+    const FileBytes whole = npy_bytes(Tensor::from<float>({1, 2, 3}, {3}));
     for (size_t n = 0; n < whole.size(); n++) {
       INFO(n, " bytes");
       const std::string what = npy_refusal({whole.begin(), whole.begin() + static_cast<long>(n)});
@@ -200,7 +200,7 @@ TEST_SUITE("nn") {
   }
 
   TEST_CASE("a .npz cut short anywhere is refused") {
-    const Bytes whole = small_archive();
+    const FileBytes whole = small_archive();
     for (size_t n = 0; n < whole.size(); n++) {
       INFO(n, " bytes");
       CHECK(npz_refusal({whole.begin(), whole.begin() + static_cast<long>(n)}) ==
@@ -209,10 +209,11 @@ TEST_SUITE("nn") {
   }
 
   TEST_CASE("any byte changed gives an array or an error, never harm") {
-    for (const Bytes& whole : {npy_bytes(Tensor::from<float>({1, 2, 3}, {3})), small_archive()}) {
+    for (const FileBytes& whole :
+         {npy_bytes(Tensor::from<float>({1, 2, 3}, {3})), small_archive()}) {
       for (size_t i = 0; i < whole.size(); i++) {
         for (const int flip : {0x01, 0x10, 0x80, 0xff}) {
-          Bytes changed = whole;
+          FileBytes changed = whole;
           changed[i] ^= static_cast<std::byte>(flip);
           try {
             parse_npy(changed, "f.npy");
@@ -229,11 +230,11 @@ TEST_SUITE("nn") {
 
   TEST_CASE("a .npy that lies is refused with what is wrong") {
     const std::string f = "npy: f.npy: ";
-    Bytes later = with_shape("(1,)", 4);
+    FileBytes later = with_shape("(1,)", 4);
     later[6] = std::byte{9};
     CHECK(npy_refusal(later) ==
           f + "format version 9.0 is not known; versions 1.0, 2.0 and 3.0 are");
-    CHECK(npy_refusal(bytes_of(std::string("\x93NUMPY\x02\0\xff\xff\xff\xff{}", 14))) ==
+    CHECK(npy_refusal(bytes_of_text(std::string("\x93NUMPY\x02\0\xff\xff\xff\xff{}", 14))) ==
           f + "the header says it has 4294967295 bytes, but 2 follow");
     CHECK(npy_refusal(with_shape("(1000000000000,)", 4)) ==
           f + "shape (1000000000000,) of f32 needs 1000000000000 elements of 4 bytes, but 4 bytes "
@@ -302,10 +303,10 @@ TEST_SUITE("nn") {
 
   TEST_CASE("a .npz that lies is refused with what is wrong") {
     const std::string f = "npz: f.npz: ";
-    const Bytes whole = small_archive();
+    const FileBytes whole = small_archive();
     const size_t entry = directory_of(whole), end = end_of(whole);
     const auto with = [&](size_t at, auto value) {
-      Bytes b = whole;
+      FileBytes b = whole;
       put(b, at, value);
       return npz_refusal(b);
     };
@@ -333,8 +334,8 @@ TEST_SUITE("nn") {
     CHECK(with(end + 16, uint32_t{1} << 31) == f + "the archive ends inside its directory");
     CHECK(with(end + 16, uint32_t{0}) == f + "the archive's directory is damaged at byte 0");
     CHECK(npz_refusal({}) == f + "this is no zip archive: it does not end with a directory");
-    const Bytes member = npz_bytes({{"a", ones({1})}, {"b", ones({1})}}, "f.npz");
-    Bytes twins = member;
+    const FileBytes member = npz_bytes({{"a", ones({1})}, {"b", ones({1})}}, "f.npz");
+    FileBytes twins = member;
     twins[text_of(member).rfind("b.npy")] = std::byte{'a'};
     CHECK(npz_refusal(twins) == f + "two members have the name 'a.npy'");
     CHECK(text_of_error([] {
@@ -349,7 +350,7 @@ TEST_SUITE("nn") {
   }
 
   TEST_CASE("files that cannot be read or written say why, and the old file stays") {
-    const Folder folder;
+    const NpyFolder folder;
     CHECK(text_of_error([&] { load_npy(folder / "none.npy"); }) ==
           "file: " + folder / "none.npy" + " cannot be opened: No such file or directory");
     CHECK(text_of_error([&] { load_npy(folder / ""); }) ==
@@ -364,7 +365,7 @@ TEST_SUITE("nn") {
   }
 
   TEST_CASE("what a link leads to is replaced, and what is no file is written to") {
-    const Folder folder;
+    const NpyFolder folder;
     save_npy(folder / "a.npy", ones({1}));
     std::filesystem::create_symlink(folder / "a.npy", folder / "link.npy");
     save_npy(folder / "link.npy", zeros({1}));
@@ -373,7 +374,7 @@ TEST_SUITE("nn") {
     const std::string pipe = folder / "pipe";
     REQUIRE(mkfifo(pipe.c_str(), 0600) == 0);
     const int end = open(pipe.c_str(), O_RDWR);
-    write_file(pipe, bytes_of("sent"));
+    write_file(pipe, bytes_of_text("sent"));
     CHECK(std::filesystem::is_fifo(pipe));
     char got[4];
     CHECK(read(end, got, sizeof got) == 4);

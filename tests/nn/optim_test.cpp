@@ -44,7 +44,7 @@ std::unique_ptr<nn::Optimizer> make_optimizer(const json& c, const std::vector<T
 }
 
 // The same numbers as values() of trajectories.py.
-Tensor values(const Shape& shape, DType dtype, double scale) {
+Tensor optimized_values(const Shape& shape, DType dtype, double scale) {
   std::vector<double> numbers;
   for (int64_t i = 0; i < numel(shape); i++) {
     numbers.push_back(static_cast<double>((i * 37 + 11) % 64 - 32) / 32 * scale);
@@ -67,10 +67,10 @@ double error(const Tensor& got, const json& expected) {
 // The function of trajectories.py, and how its parameters fare.
 struct Problem {
   explicit Problem(DType dtype)
-      : x(values({4, 3}, dtype, 1)),
-        y(values({4, 2}, dtype, 0.5)),
-        w(values({3, 2}, dtype, 1)),
-        b(values({2}, dtype, 0.25)) {
+      : x(optimized_values({4, 3}, dtype, 1)),
+        y(optimized_values({4, 2}, dtype, 0.5)),
+        w(optimized_values({3, 2}, dtype, 1)),
+        b(optimized_values({2}, dtype, 0.25)) {
     w.requires_grad_();
     b.requires_grad_();
     realize(x, y);
@@ -82,7 +82,7 @@ struct Problem {
   Tensor x, y, w, b;
 };
 
-void replay(const json& c, double rate) {
+void replay_case(const json& c, double rate) {
   INFO(c["optimizer"], " ", c["options"].dump(), " ", c["dtype"], " late: ", c["late"]);
   const bool wide = c["dtype"] == "float64";
   const double tolerance = wide ? 1e-13 : 1e-6;
@@ -111,7 +111,7 @@ TEST_SUITE("nn") {
   TEST_CASE("every optimizer goes where PyTorch's goes") {
     const json all = trajectories();
     CHECK(all["cases"].size() == 27);
-    for (const json& c : all["cases"]) replay(c, all["rate"]);
+    for (const json& c : all["cases"]) replay_case(c, all["rate"]);
   }
 
   TEST_CASE("on the reference device too") {
@@ -120,7 +120,7 @@ TEST_SUITE("nn") {
     Runtime runtime(config);
     const Runtime::Use use(runtime);
     const json all = trajectories();
-    for (const json& c : all["cases"]) replay(c, all["rate"]);
+    for (const json& c : all["cases"]) replay_case(c, all["rate"]);
   }
 
   TEST_CASE("a step computes nothing, and reading a parameter gives its new value") {

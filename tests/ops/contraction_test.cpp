@@ -14,14 +14,15 @@ namespace {
 
 #if LAZULI_LLVM
 
-struct Sizes {
+struct ContractionSizes {
   int64_t m, n, k;
 };
 
 // "" if a (m x k) times b (k x n) is right, either of them stored transposed, or what differs. The
 // error of a sum of k terms is within k roundings of the sum of their magnitudes (Higham, Accuracy
 // and Stability of Numerical Algorithms, 2002, section 3.1).
-std::string differs(const Sizes& s, bool a_transposed, bool b_transposed, std::mt19937& random) {
+std::string differs(const ContractionSizes& s, bool a_transposed, bool b_transposed,
+                    std::mt19937& random) {
   std::uniform_real_distribution<float> uniform(-1, 1);
   std::vector<float> a(static_cast<size_t>(s.m * s.k)), b(static_cast<size_t>(s.k * s.n));
   for (float& x : a) x = uniform(random);
@@ -52,13 +53,13 @@ TEST_SUITE_BEGIN("ops");
 TEST_CASE("products of matrices are right for every size up to 70 and every transpose") {
   std::mt19937 random(1);
   const auto any = [&] { return 1 + static_cast<int64_t>(random() % 70); };
-  std::vector<Sizes> list;
+  std::vector<ContractionSizes> list;
   for (int64_t s = 1; s <= 70; s++) {
     list.push_back({s, any(), any()});
     list.push_back({any(), s, any()});
     list.push_back({any(), any(), s});
   }
-  for (const Sizes& s : list) {
+  for (const ContractionSizes& s : list) {
     for (const int transposes : {0, 1, 2, 3}) {
       INFO(s.m, " x ", s.k, " times ", s.k, " x ", s.n, ", transposes ", transposes);
       CHECK(differs(s, transposes & 1, transposes & 2, random) == "");

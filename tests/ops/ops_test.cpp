@@ -25,7 +25,7 @@ namespace {
 using Nodes = std::vector<NodeRef>;
 using Elements = std::vector<uint64_t>;
 
-NodeRef array(DType t, const Shape& shape, const std::vector<double>& v) {
+NodeRef array_of(DType t, const Shape& shape, const std::vector<double>& v) {
   const auto size = static_cast<size_t>(size_of(t));
   auto storage = make_storage(v.size() * size);
   for (size_t i = 0; i < v.size(); i++) {
@@ -99,7 +99,7 @@ double ulps(DType t, uint64_t got, uint64_t want, bool from_one) {
 }
 
 // ---- the table
-struct Row {
+struct OpRow {
   Op op;
   std::function<NodeRef(DType)> build;  // with special values in it
   std::vector<DType> dtypes;
@@ -125,7 +125,7 @@ std::vector<DType> dtypes_of(Op op) {
   return op == Op::Rem ? kNumbers : kAll;
 }
 
-NodeRef apply(Op op, DType t) {
+NodeRef apply_op(Op op, DType t) {
   const int arity = info(op).arity;
   const auto v = tuples(specials(t), arity);
   const Shape shape{static_cast<int64_t>(v[0].size())};
@@ -134,9 +134,9 @@ NodeRef apply(Op op, DType t) {
     std::vector<double> place = v[static_cast<size_t>(a)];
     if (op == Op::Where && a == 0) {
       for (size_t i = 0; i < place.size(); i++) place[i] = static_cast<double>(i % 3 == 0);
-      src.push_back(array(DType::Bool, shape, place));
+      src.push_back(array_of(DType::Bool, shape, place));
     } else {
-      src.push_back(array(t, shape, place));
+      src.push_back(array_of(t, shape, place));
     }
   }
   return elementwise(op, std::move(src));
@@ -145,11 +145,11 @@ NodeRef apply(Op op, DType t) {
 NodeRef other(const NodeRef& x) {  // another operand of the same shape, away from x
   std::vector<double> v;
   for (int64_t i = 0; i < x->numel(); i++) v.push_back(1.3 + 0.11 * static_cast<double>(i));
-  return array(x->dtype, x->shape, v);
+  return array_of(x->dtype, x->shape, v);
 }
 
-Row elementwise_row(Op op) {
-  Row r{op, [op](DType t) { return apply(op, t); }, dtypes_of(op), 0, nullptr};
+OpRow elementwise_row(Op op) {
+  OpRow r{op, [op](DType t) { return apply_op(op, t); }, dtypes_of(op), 0, nullptr};
   if (!is_differentiable(op)) return r;
   if (info(op).arity == 1) {
     r.smooth = [op](const NodeRef& x) { return elementwise(op, {x}); };
@@ -177,13 +177,13 @@ NodeRef grid(DType t, const Shape& shape) {
   std::vector<double> v;
   const double step = is_float(t) ? 0.25 : 1;
   for (int64_t i = 0; i < numel(shape); i++) v.push_back(static_cast<double>((i * 7) % 11 - (is_signed(t) ? 5 : 0)) * step);
-  return array(t, shape, v);
+  return array_of(t, shape, v);
 }
 
 NodeRef index_array(const Shape& shape, int64_t below) {
   std::vector<double> v;
   for (int64_t i = 0; i < numel(shape); i++) v.push_back(static_cast<double>((i * 5) % (below + 2) - 1));  // -1 and `below` are outside
-  return array(DType::I64, shape, v);
+  return array_of(DType::I64, shape, v);
 }
 
 NodeRef gathered(const NodeRef& x) {  // rows and columns at data-dependent places of a (3, 4)
@@ -197,12 +197,16 @@ NodeRef scattered(const NodeRef& x, Combine how) {
 }
 
 // Ops that are no elementwise op: what to build of a (3, 4).
-std::vector<Row> structural_rows() {
+std::vector<OpRow> structural_rows() {
   using F = std::function<NodeRef(const NodeRef&)>;
   auto row = [](Op op, F f, std::vector<DType> types = kAll, bool smooth = true, double ulp = 0) {
-    return Row{op, [f](DType t) { return f(grid(t, {3, 4})); }, std::move(types), ulp, smooth ? f : nullptr};
+    return OpRow{op,
+                 [f](DType t) {
+                   return f(grid(t, {3, 4}));
+                 },
+                 std::move(types), ulp, smooth ? f : nullptr};
   };
-  std::vector<Row> r;
+  std::vector<OpRow> r;
   r.push_back({Op::Const, [](DType t) { return constant(Scalar(3), t, {5}); }, kAll, 0, nullptr});
   r.push_back({Op::Iota, [](DType) { return iota(7); }, {DType::I64}, 0, nullptr});
   r.push_back(row(Op::Reshape, [](const NodeRef& x) { return reshape(x, {2, 6}); }));
@@ -244,31 +248,36 @@ std::vector<Row> structural_rows() {
   }));
   r.push_back({Op::Bitcast, [](DType t) {
                  const DType to = t == DType::F32 ? DType::I32 : t == DType::F64 ? DType::I64 : DType::U16;
-                 return bitcast(array(t, {22}, specials(t)), to);
+                 return bitcast(array_of(t, {22}, specials(t)), to);
                }, {DType::F16, DType::BF16, DType::F32, DType::F64}, 0, nullptr});
   for (const DTypeInfo& to : kDTypes) {
-    r.push_back({Op::Cast, [to](DType t) {
+    r.push_back({Op::Cast,
+                 [to](DType t) {
                    const std::vector<double> v = specials(t);
-                   return cast(array(t, {static_cast<int64_t>(v.size())}, v), to.dtype);
-                 }, kAll, 0, to.dtype == DType::F64 ? [](const NodeRef& x) { return cast(cast(x, DType::F32), DType::F64); }
-                                                    : std::function<NodeRef(const NodeRef&)>()});
+                   return cast(array_of(t, {static_cast<int64_t>(v.size())}, v), to.dtype);
+                 },
+                 kAll, 0,
+                 to.dtype == DType::F64
+                     ? [](const NodeRef& x) { return cast(cast(x, DType::F32), DType::F64); }
+                     : std::function<NodeRef(const NodeRef&)>()});
   }
   return r;
 }
 
-const std::vector<Row>& rows() {
-  static const std::vector<Row> table = [] {
-    std::vector<Row> r = structural_rows();
+const std::vector<OpRow>& op_rows() {
+  static const std::vector<OpRow> table = [] {
+    std::vector<OpRow> r = structural_rows();
     for (const OpInfo& op : kOps) {
       if (has(op.op, kKernelOnly)) continue;
-      if (is_elementwise(op.op) && op.op != Op::Cast && op.op != Op::Bitcast) r.push_back(elementwise_row(op.op));
+      if (is_elementwise(op.op) && op.op != Op::Cast && op.op != Op::Bitcast)
+        r.push_back(elementwise_row(op.op));
     }
     return r;
   }();
   return table;
 }
 
-double allowed(const Row& r, DType t) {
+double allowed(const OpRow& r, DType t) {
   if (is_math(r.op)) return stated_ulp(r.op, t);
   if (r.op == Op::Div || r.op == Op::Recip || r.op == Op::Sqrt) return 0;
   if (r.op == Op::Rsqrt) return 1;
@@ -285,7 +294,7 @@ double scalar_value(const NodeRef& n) {
 NodeRef weights(const NodeRef& n) {
   std::vector<double> v;
   for (int64_t i = 0; i < n->numel(); i++) v.push_back(1 + 0.1 * static_cast<double>(i));
-  return array(n->dtype, n->shape, v);
+  return array_of(n->dtype, n->shape, v);
 }
 
 }  // namespace
@@ -295,14 +304,15 @@ TEST_SUITE("ops") {
     for (const OpInfo& op : kOps) {
       if (has(op.op, kKernelOnly) || op.op == Op::Buffer) continue;
       CAPTURE(op.name);
-      CHECK(std::any_of(rows().begin(), rows().end(), [&](const Row& r) { return r.op == op.op; }));
+      CHECK(std::any_of(op_rows().begin(), op_rows().end(),
+                        [&](const OpRow& r) { return r.op == op.op; }));
     }
   }
 
   TEST_CASE("every op gives the reference's values on the cpu, for every dtype, within stated ULPs" *
             doctest::skip(!LAZULI_LLVM)) {
     int compared = 0;
-    for (const Row& r : rows()) {
+    for (const OpRow& r : op_rows()) {
       for (const DType t : r.dtypes) {
         const NodeRef y = r.build(t);
         const Elements want = realised("reference", y), got = realised("cpu", y);
@@ -327,12 +337,12 @@ TEST_SUITE("ops") {
 
   TEST_CASE("gradients agree with central differences in f64") {
     int compared = 0;
-    for (const Row& r : rows()) {
+    for (const OpRow& r : op_rows()) {
       if (!r.smooth) continue;
       const int64_t n = 12;
       std::vector<double> at;
       for (int64_t i = 0; i < n; i++) at.push_back(r.low + (r.high - r.low) * (static_cast<double>((i * 7) % n) + 0.5) / n);
-      const NodeRef x = array(DType::F64, {3, 4}, at), y = r.smooth(x), w = weights(y);
+      const NodeRef x = array_of(DType::F64, {3, 4}, at), y = r.smooth(x), w = weights(y);
       const NodeRef g = pull_back(std::span<const NodeRef>(&y, 1), std::span<const NodeRef>(&w, 1),
                                   std::span<const NodeRef>(&x, 1))[0];
       CAPTURE(name(r.op));
@@ -345,8 +355,9 @@ TEST_SUITE("ops") {
           std::vector<double> up = at, down = at;
           up[i] += h;
           down[i] -= h;
-          const double slope = (scalar_value(r.smooth(array(DType::F64, {3, 4}, up))) -
-                                scalar_value(r.smooth(array(DType::F64, {3, 4}, down)))) / (2 * h);
+          const double slope = (scalar_value(r.smooth(array_of(DType::F64, {3, 4}, up))) -
+                                scalar_value(r.smooth(array_of(DType::F64, {3, 4}, down)))) /
+                               (2 * h);
           const double value = from_bits(got[i], DType::F64).as_double();
           CHECK_MESSAGE(std::fabs(value - slope) <= (r.op == Op::Cast ? 1e-4 : 2e-7) * (1 + std::fabs(slope)),
                         fmt::format("{} on {}: d/dx[{}] is {}, differences give {}", name(r.op), device, i, value, slope));

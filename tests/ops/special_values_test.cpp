@@ -17,8 +17,8 @@ namespace {
 
 #if LAZULI_LLVM
 
-constexpr float kInf = std::numeric_limits<float>::infinity();
-constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
+constexpr float kFloatInf = std::numeric_limits<float>::infinity();
+constexpr float kFloatNan = std::numeric_limits<float>::quiet_NaN();
 constexpr float kDenormal = 3e-41f, kLargest = std::numeric_limits<float>::max();
 
 // Ordinary numbers, but for what is put at the beginning, the end and between.
@@ -30,28 +30,28 @@ std::vector<float> row(int64_t width, const std::vector<float>& special) {
   return r;
 }
 
-const std::vector<std::vector<float>> kSpecial = {{kNan},
-                                                  {0, kNan},
-                                                  {0, 0, kNan},
-                                                  {kInf},
-                                                  {0, kInf, 0},
-                                                  {-kInf},
-                                                  {0, -kInf, -kInf},
-                                                  {kInf, -kInf},
-                                                  {kInf, kNan, -kInf},
+const std::vector<std::vector<float>> kSpecial = {{kFloatNan},
+                                                  {0, kFloatNan},
+                                                  {0, 0, kFloatNan},
+                                                  {kFloatInf},
+                                                  {0, kFloatInf, 0},
+                                                  {-kFloatInf},
+                                                  {0, -kFloatInf, -kFloatInf},
+                                                  {kFloatInf, -kFloatInf},
+                                                  {kFloatInf, kFloatNan, -kFloatInf},
                                                   {kDenormal, -kDenormal, 1e-45f},
                                                   {kLargest, 1, 2},
                                                   {-kLargest, 0, -0.0f},
                                                   {200, -200, 90},
                                                   {-87.5f, -103, -110}};
 
-Tensor rows(int64_t width) {
+Tensor special_rows(int64_t width) {
   std::vector<float> all;
   for (const auto& s : kSpecial) {
     const std::vector<float> r = row(width, s);
     all.insert(all.end(), r.begin(), r.end());
   }
-  for (const float value : {-kInf, kInf, kNan, kDenormal, 0.0f, -0.0f, 1e-20f}) {
+  for (const float value : {-kFloatInf, kFloatInf, kFloatNan, kDenormal, 0.0f, -0.0f, 1e-20f}) {
     all.insert(all.end(), static_cast<size_t>(width), value);
   }
   return Tensor::from(all, {static_cast<int64_t>(all.size()) / width, width});
@@ -90,7 +90,7 @@ TEST_CASE("kernels over rows keep denormals, infinities and NaN as the reference
                                      "sum(x:f32[{}] * 1e-10, 1)"};
   constexpr int64_t kInChunks = 1 << 17;
   for (const int64_t width : {int64_t{5}, int64_t{8}, int64_t{67}, int64_t{1030}, kInChunks}) {
-    const Tensor x = rows(width);
+    const Tensor x = special_rows(width);
     for (const char* form : expressions) {
       std::string text = form;
       if (width == kInChunks && !text.starts_with("softmax") && !text.starts_with("log")) continue;
@@ -129,8 +129,8 @@ TEST_CASE("kernels over rows keep denormals, infinities and NaN as the reference
 
 TEST_CASE(
     "numbers become integers in vectors as they do one by one: cut off, saturated, 0 for a NaN") {
-  std::vector<double> values{0.0,  -0.0,  0.3,  -0.3,  0.99999, -0.99999,
-                             1e30, -1e30, kInf, -kInf, kNan};
+  std::vector<double> values{0.0,  -0.0,  0.3,       -0.3,       0.99999,  -0.99999,
+                             1e30, -1e30, kFloatInf, -kFloatInf, kFloatNan};
   for (const int bits : {7, 8, 15, 16, 31, 32, 63, 64}) {
     const double end = std::ldexp(1, bits);
     for (const double by : {-2.0, -1.5, -1.0, -0.5, 0.0, 0.5, 1.0, 1.5}) {
@@ -163,11 +163,13 @@ TEST_CASE(
 }
 
 TEST_CASE("the larger and the smaller of anything and a number, which may stand first or last") {
-  std::vector<float> values{kNan, kInf, -kInf, 0, -0.0f, 1, -1, kDenormal, -kDenormal, kLargest};
-  values.resize(70, kNan);  // whole vectors, and what is left
+  std::vector<float> values{kFloatNan, kFloatInf, -kFloatInf, 0,          -0.0f,
+                            1,         -1,        kDenormal,  -kDenormal, kLargest};
+  values.resize(70, kFloatNan);  // whole vectors, and what is left
   const Tensor x = Tensor::from(values, {70});
   for (const DType dtype : {DType::F32, DType::F64, DType::F16, DType::BF16}) {
-    for (const double number : {1.0, -1.0, 0.0, -0.0, double{kInf}, -double{kInf}, double{kNan}}) {
+    for (const double number :
+         {1.0, -1.0, 0.0, -0.0, double{kFloatInf}, -double{kFloatInf}, double{kFloatNan}}) {
       CAPTURE(name(dtype));
       CAPTURE(number);
       const Tensor y = x.to(dtype);

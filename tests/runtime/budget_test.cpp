@@ -15,25 +15,25 @@ namespace {
 
 using Build = std::function<std::vector<Tensor>()>;
 
-struct Outcome {
+struct BudgetOutcome {
   std::vector<std::vector<std::byte>> values;
   uint64_t before = 0, peak = 0;  // bytes that are live before the graph runs, and at most
   std::string error, told;
 };
 
-std::vector<std::byte> bytes_of(const Tensor& t) {
+std::vector<std::byte> bytes_in(const Tensor& t) {
   const auto* data = static_cast<const std::byte*>(t.storage()->data());
   return {data, data + t.storage()->bytes()};
 }
 
 // Of a graph in a runtime of its own that may use so much memory; 0: all that there is.
-Outcome outcome(const Build& build, uint64_t limit, bool explained = false) {
+BudgetOutcome outcome(const Build& build, uint64_t limit, bool explained = false) {
   Config config;
   config.device = "cpu";
   config.memory = limit;
   Runtime runtime(config);
   const Runtime::Use use(runtime);
-  Outcome out;
+  BudgetOutcome out;
   std::vector<Tensor> roots = build();
   out.before = runtime.memory.stats().live;
   try {
@@ -44,20 +44,20 @@ Outcome outcome(const Build& build, uint64_t limit, bool explained = false) {
     return out;
   }
   out.peak = runtime.memory.stats().peak;
-  for (const Tensor& t : roots) out.values.push_back(bytes_of(t));
+  for (const Tensor& t : roots) out.values.push_back(bytes_in(t));
   return out;
 }
 
 // A value that is there before the graph is.
-Tensor filled(const Shape& shape, uint64_t seed) {
+Tensor small_random(const Shape& shape, uint64_t seed) {
   return (randn(shape, DType::F32, random_key(seed)) * 0.1).realize();
 }
 
 // Gradients of a deep perceptron. Statistics over the rows keep its layers in kernels of their own.
-std::vector<Tensor> perceptron() {
+std::vector<Tensor> deep_gradients() {
   std::vector<Tensor> w;
-  for (uint64_t i = 0; i < 24; i++) w.push_back(filled({64, 64}, i));
-  Tensor h = filled({512, 64}, 99);
+  for (uint64_t i = 0; i < 24; i++) w.push_back(small_random({64, 64}, i));
+  Tensor h = small_random({512, 64}, 99);
   for (const Tensor& m : w) {
     const Tensor z = matmul(h, m);
     h = tanh((z - mean(z, {0}, true)) / sqrt(mean(z * z, {0}, true) + 1e-3));
@@ -70,10 +70,10 @@ std::vector<Tensor> transformer() {
   std::vector<Tensor> all;
   uint64_t seed = 0;
   const auto parameter = [&](const Shape& shape) {
-    all.push_back(filled(shape, seed++));
+    all.push_back(small_random(shape, seed++));
     return all.back();
   };
-  Tensor x = filled({2, 64, 32}, 99);
+  Tensor x = small_random({2, 64, 32}, 99);
   for (int layer = 0; layer < 4; layer++) {
     const Tensor h = matmul(layer_norm(x, {32}), parameter({32, 96}));
     std::vector<Tensor> p;
@@ -88,7 +88,7 @@ std::vector<Tensor> transformer() {
 }
 
 // The limit that leaves so many percent of what the graph takes with all that there is.
-uint64_t limit_at(const Outcome& whole, uint64_t percent) {
+uint64_t limit_at(const BudgetOutcome& whole, uint64_t percent) {
   return whole.before + (whole.peak - whole.before) * percent / 100;
 }
 
@@ -100,14 +100,14 @@ TEST_SUITE("runtime") {
       std::vector<uint64_t> percents;
     };
     for (const auto& [build, percents] :
-         {Row{perceptron, {90, 70, 50, 40}}, Row{transformer, {90, 80, 70}}}) {
-      const Outcome whole = outcome(build, 0, true);
+         {Row{deep_gradients, {90, 70, 50, 40}}, Row{transformer, {90, 80, 70}}}) {
+      const BudgetOutcome whole = outcome(build, 0, true);
       CHECK(whole.told.find("run again") == std::string::npos);
       CHECK(whole.told.find("first order") == std::string::npos);
       for (const uint64_t percent : percents) {
         const uint64_t limit = limit_at(whole, percent);
         CAPTURE(percent);
-        const Outcome less = outcome(build, limit, percent == percents.back());
+        const BudgetOutcome less = outcome(build, limit, percent == percents.back());
         REQUIRE(less.error == "");
         CHECK(less.values == whole.values);
         CHECK(less.peak <= limit);
@@ -118,7 +118,7 @@ TEST_SUITE("runtime") {
         CHECK(less.told.find(" is computed again, so that ") != std::string::npos);
         CHECK(less.told.find(" need not be kept since step ") != std::string::npos);
       }
-      const Outcome enough = outcome(build, whole.peak, true);
+      const BudgetOutcome enough = outcome(build, whole.peak, true);
       CHECK(enough.values == whole.values);
       CHECK(enough.peak == whole.peak);
       CHECK(enough.told.find("run again") == std::string::npos);
@@ -134,8 +134,8 @@ TEST_SUITE("runtime") {
       Runtime runtime(config);
       const Runtime::Use use(runtime);
       std::vector<Tensor> w;
-      for (uint64_t i = 0; i < 12; i++) w.push_back(filled({64, 64}, i));
-      const Tensor x = filled({512, 64}, 99);
+      for (uint64_t i = 0; i < 12; i++) w.push_back(small_random({64, 64}, i));
+      const Tensor x = small_random({512, 64}, 99);
       before = runtime.memory.stats().live;
       auto step = jit([&](const Tensor& in) {
         Tensor h = in;
@@ -149,8 +149,8 @@ TEST_SUITE("runtime") {
         return loss;
       });
       std::vector<std::vector<std::byte>> values;
-      for (int i = 0; i < 4; i++) values.push_back(bytes_of(step(x)));
-      for (const Tensor& m : w) values.push_back(bytes_of(m));
+      for (int i = 0; i < 4; i++) values.push_back(bytes_in(step(x)));
+      for (const Tensor& m : w) values.push_back(bytes_in(m));
       peak = runtime.memory.stats().peak;
       return values;
     };
@@ -163,9 +163,9 @@ TEST_SUITE("runtime") {
 
   TEST_CASE("LAZULI_MEMORY: a graph that does not fit says what it needs") {
     if (!LAZULI_LLVM) return;
-    const Outcome less = outcome(
+    const BudgetOutcome less = outcome(
         [] {
-          const Tensor z = contiguous(exp(filled({1024, 64}, 1)));
+          const Tensor z = contiguous(exp(small_random({1024, 64}, 1)));
           return std::vector<Tensor>{sort(z, 0).values};
         },
         700 << 10);
@@ -175,9 +175,9 @@ TEST_SUITE("runtime") {
           "(LAZULI_MEMORY, or what the machine has); use smaller shapes or batches, or free other "
           "values, which hold 256 KiB");
     // Where it is the result alone, the allocator tells.
-    const Outcome result = outcome(
+    const BudgetOutcome result = outcome(
         [] {
-          return std::vector<Tensor>{filled({1024, 64}, 1) + 1};
+          return std::vector<Tensor>{small_random({1024, 64}, 1) + 1};
         },
         400 << 10);
     CHECK(result.error ==

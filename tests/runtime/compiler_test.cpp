@@ -74,7 +74,7 @@ std::vector<unsigned char> run_phase(const std::string& text,
 }
 
 template <typename T>
-std::vector<unsigned char> bytes_of(const std::vector<T>& values) {
+std::vector<unsigned char> bytes_of_values(const std::vector<T>& values) {
   std::vector<unsigned char> bytes(values.size() * sizeof(T));
   std::memcpy(bytes.data(), values.data(), bytes.size());
   return bytes;
@@ -262,7 +262,8 @@ TEST_SUITE("runtime") {
         CHECK_NOTHROW(assembly(row.text, {.triple = "x86_64-linux-gnu", .cpu = cpu}));
       }
       CHECK_NOTHROW(assembly(row.text, {.triple = "aarch64-linux-gnu"}));
-      for (const auto& input : {bytes_of(floats), bytes_of(doubles), bytes_of(words)}) {
+      for (const auto& input :
+           {bytes_of_values(floats), bytes_of_values(doubles), bytes_of_values(words)}) {
         for (const char* cpu : {"", "x86-64-v2", "x86-64-v3"}) {
           CAPTURE(cpu);
           const auto expected = run_phase(row.text, input, {.cpu = cpu, .full_pipeline = true});
@@ -313,13 +314,13 @@ TEST_SUITE("runtime") {
                                    "%b = extractelement <2 x float> %x, i64 1\n"
                                    "%p2 = fmul float %a, %a\n%r = fsub float %p2, %b");
     const float a = 1.0f + 0x1p-12f;
-    const auto out = run_phase(text, bytes_of(std::vector<float>{a, a * a}));
+    const auto out = run_phase(text, bytes_of_values(std::vector<float>{a, a * a}));
     float result = -1;
     std::memcpy(&result, out.data(), 4);
     CHECK(result == 0);
     const float tiny = 1e-40f;
     const auto kept = run_phase(phase("float", "float", "%r = fadd float %x, 0.0"),
-                                bytes_of(std::vector<float>{tiny}));
+                                bytes_of_values(std::vector<float>{tiny}));
     std::memcpy(&result, kept.data(), 4);
     CHECK(result == tiny);
   }
@@ -383,7 +384,7 @@ TEST_SUITE("runtime") {
           const float addend = float(t * 100 + i);
           const std::string text =
               phase("float", "float", fmt::format("%r = fadd float %x, {:.1f}", addend));
-          const auto out = run_phase(text, bytes_of(std::vector<float>{0.5f}));
+          const auto out = run_phase(text, bytes_of_values(std::vector<float>{0.5f}));
           float result = 0;
           std::memcpy(&result, out.data(), 4);
           wrong[t] += result != addend + 0.5f;

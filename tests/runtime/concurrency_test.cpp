@@ -22,7 +22,7 @@ using namespace lazuli;
 
 namespace {
 
-using Bits = std::vector<uint32_t>;
+using FloatBits = std::vector<uint32_t>;
 constexpr int kThreads = 8;
 
 // Runs body(0) ... body(kThreads - 1), each on a thread of its own, all let go together. What
@@ -48,25 +48,25 @@ std::vector<R> on_threads(const std::function<R(int)>& body) {
   return results;
 }
 
-Bits bits_of(const Tensor& x) {
+FloatBits float_bits_of(const Tensor& x) {
   const std::vector<float> values = x.to_vector();
-  Bits bits(values.size());
+  FloatBits bits(values.size());
   std::memcpy(bits.data(), values.data(), values.size() * sizeof(float));
   return bits;
 }
 
-Tensor number(int seed, const Shape& shape) {
+Tensor numbered(int seed, const Shape& shape) {
   return randn(shape, DType::F32, random_key(static_cast<uint64_t>(seed)));
 }
 
 // The gradient of a small network with a reduction, a softmax and random inputs; `seed` changes the
 // values, `size` the structure.
-Bits train_once(int seed, int64_t size) {
-  Tensor w = number(seed, {size, 7}), x = number(seed + 1, {5, size});
+FloatBits train_once(int seed, int64_t size) {
+  Tensor w = numbered(seed, {size, 7}), x = numbered(seed + 1, {5, size});
   w.requires_grad_();
   const Tensor hidden = layer_norm(tanh(x.matmul(w)), {7});
   backward(sum(softmax(hidden, -1) * hidden));
-  return bits_of(w.grad().value());
+  return float_bits_of(w.grad().value());
 }
 
 Config with_threads(int threads) {
@@ -81,7 +81,7 @@ TEST_SUITE_BEGIN("runtime");
 
 TEST_CASE("eight threads build, differentiate and realise graphs of their own") {
   constexpr int kRounds = 6;
-  std::vector<std::vector<Bits>> wanted(kThreads);
+  std::vector<std::vector<FloatBits>> wanted(kThreads);
   {
     Runtime alone(with_threads(1));
     const Runtime::Use use(alone);
@@ -91,9 +91,9 @@ TEST_CASE("eight threads build, differentiate and realise graphs of their own") 
     }
   }
   Runtime shared(with_threads(3));
-  const auto got = on_threads<std::vector<Bits>>([&](int t) {
+  const auto got = on_threads<std::vector<FloatBits>>([&](int t) {
     const Runtime::Use use(shared);
-    std::vector<Bits> out;
+    std::vector<FloatBits> out;
     for (int i = 0; i < kRounds; i++) out.push_back(train_once(100 * t + i, 3 + i));
     return out;
   });
@@ -133,42 +133,42 @@ TEST_CASE("threads that realise parts of one graph meanwhile do not disturb each
 
 TEST_CASE("eight threads ask one tensor for its value") {
   for (int round = 0; round < 30; round++) {
-    const Tensor x = sum(exp(number(round, {64, 5})), 0);
-    const auto got = on_threads<Bits>([&](int) { return bits_of(x); });
-    for (const Bits& b : got) CHECK(b == got[0]);
+    const Tensor x = sum(exp(numbered(round, {64, 5})), 0);
+    const auto got = on_threads<FloatBits>([&](int) { return float_bits_of(x); });
+    for (const FloatBits& b : got) CHECK(b == got[0]);
   }
 }
 
 TEST_CASE("two runtimes in one process, on several threads each, give the same bits") {
   Runtime one(with_threads(1)), many(with_threads(4));
-  const auto got = on_threads<Bits>([&](int t) {
+  const auto got = on_threads<FloatBits>([&](int t) {
     const Runtime::Use use(t % 2 ? one : many);
-    Bits all;
+    FloatBits all;
     for (int64_t i = 0; i < 5; i++) {
-      const Bits b = train_once(static_cast<int>(i), 40 + i);
+      const FloatBits b = train_once(static_cast<int>(i), 40 + i);
       all.insert(all.end(), b.begin(), b.end());
     }
     return all;
   });
-  for (const Bits& b : got) CHECK(b == got[0]);
+  for (const FloatBits& b : got) CHECK(b == got[0]);
 }
 
 TEST_CASE("few long rows give the same bits on any number of threads") {
   const auto all = [](int threads) {
     Runtime runtime(with_threads(threads));
     const Runtime::Use use(runtime);
-    Bits bits;
+    FloatBits bits;
     for (const int64_t rows : {1, 3}) {
-      const Tensor x = number(5, {rows, 1 << 17});
+      const Tensor x = numbered(5, {rows, 1 << 17});
       for (const Tensor& y : {softmax(x, -1), log_softmax(x, -1), logsumexp(x, {-1}),
                               to(argmax(x, 1), DType::F32), layer_norm(x, {1 << 17})}) {
-        const Bits b = bits_of(y);
+        const FloatBits b = float_bits_of(y);
         bits.insert(bits.end(), b.begin(), b.end());
       }
     }
     return bits;
   };
-  const Bits one = all(1);
+  const FloatBits one = all(1);
   for (const int threads : {2, 3, 7}) CHECK(all(threads) == one);
 }
 
@@ -177,13 +177,13 @@ TEST_CASE("what one runtime has computed another reads, and it outlives the firs
   {
     Runtime first(with_threads(2));
     const Runtime::Use use(first);
-    x = (number(1, {1000}) * 2.0).realize();
+    x = (numbered(1, {1000}) * 2.0).realize();
     y = x + 1.0;  // still to be computed
   }
   Runtime second(with_threads(3));
   const Runtime::Use use(second);
-  CHECK(bits_of(y - 1.0) == bits_of(x + 1.0 - 1.0));
-  CHECK(bits_of(x) == bits_of(number(1, {1000}) * 2.0));
+  CHECK(float_bits_of(y - 1.0) == float_bits_of(x + 1.0 - 1.0));
+  CHECK(float_bits_of(x) == float_bits_of(numbered(1, {1000}) * 2.0));
 }
 
 TEST_CASE("threads meet in a cache of plans that is too small for them") {
@@ -224,7 +224,8 @@ TEST_CASE("threads that draw from the global generator get the keys of one threa
 TEST_CASE("eight threads differentiate with respect to the same parameters and leaves") {
   for (int round = 0; round < 5; round++) {
     const auto make = [&] {
-      Tensor w = number(round, {9, 7}), x = number(round + 50, {5, 9}) * 0.5;  // not computed yet
+      Tensor w = numbered(round, {9, 7}),
+             x = numbered(round + 50, {5, 9}) * 0.5;  // not computed yet
       w.requires_grad_();
       return std::pair(w, x);
     };
@@ -232,30 +233,30 @@ TEST_CASE("eight threads differentiate with respect to the same parameters and l
       const Tensor loss = sum(tanh(matmul(p.second, p.first)) * static_cast<double>(t + 1));
       const auto [dw, dx] = grad(loss, {p.first, p.second});
       realize(loss, dw, dx);
-      Bits all = bits_of(dw);
-      for (uint32_t b : bits_of(dx)) all.push_back(b);
+      FloatBits all = float_bits_of(dw);
+      for (uint32_t b : float_bits_of(dx)) all.push_back(b);
       return all;
     };
-    std::vector<Bits> wanted;
+    std::vector<FloatBits> wanted;
     const auto alone = make();
     alone.second.realize();
     for (int t = 0; t < kThreads; t++) wanted.push_back(gradient(alone, t));
     const auto shared = make();
     shared.second.realize();
-    const auto got = on_threads<Bits>([&](int t) { return gradient(shared, t); });
+    const auto got = on_threads<FloatBits>([&](int t) { return gradient(shared, t); });
     CHECK(got == wanted);
     // And where all of them find the leaf still to be computed.
     const auto lazy = make();
-    on_threads<Bits>([&](int t) { return gradient(lazy, t); });
-    CHECK(bits_of(lazy.second) == bits_of(alone.second));
+    on_threads<FloatBits>([&](int t) { return gradient(lazy, t); });
+    CHECK(float_bits_of(lazy.second) == float_bits_of(alone.second));
   }
 }
 
 TEST_CASE("threads call captured functions, of their own and a shared one, in two runtimes") {
   Runtime one(with_threads(1)), many(with_threads(3));
-  const Tensor w = number(3, {6, 6}).realize();
+  const Tensor w = numbered(3, {6, 6}).realize();
   auto shared = jit([&](const Tensor& x) { return tanh(matmul(x, w)); });
-  const Bits wanted = bits_of(tanh(matmul(number(4, {2, 6}).realize(), w)));
+  const FloatBits wanted = float_bits_of(tanh(matmul(numbered(4, {2, 6}).realize(), w)));
   const auto got = on_threads<int>([&](int t) {
     const Runtime::Use use(t % 2 ? one : many);
     Tensor count = zeros({}).realize();
@@ -264,13 +265,13 @@ TEST_CASE("threads call captured functions, of their own and a shared one, in tw
       return sum(matmul(x, w)) * 0.0 + count;
     });
     int wrong = 0;
-    const Tensor x = number(4, {2, 6}).realize();
+    const Tensor x = numbered(4, {2, 6}).realize();
     for (int i = 1; i <= 50; i++) {
       // While functions are captured anew, w stays what it is.
       auto other = jit([&](const Tensor& y, double by) { return matmul(y, w) * by; });
       wrong += other(x, static_cast<double>(t)).shape() != Shape{2, 6};
-      wrong += bits_of(tanh(matmul(x, w))) != wanted;
-      wrong += bits_of(shared(x)) != wanted;
+      wrong += float_bits_of(tanh(matmul(x, w))) != wanted;
+      wrong += float_bits_of(shared(x)) != wanted;
       wrong += mine(x).item<int>() != i;
     }
     return wrong;
@@ -306,7 +307,7 @@ TEST_CASE("an error on one thread is that thread's alone") {
   const auto got = on_threads<int>([](int t) {
     int good = 0;
     for (int i = 0; i < 20; i++) {
-      const Tensor x = number(i, {6});
+      const Tensor x = numbered(i, {6});
       if (t % 2) {
         try {
           reshape(x, {5});
@@ -314,7 +315,7 @@ TEST_CASE("an error on one thread is that thread's alone") {
           good++;
         }
       } else {
-        good += bits_of(x + 1.0).size() == 6;
+        good += float_bits_of(x + 1.0).size() == 6;
       }
     }
     return good;

@@ -19,7 +19,7 @@ using namespace lazuli;
 
 namespace {
 
-using Sizes = std::vector<int64_t>;
+using DynamicSizes = std::vector<int64_t>;
 using Tensors = std::vector<Tensor>;
 
 // The same array, where what lies behind it may not be touched.
@@ -47,7 +47,7 @@ void check_close(const Tensor& got, const Tensor& want, double tolerance) {
 // with plain calls. Nothing is compiled after the first.
 void check_sizes(const std::function<Tensors(const Tensors&)>& f,
                  const std::vector<Dynamic>& dynamic, const std::function<Tensors(int64_t)>& make,
-                 const Sizes& sizes, double tolerance = 2e-5) {
+                 const DynamicSizes& sizes, double tolerance = 2e-5) {
   on_devices([&] {
     manual_seed(1);
     auto jitted = jit(f, dynamic);
@@ -73,7 +73,7 @@ void check_sizes(const std::function<Tensors(const Tensors&)>& f,
   });
 }
 
-const Sizes kSizes = {5, 1, 16, 40, 2, 13, 39, 3};
+const DynamicSizes kSizes = {5, 1, 16, 40, 2, 13, 39, 3};
 
 }  // namespace
 

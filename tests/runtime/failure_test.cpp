@@ -21,33 +21,33 @@ using namespace lazuli;
 
 namespace {
 
-using Bits = std::vector<double>;
+using BitsAsNumbers = std::vector<double>;
 
 // One thing to do, in a world made for it.
 using Results = std::array<Tensor, 6>;
 struct Trial {
   std::function<void(Results&)> act;
-  std::function<Bits()> look;  // the values of all tensors that there are
+  std::function<BitsAsNumbers()> look;  // the values of all tensors that there are
 };
 using Make = std::function<Trial()>;
 
-void append(Bits& bits, const Tensor& t) {
+void append_bits(BitsAsNumbers& bits, const Tensor& t) {
   for (double v : t.to_vector<double>()) bits.push_back(v);
 }
-Bits bits_of(std::span<const Tensor> tensors) {
-  Bits bits;
-  for (const Tensor& t : tensors) append(bits, t);
+BitsAsNumbers bits_of(std::span<const Tensor> tensors) {
+  BitsAsNumbers bits;
+  for (const Tensor& t : tensors) append_bits(bits, t);
   return bits;
 }
-Bits bits_of(std::initializer_list<Tensor> tensors) {
+BitsAsNumbers bits_of(std::initializer_list<Tensor> tensors) {
   return bits_of(std::span(tensors.begin(), tensors.size()));
 }
 // With gradients; where there is none, a number that no value has.
-Bits bits_with_gradients(const std::vector<Tensor>& tensors) {
-  Bits bits = bits_of(std::span(tensors));
+BitsAsNumbers bits_with_gradients(const std::vector<Tensor>& tensors) {
+  BitsAsNumbers bits = bits_of(std::span(tensors));
   for (const Tensor& t : tensors) {
     if (t.grad())
-      append(bits, *t.grad());
+      append_bits(bits, *t.grad());
     else
       bits.push_back(-1e300);
   }
@@ -55,7 +55,7 @@ Bits bits_with_gradients(const std::vector<Tensor>& tensors) {
 }
 
 // The next key of the generator, which is not drawn.
-Bits next_draw() {
+BitsAsNumbers next_draw() {
   KeyDraws draws;
   return bits_of({draws.next()});
 }
@@ -93,7 +93,7 @@ void check_failures(const Make& make, Refused what, bool fresh = false) {
   config.threads = 2;
   // Whether a value was computed before it is read in a graph may change how a sum is rounded.
   struct Expected {
-    Bits before, results, after, draw;
+    BitsAsNumbers before, results, after, draw;
   } expected[2];
   const auto run_undisturbed = [&](bool looks) {
     Expected& e = expected[looks];
@@ -151,7 +151,7 @@ void check_all(const Make& make) {
   check_failures(make, Refused::New);
 }
 
-Tensor numbers(int64_t n, DType dtype = DType::F32) {
+Tensor device_numbers(int64_t n, DType dtype = DType::F32) {
   std::vector<double> v;
   for (int64_t i = 0; i < n; i++) v.push_back(static_cast<double>((i * 37 + 11) % 64 - 32) / 32);
   return Tensor::from(v, {n}).to(dtype).realize();
@@ -159,14 +159,14 @@ Tensor numbers(int64_t n, DType dtype = DType::F32) {
 
 // A small network with everything that a step changes.
 struct Network {
-  Tensor w = reshape(numbers(12), {3, 4}), b = numbers(4);
-  Tensor x = reshape(numbers(15), {5, 3}).realize();
+  Tensor w = reshape(device_numbers(12), {3, 4}), b = device_numbers(4);
+  Tensor x = reshape(device_numbers(15), {5, 3}).realize();
   nn::Adam adam{{w.requires_grad_(), b.requires_grad_()}, 1e-2};
 
   Tensor loss() { return mean(square(dropout(tanh(matmul(x, w) + b), 0.25))); }
-  Bits look() {
-    Bits bits = bits_with_gradients(adam.tensors());
-    append(bits, x);
+  BitsAsNumbers look() {
+    BitsAsNumbers bits = bits_with_gradients(adam.tensors());
+    append_bits(bits, x);
     bits.push_back(adam.learning_rate());
     return bits;
   }
@@ -177,7 +177,7 @@ struct Network {
 TEST_SUITE("runtime") {
   TEST_CASE("failing: one realize, of kernels with arrays between them") {
     check_all([] {
-      const Tensor x = numbers(600), y = contiguous(exp(x)) * sum(x);
+      const Tensor x = device_numbers(600), y = contiguous(exp(x)) * sum(x);
       const Tensor z = softmax(reshape(cumsum(contiguous(y + 1.0), 0), {20, 30}), -1);
       return Trial{[=](Results& r) { r[0] = z.realize(); }, [=] { return bits_of({x}); }};
     });
@@ -185,7 +185,7 @@ TEST_SUITE("runtime") {
 
   TEST_CASE("failing: several values together") {
     check_all([] {
-      const Tensor x = numbers(600), a = exp(x), b = sum(a), c = sort(a * 2.0).values;
+      const Tensor x = device_numbers(600), a = exp(x), b = sum(a), c = sort(a * 2.0).values;
       return Trial{[=](Results& r) {
                      realize(a, b, c);
                      r = {a, b, c};
@@ -196,7 +196,7 @@ TEST_SUITE("runtime") {
 
   TEST_CASE("failing: library steps") {
     check_all([] {
-      const Tensor x = numbers(300), order = argsort(x);
+      const Tensor x = device_numbers(300), order = argsort(x);
       Tensor y = zeros({300});
       return Trial{[=](Results& r) mutable {
                      r[0] = cumsum(sort(x).values, 0).realize();
@@ -213,7 +213,7 @@ TEST_SUITE("runtime") {
 
   TEST_CASE("failing: assignments, and what is computed for a mask") {
     check_all([] {
-      Tensor x = numbers(60);
+      Tensor x = device_numbers(60);
       const Tensor part = x * 1.0;
       return Trial{[=](Results& r) mutable {
                      Tensor y = x.clone();
@@ -230,14 +230,14 @@ TEST_SUITE("runtime") {
 
   TEST_CASE("failing: a replay that changes tensors whose array or node others hold") {
     check_all([] {
-      Tensor alone = numbers(50), shown = numbers(50), read = numbers(50);
+      Tensor alone = device_numbers(50), shown = device_numbers(50), read = device_numbers(50);
       auto f = jit([=](const Tensor& x) mutable {
         alone += x;
         shown *= x;
         read -= x;
         return std::array<Tensor, 2>{sum(alone), reshape(shown, {5, 10})};
       });
-      const Tensor given = numbers(50);
+      const Tensor given = device_numbers(50);
       const auto kept = f(given);
       const Tensor later = read * 2.0;
       return Trial{[=](Results& r) mutable {
@@ -253,7 +253,7 @@ TEST_SUITE("runtime") {
   TEST_CASE("failing: a function that is captured, then replayed") {
     const auto make = [](bool captured) {
       return [captured] {
-        Tensor state = numbers(50), given = numbers(50), count = zeros({}).realize();
+        Tensor state = device_numbers(50), given = device_numbers(50), count = zeros({}).realize();
         auto f = jit([=](Tensor x) mutable {
           count += 1.0;
           state.assign_(state + rand({50}) + x);
@@ -273,10 +273,10 @@ TEST_SUITE("runtime") {
     check_all(make(false));
     check_all(make(true));
     check_all([] {
-      Tensor state = numbers(50);
+      Tensor state = device_numbers(50);
       state.requires_grad_();
       auto f = jit([=](const Tensor& x) { return grad(sum(square(state) * x), state); });
-      const Tensor given = numbers(50);
+      const Tensor given = device_numbers(50);
       return Trial{[=](Results& r) mutable { r[0] = f(given); },
                    [=] {
                      return bits_with_gradients({state, given});
@@ -287,7 +287,7 @@ TEST_SUITE("runtime") {
   TEST_CASE("failing: a function of sizes that change, whose results are copied out of rooms") {
     for (const bool known : {false, true}) {
       check_all([known] {
-        Tensor state = numbers(8), count = zeros({}).realize();
+        Tensor state = device_numbers(8), count = zeros({}).realize();
         auto f = jit(
             [=](const Tensor& x) mutable {
               count += 1.0;
@@ -295,8 +295,8 @@ TEST_SUITE("runtime") {
               return std::vector<Tensor>{x * 2.0, sum(state)};
             },
             {dynamic(0, 1, dim("n", 1, 12))});
-        const Tensor x = reshape(numbers(40), {8, 5}).realize();
-        f(reshape(numbers(56), {8, 7}));
+        const Tensor x = reshape(device_numbers(40), {8, 5}).realize();
+        f(reshape(device_numbers(56), {8, 7}));
         if (known) f(x);
         return Trial{[=](Results& r) mutable {
                        const auto got = f(x);
@@ -320,7 +320,7 @@ TEST_SUITE("runtime") {
         Refused::New);
     // With values asked for in the middle.
     check_all([] {
-      Tensor x = numbers(20);
+      Tensor x = device_numbers(20);
       x.requires_grad_();
       const Tensor loss = sum(custom_vjp(x * 2.0, {x}, [=](const Tensor& g) {
         return std::vector<Tensor>{g * sum(x.detach() * g).item()};
@@ -350,7 +350,7 @@ TEST_SUITE("runtime") {
     });
     // One that makes arrays while it builds its graph, and leaves a parameter out.
     check_all([] {
-      Tensor a = numbers(5), b = numbers(4), c = numbers(3);
+      Tensor a = device_numbers(5), b = device_numbers(4), c = device_numbers(3);
       for (Tensor* t : {&a, &b, &c}) t->requires_grad_();
       const auto sgd = std::make_shared<nn::SGD>(std::vector<Tensor>{a, b, c}, 0.5,
                                                  nn::SGDOptions{.momentum = 0.5, .dampening = 0.5});
@@ -386,15 +386,15 @@ TEST_SUITE("runtime") {
           std::vector<Tensor> users;
           if (path == Path::Shared) {
             for (const Tensor& t : net->adam.tensors()) users.push_back(t.detach() * 2.0);
-            net->b.assign_(numbers(4) * 0.5);
+            net->b.assign_(device_numbers(4) * 0.5);
           }
           return Trial{[=](Results& r) mutable {
                          const auto got = step(scale);
                          std::copy(got.begin(), got.end(), r.begin());
                        },
                        [=] {
-                         Bits bits = net->look();
-                         for (const Tensor& t : users) append(bits, t);
+                         BitsAsNumbers bits = net->look();
+                         for (const Tensor& t : users) append_bits(bits, t);
                          return bits;
                        }};
         });
@@ -404,11 +404,11 @@ TEST_SUITE("runtime") {
 
   TEST_CASE("failing: keys and leaves of gradients") {
     check_all([] {
-      const Tensor x = numbers(10);
+      const Tensor x = device_numbers(10);
       return Trial{[=](Results& r) { r[0] = next_key(); }, [=] { return bits_of({x}); }};
     });
     check_all([] {
-      const Tensor x = numbers(10);
+      const Tensor x = device_numbers(10);
       Tensor y = x * 2.0;
       return Trial{[=](Results& r) mutable {
                      y.requires_grad_();
@@ -424,9 +424,9 @@ TEST_SUITE("runtime") {
     const auto folder = std::filesystem::temp_directory_path() / "lazuli_failure_test";
     std::filesystem::create_directories(folder);
     const std::string npy = folder / "a.npy", npz = folder / "b.npz";
-    save_npy(npy, numbers(500));
-    save_npz(npz, {{"x", numbers(300)}, {"y", numbers(7, DType::I32)}});
-    const auto nothing = [] { return Bits{}; };
+    save_npy(npy, device_numbers(500));
+    save_npz(npz, {{"x", device_numbers(300)}, {"y", device_numbers(7, DType::I32)}});
+    const auto nothing = [] { return BitsAsNumbers{}; };
     check_all([=] { return Trial{[=](Results& r) { r[0] = load_npy(npy); }, nothing}; });
     check_all([=] {
       return Trial{[=](Results& r) {
@@ -436,7 +436,7 @@ TEST_SUITE("runtime") {
                    nothing};
     });
     check_all([=] {
-      const Tensor x = numbers(40), y = x * 2.0;
+      const Tensor x = device_numbers(40), y = x * 2.0;
       return Trial{[=](Results& r) {
                      save_npz(npz, {{"y", y}});
                      r[0] = load_npz(npz)[0].second;

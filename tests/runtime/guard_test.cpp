@@ -25,11 +25,11 @@ namespace {
 #if LAZULI_LLVM
 
 using Arrays = std::vector<Ref<Storage>>;
-using Bits = std::vector<std::vector<char>>;
+using BytesOfResults = std::vector<std::vector<char>>;
 
 // What the plan of `roots` gives on ordinary memory, and at both ends of guarded memory: "" if that
 // is the same, or what differs.
-std::string differs(const std::vector<NodeRef>& roots) {
+std::string guard_differs(const std::vector<NodeRef>& roots) {
   Device& device = Runtime::current().device("cpu");
   std::unique_ptr<Executable> executable;
   Arrays given;
@@ -52,14 +52,14 @@ std::string differs(const std::vector<NodeRef>& roots) {
       outputs.push_back(make(static_cast<size_t>(numel(s.shape) * size_of(s.dtype))));
     }
     executable->run(pointers(inputs), pointers(outputs));
-    Bits bits;
+    BytesOfResults bits;
     for (const auto& o : outputs) {
       const char* const p = static_cast<const char*>(o->data());
       bits.emplace_back(p, p + o->bytes());
     }
     return bits;
   };
-  const Bits want =
+  const BytesOfResults want =
       run([](size_t bytes) { return make_ref<HostStorage>(Runtime::current().memory, bytes); });
   for (const End end : {End::Front, End::Back}) {
     if (run([&](size_t bytes) { return make_ref<Guarded>(bytes, end); }) != want)
@@ -176,7 +176,7 @@ TEST_CASE(
       for (const Tensor& t :
            notation::evaluate_program(program, notation::bind_inputs(program, {}, {}), {}).tensors)
         roots.push_back(t.node());
-      CHECK(differs(roots) == "");
+      CHECK(guard_differs(roots) == "");
       if (threads == 1) CHECK(differs_from_reference(roots) == "");
     }
   }
@@ -191,7 +191,7 @@ TEST_CASE("kernels of random graphs keep within their arrays") {
     INFO("seed ", seed);
     std::vector<NodeRef> roots = test::random_graph(seed, 4 + static_cast<int>(seed % 20));
     std::erase_if(roots, [](const NodeRef& r) { return r->realised(); });
-    if (!roots.empty()) CHECK(differs(roots) == "");
+    if (!roots.empty()) CHECK(guard_differs(roots) == "");
   }
 }
 

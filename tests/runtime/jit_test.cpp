@@ -18,14 +18,14 @@ using namespace lazuli;
 
 namespace {
 
-using Numbers = std::vector<float>;
+using FloatList = std::vector<float>;
 
-Tensor numbers(Numbers v) {
+Tensor tensor_of(FloatList v) {
   const auto n = static_cast<int64_t>(v.size());
   return Tensor::from(v, {n});
 }
 
-struct Pair {
+struct TwoTensors {
   Tensor sum, product;
   template <typename V>
   void tensors(V&& visit) {
@@ -44,10 +44,10 @@ TEST_SUITE("runtime") {
         runs++;
         return x * 2.0 + y;
       });
-      CHECK(f(numbers({1, 2}), numbers({10, 20})).to_vector() == Numbers{12, 24});
-      const Tensor held = f(numbers({3, 4}), numbers({10, 20}));
-      CHECK(f(numbers({5, 6}), numbers({1, 1})).to_vector() == Numbers{11, 13});
-      CHECK(held.to_vector() == Numbers{16, 28});
+      CHECK(f(tensor_of({1, 2}), tensor_of({10, 20})).to_vector() == FloatList{12, 24});
+      const Tensor held = f(tensor_of({3, 4}), tensor_of({10, 20}));
+      CHECK(f(tensor_of({5, 6}), tensor_of({1, 1})).to_vector() == FloatList{11, 13});
+      CHECK(held.to_vector() == FloatList{16, 28});
       CHECK(runs == 1);
       CHECK(f.count().captures == 1);
       CHECK(f.count().calls == 3);
@@ -58,43 +58,44 @@ TEST_SUITE("runtime") {
     auto f = jit([](const Tensor& x, double scale, bool twice) {
       return twice ? x * scale * 2.0 : x * scale;
     });
-    CHECK(f(numbers({1, 2}), 3.0, false).to_vector() == Numbers{3, 6});
-    CHECK(f(numbers({1, 2, 3}), 3.0, false).to_vector() == Numbers{3, 6, 9});
+    CHECK(f(tensor_of({1, 2}), 3.0, false).to_vector() == FloatList{3, 6});
+    CHECK(f(tensor_of({1, 2, 3}), 3.0, false).to_vector() == FloatList{3, 6, 9});
     CHECK(f(ones({2}, DType::F64), 3.0, false).dtype() == DType::F64);
-    CHECK(f(numbers({1, 2}), 4.0, false).to_vector() == Numbers{4, 8});
-    CHECK(f(numbers({1, 2}), 4.0, true).to_vector() == Numbers{8, 16});
+    CHECK(f(tensor_of({1, 2}), 4.0, false).to_vector() == FloatList{4, 8});
+    CHECK(f(tensor_of({1, 2}), 4.0, true).to_vector() == FloatList{8, 16});
     CHECK(f.count().captures == 5);
-    CHECK(f(numbers({1, 3}), 3.0, false).to_vector() == Numbers{3, 9});
+    CHECK(f(tensor_of({1, 3}), 3.0, false).to_vector() == FloatList{3, 9});
     CHECK(f.count().captures == 5);
     Config config;
     config.device = "reference";
     Runtime runtime(config);
     const Runtime::Use use(runtime);
-    CHECK(f(numbers({1, 2}), 3.0, false).to_vector() == Numbers{3, 6});
+    CHECK(f(tensor_of({1, 2}), 3.0, false).to_vector() == FloatList{3, 6});
     CHECK(f.count().captures == 6);
   }
 
   TEST_CASE("jit: vectors, pairs, optionals and structs go in and come out") {
     on_devices([] {
       auto f = jit([](const std::vector<Tensor>& xs, const std::optional<Tensor>& bias) {
-        Pair p{xs[0] + xs[1], xs[0] * xs[1]};
+        TwoTensors p{xs[0] + xs[1], xs[0] * xs[1]};
         if (bias) p.sum = p.sum + *bias;
-        return std::pair<Pair, std::vector<Tensor>>(p, {p.sum * 2.0});
+        return std::pair<TwoTensors, std::vector<Tensor>>(p, {p.sum * 2.0});
       });
-      const std::vector<Tensor> xs{numbers({1, 2}), numbers({3, 4})};
+      const std::vector<Tensor> xs{tensor_of({1, 2}), tensor_of({3, 4})};
       auto [p, rest] = f(xs, std::optional<Tensor>());
-      CHECK(p.sum.to_vector() == Numbers{4, 6});
-      CHECK(p.product.to_vector() == Numbers{3, 8});
-      CHECK(rest.at(0).to_vector() == Numbers{8, 12});
-      CHECK(f(xs, std::optional<Tensor>(numbers({1, 1}))).first.sum.to_vector() == Numbers{5, 7});
+      CHECK(p.sum.to_vector() == FloatList{4, 6});
+      CHECK(p.product.to_vector() == FloatList{3, 8});
+      CHECK(rest.at(0).to_vector() == FloatList{8, 12});
+      CHECK(f(xs, std::optional<Tensor>(tensor_of({1, 1}))).first.sum.to_vector() ==
+            FloatList{5, 7});
       CHECK(f.count().captures == 2);
-      auto g = jit([](const Pair& q) { return q.sum - q.product; });
-      CHECK(g(p).to_vector() == Numbers{1, -2});
+      auto g = jit([](const TwoTensors& q) { return q.sum - q.product; });
+      CHECK(g(p).to_vector() == FloatList{1, -2});
       // How the tensors are spread over two lists is structure.
       auto h = jit([](const std::vector<std::vector<Tensor>>& lists) {
         return lists[0].size() == 1 ? lists[0][0] * 1.0 : lists[0][0] + lists[0][1];
       });
-      const Tensor a = numbers({1}), b = numbers({2}), c = numbers({3});
+      const Tensor a = tensor_of({1}), b = tensor_of({2}), c = tensor_of({3});
       CHECK(h(std::vector<std::vector<Tensor>>{{a}, {b, c}}).item() == 1);
       CHECK(h(std::vector<std::vector<Tensor>>{{a, b}, {c}}).item() == 3);
     });
@@ -115,27 +116,27 @@ TEST_SUITE("runtime") {
 
   TEST_CASE("jit: tensors found outside are read anew, and what is written to them happens") {
     on_devices([] {
-      Tensor scale = numbers({2, 2}), count = zeros({}), untouched = numbers({7});
+      Tensor scale = tensor_of({2, 2}), count = zeros({}), untouched = tensor_of({7});
       auto f = jit([&](const Tensor& x) {
         count += 1.0;
         return x * scale + untouched;
       });
-      CHECK(f(numbers({1, 2})).to_vector() == Numbers{9, 11});
-      scale.assign_(numbers({3, 3}));
-      CHECK(f(numbers({1, 2})).to_vector() == Numbers{10, 13});
+      CHECK(f(tensor_of({1, 2})).to_vector() == FloatList{9, 11});
+      scale.assign_(tensor_of({3, 3}));
+      CHECK(f(tensor_of({1, 2})).to_vector() == FloatList{10, 13});
       scale.assign_(scale * 2.0);  // not computed yet
-      CHECK(f(numbers({1, 2})).to_vector() == Numbers{13, 19});
+      CHECK(f(tensor_of({1, 2})).to_vector() == FloatList{13, 19});
       CHECK(count.item() == 3);
       CHECK(f.count().captures == 1);
     });
   }
 
   TEST_CASE("jit: a variable that names another tensor since is seen") {
-    Tensor scale = numbers({2});
+    Tensor scale = tensor_of({2});
     auto f = jit([&](const Tensor& x) { return x * scale; });
-    CHECK(f(numbers({5})).item() == 10);
-    scale = numbers({3});
-    CHECK(f(numbers({5})).item() == 15);
+    CHECK(f(tensor_of({5})).item() == 10);
+    scale = tensor_of({3});
+    CHECK(f(tensor_of({5})).item() == 15);
     CHECK(f.count().captures == 2);
   }
 
@@ -145,12 +146,12 @@ TEST_SUITE("runtime") {
         x += y;
         return x * 1.0;
       });
-      Tensor a = numbers({1}), b = numbers({2});
+      Tensor a = tensor_of({1}), b = tensor_of({2});
       const Tensor before = a * 1.0;
-      CHECK(f(a, numbers({10})).item() == 11);
+      CHECK(f(a, tensor_of({10})).item() == 11);
       CHECK(a.item() == 11);
       CHECK(before.item() == 1);
-      CHECK(f(b, numbers({10})).item() == 12);
+      CHECK(f(b, tensor_of({10})).item() == 12);
       CHECK(b.item() == 12);
       CHECK(a.item() == 11);
       CHECK(f.count().captures == 1);
@@ -163,9 +164,9 @@ TEST_SUITE("runtime") {
 
   TEST_CASE("jit: an input may be an output, and the same output may be returned twice") {
     on_devices([] {
-      Tensor w = numbers({5});
+      Tensor w = tensor_of({5});
       auto f = jit([&](const Tensor& x) { return std::vector<Tensor>{x, x, x + 1.0, w}; });
-      const Tensor x = numbers({1});
+      const Tensor x = tensor_of({1});
       std::vector<Tensor> r = f(x);
       CHECK(r[0].item() == 1);
       CHECK(r[1].item() == 1);
@@ -174,7 +175,7 @@ TEST_SUITE("runtime") {
       r[0] += 5.0;
       w += 1.0;
       CHECK(x.item() == 1);
-      r = f(numbers({3}));
+      r = f(tensor_of({3}));
       CHECK(r[0].item() == 3);
       CHECK(r[3].item() == 6);
       auto swap = jit([](Tensor a, Tensor b) {
@@ -182,7 +183,7 @@ TEST_SUITE("runtime") {
         a.assign_(b);
         b.assign_(t);
       });
-      Tensor a = numbers({1}), b = numbers({2});
+      Tensor a = tensor_of({1}), b = tensor_of({2});
       for (int i = 0; i < 3; i++) swap(a, b);
       CHECK(a.item() == 2);
       CHECK(b.item() == 1);
@@ -197,7 +198,7 @@ TEST_SUITE("runtime") {
         kept.assign_(x);
         return std::vector<Tensor>{reshape(x, {2, 2}), x, unsqueeze(x, 0), bitcast(x, DType::I32)};
       });
-      Tensor x = numbers({1, 2, 3, 4});
+      Tensor x = tensor_of({1, 2, 3, 4});
       for (int i = 0; i < 3; i++) {
         const std::vector<Tensor> r = f(x);
         CHECK(r[0].shape() == Shape{2, 2});
@@ -206,7 +207,7 @@ TEST_SUITE("runtime") {
         CHECK(r[3].dtype() == DType::I32);
         const float by = static_cast<float>(i);
         for (const Tensor& t : {r[0], r[1], r[2], x, kept})
-          CHECK(t.to_vector() == Numbers{2 + by, 3 + by, 4 + by, 5 + by});
+          CHECK(t.to_vector() == FloatList{2 + by, 3 + by, 4 + by, 5 + by});
         CHECK(x.shape() == Shape{4});
         CHECK(kept.shape() == Shape{4});
       }
@@ -216,16 +217,16 @@ TEST_SUITE("runtime") {
   TEST_CASE("jit: arguments that are parts, constants or not computed yet are read as they are") {
     on_devices([] {
       auto f = jit([](const Tensor& x, const Tensor& y) { return x * 2.0 + y; });
-      const Tensor all = numbers({1, 2, 3, 4, 5, 6});
+      const Tensor all = tensor_of({1, 2, 3, 4, 5, 6});
       const Tensor zero = zeros({2});
       for (int i = 0; i < 3; i++) {
         const Tensor part = all.index({Slice{i, i + 2}}), backwards = flip(part, {0});
         const float a = static_cast<float>(i + 1);
-        CHECK(f(part, backwards).to_vector() == Numbers{3 * a + 1, 3 * a + 2});
-        CHECK(f(part, zero).to_vector() == Numbers{2 * a, 2 * a + 2});
-        CHECK(f(ones({2}), full({2}, a - 1)).to_vector() == Numbers{a + 1, a + 1});
+        CHECK(f(part, backwards).to_vector() == FloatList{3 * a + 1, 3 * a + 2});
+        CHECK(f(part, zero).to_vector() == FloatList{2 * a, 2 * a + 2});
+        CHECK(f(ones({2}), full({2}, a - 1)).to_vector() == FloatList{a + 1, a + 1});
         CHECK(f(part * 2.0, all.index({Slice{0, 6, 3}})).to_vector() ==
-              Numbers{4 * a + 1, 4 * a + 8});
+              FloatList{4 * a + 1, 4 * a + 8});
       }
       CHECK(f.count().captures == 1);
     });
@@ -234,17 +235,17 @@ TEST_SUITE("runtime") {
   TEST_CASE("jit: a result that is the next argument, and those before it, stay as they were") {
     on_devices([] {
       auto f = jit([](const Tensor& x) { return contiguous(x * 2.0) + 1.0; });
-      std::vector<Tensor> all{numbers({0, 1})};
+      std::vector<Tensor> all{tensor_of({0, 1})};
       for (int i = 0; i < 6; i++) all.push_back(f(all.back()));
       float power = 1;
       for (const Tensor& x : all) {
-        CHECK(x.to_vector() == Numbers{power - 1, 2 * power - 1});
+        CHECK(x.to_vector() == FloatList{power - 1, 2 * power - 1});
         power *= 2;
       }
       // Where only the latest is held, its memory serves again.
-      Tensor x = numbers({0, 1});
+      Tensor x = tensor_of({0, 1});
       for (int i = 0; i < 6; i++) x = f(x);
-      CHECK(x.to_vector() == Numbers{63, 127});
+      CHECK(x.to_vector() == FloatList{63, 127});
     });
   }
 
@@ -252,33 +253,33 @@ TEST_SUITE("runtime") {
     auto f = jit([](const Tensor& x, double by, const std::vector<Tensor>& more) {
       return x * by + more[0];
     });
-    Tensor x = numbers({1});
+    Tensor x = tensor_of({1});
     const Tensor y = x;
     double by = 2;
     const double same = 2;
     std::vector<Tensor> more{y};
     f(x, by, more);
-    f(y, same, std::vector<Tensor>{numbers({3})});
-    CHECK(f(numbers({5}), 2.0, std::as_const(more)).item() == 11);
+    f(y, same, std::vector<Tensor>{tensor_of({3})});
+    CHECK(f(tensor_of({5}), 2.0, std::as_const(more)).item() == 11);
     CHECK(f.count().captures == 2);  // x and y are one tensor, as more's is; then they are two
   }
 
   TEST_CASE("jit: a list that grows, and tensors that are replaced in it, are seen") {
-    std::vector<Tensor> list{numbers({1}), numbers({2})};
+    std::vector<Tensor> list{tensor_of({1}), tensor_of({2})};
     auto f = jit([](const std::vector<Tensor>& xs) {
       Tensor sum = xs[0];
       for (size_t i = 1; i < xs.size(); i++) sum = sum + xs[i];
       return sum;
     });
     CHECK(f(list).item() == 3);
-    list[0] = numbers({10});
+    list[0] = tensor_of({10});
     CHECK(f(list).item() == 12);
-    list.push_back(numbers({100}));
+    list.push_back(tensor_of({100}));
     CHECK(f(list).item() == 112);
     // One that the function finds outside, too.
     auto g = jit([&] { return list[0] * 1.0; });
     CHECK(g().item() == 10);
-    list[0] = numbers({7});
+    list[0] = tensor_of({7});
     CHECK(g().item() == 7);
     list[0] += 1.0;
     CHECK(g().item() == 8);
@@ -296,9 +297,9 @@ TEST_SUITE("runtime") {
       });
       for (int64_t i = 0; i < 3; i++)
         f(Tensor::from<int64_t>({i}, {1}), full({1}, 10.0 * static_cast<double>(i + 1)),
-          numbers({1}));
-      CHECK(cache.to_vector() == Numbers{10, 10, 10, 30});
-      CHECK(twice.to_vector() == Numbers{30, 30});
+          tensor_of({1}));
+      CHECK(cache.to_vector() == FloatList{10, 10, 10, 30});
+      CHECK(twice.to_vector() == FloatList{30, 30});
       CHECK(f.count().captures == 1);
     });
   }
@@ -339,7 +340,7 @@ TEST_SUITE("runtime") {
   }
 
   TEST_CASE("jit: a step that leaves parameters out is captured once one has been taken") {
-    Tensor a = numbers({1}).requires_grad_(), b = numbers({1}).requires_grad_();
+    Tensor a = tensor_of({1}).requires_grad_(), b = tensor_of({1}).requires_grad_();
     nn::SGD sgd({a, b}, 0.5);
     const auto step = [&](const Tensor& x) {
       backward(sum(b * x));
@@ -347,17 +348,17 @@ TEST_SUITE("runtime") {
       sgd.zero_grad();
     };
     auto f = jit(step);
-    CHECK(text_of_error([&] { f(numbers({2})); }) ==
+    CHECK(text_of_error([&] { f(tensor_of({2})); }) ==
           "optimizer: parameter 0 has no gradient in a captured step, but shares its count of "
           "updates "
           "with some that have; take one such step before it is captured, or leave the parameter "
           "out");
     CHECK(b.item() == 1);
     CHECK(sgd.steps() == 0);
-    step(numbers({2}));
+    step(tensor_of({2}));
     realize(sgd.tensors());
-    f(numbers({2}));
-    f(numbers({2}));
+    f(tensor_of({2}));
+    f(tensor_of({2}));
     CHECK(a.item() == 1);
     CHECK(b.item() == -2);
     CHECK(sgd.steps() == 3);
@@ -365,22 +366,22 @@ TEST_SUITE("runtime") {
 
   TEST_CASE("jit: gradients that stay add up") {
     on_devices([] {
-      Tensor w = numbers({3}).requires_grad_();
+      Tensor w = tensor_of({3}).requires_grad_();
       auto f = jit([&](const Tensor& x) { backward(sum(w * x)); });
-      f(numbers({1}));
+      f(tensor_of({1}));
       CHECK(w.grad()->item() == 1);
-      f(numbers({10}));
+      f(tensor_of({10}));
       CHECK(w.grad()->item() == 11);
-      f(numbers({100}));
+      f(tensor_of({100}));
       CHECK(w.grad()->item() == 111);
       CHECK(f.count().captures == 2);
       w.set_grad(std::nullopt);
-      f(numbers({5}));
+      f(tensor_of({5}));
       CHECK(w.grad()->item() == 5);
       CHECK(f.count().captures == 2);
       // Of an argument, too.
       auto g = jit([](const Tensor& v) { backward(sum(v * v)); });
-      Tensor v = numbers({4}).requires_grad_();
+      Tensor v = tensor_of({4}).requires_grad_();
       g(v);
       CHECK(v.grad()->item() == 8);
     });
@@ -391,7 +392,7 @@ TEST_SUITE("runtime") {
       const auto draw = [] { return rand({3}) + randn({3}); };
       auto f = jit(draw);
       manual_seed(11);
-      std::vector<Numbers> plain, captured;
+      std::vector<FloatList> plain, captured;
       for (int i = 0; i < 3; i++) plain.push_back(draw().to_vector());
       manual_seed(11);
       for (int i = 0; i < 3; i++) captured.push_back(f().to_vector());
@@ -403,10 +404,10 @@ TEST_SUITE("runtime") {
   TEST_CASE("jit: a captured function within another is a part of it") {
     auto inner = jit([](const Tensor& x) { return x * x; });
     auto outer = jit([&](const Tensor& x) { return inner(x + 1.0) + inner(x); });
-    CHECK(outer(numbers({2})).item() == 13);
-    CHECK(outer(numbers({3})).item() == 25);
+    CHECK(outer(tensor_of({2})).item() == 13);
+    CHECK(outer(tensor_of({3})).item() == 25);
     CHECK(inner.count().calls == 0);
-    CHECK(inner(numbers({3})).item() == 9);
+    CHECK(inner(tensor_of({3})).item() == 9);
   }
 
   TEST_CASE("jit: operations with gradients of their own, and checkpoints") {
@@ -436,18 +437,18 @@ TEST_SUITE("runtime") {
       const auto n = static_cast<int64_t>(sum(ones({3})).item());
       return sum(x * n) + arange(n).to_vector<double>()[2];
     });
-    CHECK(f(numbers({1, 1})).item() == 8);
-    CHECK(f(numbers({1, 2})).item() == 11);
+    CHECK(f(tensor_of({1, 1})).item() == 8);
+    CHECK(f(tensor_of({1, 2})).item() == 11);
   }
 
   TEST_CASE("jit: what cannot be captured is refused, and changes nothing") {
-    Tensor w = numbers({1, 2}).requires_grad_(), kept = numbers({0});
-    const Tensor x = numbers({3, 4});
+    Tensor w = tensor_of({1, 2}).requires_grad_(), kept = tensor_of({0});
+    const Tensor x = tensor_of({3, 4});
     const auto untouched = [&] {
-      CHECK(w.to_vector() == Numbers{1, 2});
+      CHECK(w.to_vector() == FloatList{1, 2});
       CHECK(w.requires_grad());
       CHECK(!w.grad());
-      CHECK(kept.to_vector() == Numbers{0});
+      CHECK(kept.to_vector() == FloatList{0});
     };
     auto reads = jit([&](const Tensor& t) {
       w.assign_(w + t);
@@ -467,14 +468,14 @@ TEST_SUITE("runtime") {
         text_of_error([&] { keeps(x); }) ==
         "jit: the function keeps a tensor of shape (2,) that it made; return it, or write it into "
         "a tensor from outside with assign_, since = only makes a variable name another tensor");
-    kept = numbers({0});
+    kept = tensor_of({0});
     auto both = jit([&](const Tensor& t) { w.assign_(w + t); });
     CHECK(text_of_error([&] { both(w); }) ==
           "jit: argument 0 is a tensor that the function also finds outside, and writes to; "
           "either give it or let it be found");
     untouched();
     const auto with_gradient = [](const Tensor& gradient) {
-      Tensor t = numbers({1, 2}).requires_grad_();
+      Tensor t = tensor_of({1, 2}).requires_grad_();
       t.set_grad(gradient);
       return t;
     };
@@ -490,13 +491,13 @@ TEST_SUITE("runtime") {
       g += 1.0;
       kept += 1.0;
     });
-    finds_twice(with_gradient(numbers({3})));
-    CHECK(kept.to_vector() == Numbers{1});
+    finds_twice(with_gradient(tensor_of({3})));
+    CHECK(kept.to_vector() == FloatList{1});
     CHECK(text_of_error([&] { finds_twice(with_gradient(kept)); }) ==
           "jit: the function writes to a tensor of shape (1,) that it finds in two places, such as "
           "a variable and a gradient; let it find it in one");
-    CHECK(kept.to_vector() == Numbers{1});
-    kept = numbers({0});
+    CHECK(kept.to_vector() == FloatList{1});
+    kept = tensor_of({0});
     const Tensor from_w = w * 2.0;
     auto history = jit([&](const Tensor& t) { return t + from_w; });
     CHECK(text_of_error([&] { history(x); }) ==
@@ -526,26 +527,26 @@ TEST_SUITE("runtime") {
     });
     CHECK_THROWS_WITH(throws(x), "in the middle");
     untouched();
-    CHECK(x.to_vector() == Numbers{3, 4});
+    CHECK(x.to_vector() == FloatList{3, 4});
   }
 
   TEST_CASE("jit: a call compiles nothing, keeps no memory, and writes where nobody looks") {
-    Tensor w = numbers({1, 2, 3}), sum_of_steps = zeros({3});
+    Tensor w = tensor_of({1, 2, 3}), sum_of_steps = zeros({3});
     auto f = jit([&](const Tensor& x) {
       w += x;
       sum_of_steps += w;
       return sum(w);
     });
-    const Tensor x = numbers({1, 1, 1});
+    const Tensor x = tensor_of({1, 1, 1});
     for (int i = 0; i < 3; i++) f(x).item();
     const Tensor held = detach(w);
-    CHECK(held.to_vector() == Numbers{4, 5, 6});
+    CHECK(held.to_vector() == FloatList{4, 5, 6});
     const int64_t kernels = Runtime::current().device().compiled().kernels;
     const size_t nodes = live_nodes();
     const auto used = Runtime::current().memory.stats().live;
     for (int i = 0; i < 100; i++) f(x);
-    CHECK(held.to_vector() == Numbers{4, 5, 6});
-    CHECK(w.to_vector() == Numbers{104, 105, 106});
+    CHECK(held.to_vector() == FloatList{4, 5, 6});
+    CHECK(w.to_vector() == FloatList{104, 105, 106});
     CHECK(live_nodes() == nodes);
     // The value that is still held, and the one that it was replaced by.
     CHECK(Runtime::current().memory.stats().live <= used + 2 * 64);
@@ -563,18 +564,18 @@ TEST_SUITE("runtime") {
       return std::pair(sum(cache), w);
     });
     for (Tensor* t : {&w, &cache, &places}) t->realize();
-    std::pair<Tensor, Tensor> last = step(numbers({1, 2, 3}), Tensor::from<int64_t>({2}, {1}));
+    std::pair<Tensor, Tensor> last = step(tensor_of({1, 2, 3}), Tensor::from<int64_t>({2}, {1}));
     CHECK(last.first.item() == 17);
-    CHECK(cache.to_vector() == Numbers{0, 0, 1, 2, 0, 7, 0, 7});
-    CHECK(places.to_vector() == Numbers{0, 0, 6, 0, 0, 0});
+    CHECK(cache.to_vector() == FloatList{0, 0, 1, 2, 0, 7, 0, 7});
+    CHECK(places.to_vector() == FloatList{0, 0, 6, 0, 0, 0});
     const void *cache_at = cache.data(), *places_at = places.data(), *w_at = w.data();
     const Tensor held = last.second;
-    last = step(numbers({4, 0, 1}), Tensor::from<int64_t>({5}, {1}));
+    last = step(tensor_of({4, 0, 1}), Tensor::from<int64_t>({5}, {1}));
     CHECK(last.first.item() == 18);
-    CHECK(cache.to_vector() == Numbers{0, 0, 4, 0, 0, 7, 0, 7});
-    CHECK(places.to_vector() == Numbers{0, 0, 6, 0, 0, 5});
-    CHECK(held.to_vector() == Numbers{1, 2, 3});
-    CHECK(w.to_vector() == Numbers{5, 2, 4});
+    CHECK(cache.to_vector() == FloatList{0, 0, 4, 0, 0, 7, 0, 7});
+    CHECK(places.to_vector() == FloatList{0, 0, 6, 0, 0, 5});
+    CHECK(held.to_vector() == FloatList{1, 2, 3});
+    CHECK(w.to_vector() == FloatList{5, 2, 4});
     CHECK(w.data() != w_at);  // what the call before returned has the memory
     if (LAZULI_LLVM) {
       CHECK(cache.data() == cache_at);
@@ -582,9 +583,9 @@ TEST_SUITE("runtime") {
     }
     // Someone holds the value: it stays as it is, and the next value is another array.
     const Tensor old_cache = detach(cache).realize();
-    step(numbers({9, 9, 0}), Tensor::from<int64_t>({0}, {1}));
-    CHECK(old_cache.to_vector() == Numbers{0, 0, 4, 0, 0, 7, 0, 7});
-    CHECK(cache.to_vector() == Numbers{0, 0, 9, 9, 0, 7, 0, 7});
+    step(tensor_of({9, 9, 0}), Tensor::from<int64_t>({0}, {1}));
+    CHECK(old_cache.to_vector() == FloatList{0, 0, 4, 0, 0, 7, 0, 7});
+    CHECK(cache.to_vector() == FloatList{0, 0, 9, 9, 0, 7, 0, 7});
   }
 
   TEST_CASE("jit: what an array was is read before a part of it is changed where it lies") {
@@ -637,7 +638,7 @@ TEST_SUITE("runtime") {
         const Tensor x = randn({32}).realize();
         const auto body = [&](const Tensor& t) { return c.f(array, t); };
         auto f = jit(body);
-        Numbers all;
+        FloatList all;
         std::vector<const void*> places;
         for (int i = 0; i < 3; i++) {
           Results results = jitted ? f(x) : body(x);
@@ -650,7 +651,7 @@ TEST_SUITE("runtime") {
         if (jitted && LAZULI_LLVM) CHECK((places[0] == places[1]) == c.in_place);
         return all;
       };
-      const Numbers got = values(true), wanted = values(false);
+      const FloatList got = values(true), wanted = values(false);
       REQUIRE(got.size() == wanted.size());
       for (size_t i = 0; i < got.size(); i++) {
         CHECK(got[i] == doctest::Approx(wanted[i]).epsilon(1e-4));
@@ -659,19 +660,19 @@ TEST_SUITE("runtime") {
   }
 
   TEST_CASE("jit: values that are read after they are assigned are the old ones") {
-    Tensor a = numbers({1, 2, 3, 4}), b = numbers({5, 6, 7, 8});
+    Tensor a = tensor_of({1, 2, 3, 4}), b = tensor_of({5, 6, 7, 8});
     auto step = jit([&] {
       const Tensor old_a = a + 0.0, turned = flip(a, {0});
       a.assign_(b * 2.0);
       b.assign_(old_a * 3.0);
       return std::pair(cumsum(turned, 0), matmul(reshape(old_a, {2, 2}), reshape(b, {2, 2})));
     });
-    Numbers x = {1, 2, 3, 4}, y = {5, 6, 7, 8};
+    FloatList x = {1, 2, 3, 4}, y = {5, 6, 7, 8};
     for (int i = 0; i < 4; i++) {
       const auto [sums, product] = step();
-      Numbers wanted = {x[3], x[3] + x[2], x[3] + x[2] + x[1], x[3] + x[2] + x[1] + x[0]};
+      FloatList wanted = {x[3], x[3] + x[2], x[3] + x[2] + x[1], x[3] + x[2] + x[1] + x[0]};
       CHECK(sums.to_vector() == wanted);
-      const Numbers old = x;
+      const FloatList old = x;
       for (size_t k = 0; k < 4; k++) {
         x[k] = 2 * y[k];
         y[k] = 3 * old[k];
@@ -685,13 +686,13 @@ TEST_SUITE("runtime") {
   }
 
   TEST_CASE("jit: what a tensor was is a result like any other") {
-    Tensor now = numbers({1, 2, 3}), before = numbers({0, 0, 0});
+    Tensor now = tensor_of({1, 2, 3}), before = tensor_of({0, 0, 0});
     auto step = jit([&] {
       before.assign_(now);
       now += 1.0;
     });
     for (int i = 0; i < 3; i++) {
-      const Numbers old = now.to_vector();
+      const FloatList old = now.to_vector();
       step();
       CHECK(before.to_vector() == old);
       CHECK(now.to_vector()[0] == old[0] + 1);
@@ -701,16 +702,16 @@ TEST_SUITE("runtime") {
       x += 1.0;
       return old;
     });
-    Tensor x = numbers({5});
+    Tensor x = tensor_of({5});
     for (int i = 0; i < 3; i++) CHECK(post_increment(x).item() == 5 + i);
     auto replaced = jit([](Tensor a, const Tensor& b) {
       const Tensor old = reshape(a, {1, 2});
       a.set_({Slice{0, 2}}, b);
       return old;
     });
-    Tensor a = numbers({1, 2});
-    CHECK(replaced(a, numbers({3, 4})).to_vector() == Numbers{1, 2});
-    CHECK(a.to_vector() == Numbers{3, 4});
+    Tensor a = tensor_of({1, 2});
+    CHECK(replaced(a, tensor_of({3, 4})).to_vector() == FloatList{1, 2});
+    CHECK(a.to_vector() == FloatList{3, 4});
   }
 
   TEST_CASE("jit: a value that one thread reads stays whole while another replaces it") {
@@ -728,7 +729,7 @@ TEST_SUITE("runtime") {
       });
       threads.emplace_back([&] {
         for (int i = 0; i < 200; i++) {
-          const Numbers n = w.to_vector();
+          const FloatList n = w.to_vector();
           torn += std::count(n.begin(), n.end(), n[0]) != 5000;
         }
       });
@@ -744,7 +745,7 @@ TEST_SUITE("runtime") {
       Config config;
       Runtime runtime(config);
       const Runtime::Use use(runtime);
-      CHECK(f(numbers({1})).item() == 2);
+      CHECK(f(tensor_of({1})).item() == 2);
       CHECK(f.count().captures == i + 1);
     }
   }
@@ -762,7 +763,7 @@ TEST_SUITE("runtime") {
         auto mine = f;
         for (int i = 0; i < 25; i++) {
           const auto v = static_cast<float>(100 * t + i);
-          right += mine(numbers({v})).item<float>() == v + 1;
+          right += mine(tensor_of({v})).item<float>() == v + 1;
         }
       });
     }
@@ -776,15 +777,15 @@ TEST_SUITE("runtime") {
     config.memory = 64 << 20;
     Runtime runtime(config);
     const Runtime::Use use(runtime);
-    Tensor w = numbers({1});
+    Tensor w = tensor_of({1});
     auto f = jit([&](const Tensor& x, int64_t n) {
       w += 1.0;
       return sum(cumsum(expand(x, {n}), 0));
     });
-    CHECK(f(numbers({1}), 4).item() == 10);
-    CHECK_THROWS_AS(f(numbers({1}), 1 << 28), DeviceError);
+    CHECK(f(tensor_of({1}), 4).item() == 10);
+    CHECK_THROWS_AS(f(tensor_of({1}), 1 << 28), DeviceError);
     CHECK(w.item() == 2);
-    CHECK(f(numbers({1}), 4).item() == 10);
+    CHECK(f(tensor_of({1}), 4).item() == 10);
     CHECK(w.item() == 3);
   }
 }

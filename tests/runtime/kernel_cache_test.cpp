@@ -28,7 +28,7 @@ namespace lazuli {
 namespace {
 
 namespace fs = std::filesystem;
-using Folder = test::CacheFolder;
+using test::CacheFolder;
 
 Hash128 key(uint64_t n) {
   return KernelCache::key_of(fmt::format("{}", n));
@@ -41,12 +41,12 @@ std::string content(uint64_t n, size_t size = 100) {
   return text;
 }
 
-std::string read_file(const std::string& path) {
+std::string read_entry(const std::string& path) {
   std::ifstream file(path, std::ios::binary);
   return {std::istreambuf_iterator<char>(file), {}};
 }
 
-void write_file(const std::string& path, const std::string& text) {
+void write_entry(const std::string& path, const std::string& text) {
   std::ofstream(path, std::ios::binary) << text;
   chmod(path.c_str(), 0600);
 }
@@ -68,7 +68,7 @@ bool ended_well(pid_t child) {
 TEST_SUITE_BEGIN("runtime");
 
 TEST_CASE("what the kernel cache keeps is found by others, and nothing else") {
-  const Folder folder;
+  const CacheFolder folder;
   KernelCache a(folder.cache());
   CHECK(!a.find(key(1)));
   CHECK(!fs::exists(folder.cache()));  // to look makes nothing
@@ -88,12 +88,12 @@ TEST_CASE("what the kernel cache keeps is found by others, and nothing else") {
 }
 
 TEST_CASE("a damaged, cut, longer or swapped file of the kernel cache is deleted and not given") {
-  const Folder folder;
+  const CacheFolder folder;
   KernelCache cache(folder.cache());
   cache.keep(key(1), content(1));
-  const std::string path = folder.files().at(0), whole = read_file(path);
+  const std::string path = folder.files().at(0), whole = read_entry(path);
   const auto refused = [&](const std::string& text) {
-    write_file(path, text);
+    write_entry(path, text);
     const bool given = cache.find(key(1)).has_value();
     return !given && !fs::exists(path);
   };
@@ -105,7 +105,7 @@ TEST_CASE("a damaged, cut, longer or swapped file of the kernel cache is deleted
   }
   CHECK(refused(whole + "x"));
   CHECK(refused(""));
-  write_file(path, whole);
+  write_entry(path, whole);
   CHECK(cache.find(key(1)) == content(1));
   // Another's content under this name.
   cache.keep(key(2), content(2));
@@ -118,15 +118,15 @@ TEST_CASE("a damaged, cut, longer or swapped file of the kernel cache is deleted
 }
 
 TEST_CASE("the kernel cache uses no file and no folder that others can change") {
-  const Folder folder;
+  const CacheFolder folder;
   {
     KernelCache cache(folder.cache());
     cache.keep(key(1), content(1));
-    const std::string path = folder.files().at(0), whole = read_file(path);
+    const std::string path = folder.files().at(0), whole = read_entry(path);
     chmod(path.c_str(), 0620);
     CHECK(!cache.find(key(1)));
     // A link to a good file.
-    write_file(folder.cache() + "/elsewhere", whole);
+    write_entry(folder.cache() + "/elsewhere", whole);
     fs::create_symlink(folder.cache() + "/elsewhere", path);
     CHECK(!cache.find(key(1)));
     fs::remove(path);
@@ -157,7 +157,7 @@ TEST_CASE("the kernel cache uses no file and no folder that others can change") 
 }
 
 TEST_CASE("a kernel cache without a folder, or whose folder goes, only costs time") {
-  const Folder folder;
+  const CacheFolder folder;
   KernelCache cache(folder.cache());
   cache.keep(key(1), content(1));
   fs::remove_all(folder.cache());
@@ -165,7 +165,7 @@ TEST_CASE("a kernel cache without a folder, or whose folder goes, only costs tim
   cache.keep(key(2), content(2));  // makes it again
   CHECK(cache.find(key(2)) == content(2));
   // A file stands where the folder should be.
-  write_file(folder.cache() + "/file", "");
+  write_entry(folder.cache() + "/file", "");
   KernelCache none(folder.cache() + "/file");
   none.keep(key(1), content(1));
   CHECK(!none.find(key(1)));
@@ -175,7 +175,7 @@ TEST_CASE("a kernel cache without a folder, or whose folder goes, only costs tim
 }
 
 TEST_CASE("a full disk leaves nothing behind in the kernel cache") {
-  const Folder folder;
+  const CacheFolder folder;
   CHECK(ended_well(in_child([&] {
     signal(SIGXFSZ, SIG_IGN);
     const rlimit limit{4096, 4096};
@@ -189,7 +189,7 @@ TEST_CASE("a full disk leaves nothing behind in the kernel cache") {
 }
 
 TEST_CASE("the kernel cache deletes what was used longest ago, and what dead writers left") {
-  const Folder folder;
+  const CacheFolder folder;
   constexpr int64_t kMost = 10000;
   const auto age = [](const std::string& path, int hours) {
     fs::last_write_time(path, fs::file_time_type::clock::now() - std::chrono::hours(hours));
@@ -210,7 +210,7 @@ TEST_CASE("the kernel cache deletes what was used longest ago, and what dead wri
                     left = folder.kernels() + "/." + name + ".1.0",
                     at_work = folder.kernels() + "/." + name + ".2.0",
                     foreign = folder.kernels() + "/foreign";
-  for (const std::string& path : {left, at_work, foreign}) write_file(path, "");
+  for (const std::string& path : {left, at_work, foreign}) write_entry(path, "");
   age(left, 2);
   age(foreign, 100);
   KernelCache cache(folder.cache(), kMost);
@@ -228,7 +228,7 @@ TEST_CASE("the kernel cache deletes what was used longest ago, and what dead wri
 }
 
 TEST_CASE("processes that fill the kernel cache, clear it and die at it find what was kept") {
-  const Folder folder;
+  const CacheFolder folder;
   constexpr uint64_t kKeys = 8;
   const auto fill = [&](int rounds) {
     KernelCache cache(folder.cache());
@@ -265,7 +265,7 @@ TEST_CASE("processes that fill the kernel cache, clear it and die at it find wha
 
 #if LAZULI_LLVM
 TEST_CASE("a stored kernel is loaded whole or not at all") {
-  const Folder folder;
+  const CacheFolder folder;
   Config config;
   config.cache_folder = folder.cache();
   Runtime runtime(config);
@@ -274,7 +274,7 @@ TEST_CASE("a stored kernel is loaded whole or not at all") {
   constexpr size_t kHeader = 48;
   int loaded = 0;
   for (const std::string& path : folder.files()) {
-    const std::string bytes = read_file(path).substr(kHeader);
+    const std::string bytes = read_entry(path).substr(kHeader);
     const std::shared_ptr<CompiledKernel> kernel = load_kernel(bytes);
     if (!kernel) continue;  // what LLVM says of the host is kept there too
     loaded++;
@@ -293,7 +293,7 @@ TEST_CASE("a stored kernel is loaded whole or not at all") {
 }
 
 TEST_CASE("a second process finds the kernels that the first compiled, and recompiles bad ones") {
-  const Folder folder;
+  const CacheFolder folder;
   const auto run = [&](CompileCount& count, const std::string& cache) {
     Config config;
     config.cache_folder = cache;
@@ -314,9 +314,9 @@ TEST_CASE("a second process finds the kernels that the first compiled, and recom
   CHECK(count.kernels == 0);
   CHECK(count.loaded == kernels);
   for (const std::string& path : folder.files()) {
-    std::string text = read_file(path);
+    std::string text = read_entry(path);
     text[text.size() / 2] = static_cast<char>(~text[text.size() / 2]);
-    write_file(path, text);
+    write_entry(path, text);
   }
   CHECK(run(count, folder.cache()) == first);
   CHECK(count.kernels == kernels);

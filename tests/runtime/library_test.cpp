@@ -24,7 +24,7 @@ constexpr DType kTypes[] = {DType::Bool, DType::I8,  DType::I16, DType::I32, DTy
                             DType::BF16, DType::F32, DType::F64};
 
 // Bits of elements, one in `every` of them special.
-std::vector<uint64_t> elements(DType t, int64_t n, uint32_t seed, uint32_t every = 8) {
+std::vector<uint64_t> random_elements(DType t, int64_t n, uint32_t seed, uint32_t every = 8) {
   std::mt19937 random(seed);
   std::normal_distribution<double> normal;
   constexpr double kInfinity = std::numeric_limits<double>::infinity();
@@ -43,7 +43,7 @@ std::vector<uint64_t> elements(DType t, int64_t n, uint32_t seed, uint32_t every
   return out;
 }
 
-std::vector<char> packed(const std::vector<uint64_t>& bits, DType t) {
+std::vector<char> packed_bits(const std::vector<uint64_t>& bits, DType t) {
   const auto size = static_cast<size_t>(size_of(t));
   std::vector<char> out(bits.size() * size);
   for (size_t i = 0; i < bits.size(); i++) std::memcpy(&out[i * size], &bits[i], size);
@@ -62,8 +62,9 @@ NodeRef buffer(DType t, Shape shape) {
 }
 
 // The result of a step on so many threads.
-std::vector<char> run(const NodeRef& n, const std::vector<const std::vector<char>*>& sources,
-                      int threads, bool wide = true) {
+std::vector<char> run_library(const NodeRef& n,
+                              const std::vector<const std::vector<char>*>& sources, int threads,
+                              bool wide = true) {
   ThreadPool pool(threads);
   std::vector<char> out(static_cast<size_t>(n->numel() * size_of(n->dtype)));
   std::vector<void*> arrays;
@@ -84,12 +85,12 @@ TEST_SUITE("runtime") {
     // Without special values, the sorted elements are found from their keys alone.
     constexpr uint32_t kNever = 1u << 31;
     const auto check = [](DType t, int64_t lines, int64_t length, int threads, uint32_t every = 8) {
-      const auto bits = elements(t, lines * length, static_cast<uint32_t>(length), every);
-      const auto x = packed(bits, t);
+      const auto bits = random_elements(t, lines * length, static_cast<uint32_t>(length), every);
+      const auto x = packed_bits(bits, t);
       for (const bool descending : {false, true}) {
         const NodeRef n = argsort(buffer(t, {lines, length}), descending);
-        const auto got = run(n, {&x}, threads);
-        const auto values = run(sorted(n->src[0], descending), {&x}, threads);
+        const auto got = run_library(n, {&x}, threads);
+        const auto values = run_library(sorted(n->src[0], descending), {&x}, threads);
         std::vector<int64_t> order(static_cast<size_t>(length));
         int64_t wrong = 0;
         for (int64_t line = 0; line < lines; line++) {
@@ -107,7 +108,7 @@ TEST_SUITE("runtime") {
         // The beginning of that order alone.
         for (const int64_t count : {int64_t{1}, length / 100, length / 33, length / 2}) {
           if (count == 0) continue;
-          const auto begin = run(argsort(n->src[0], descending, count), {&x}, threads);
+          const auto begin = run_library(argsort(n->src[0], descending, count), {&x}, threads);
           for (int64_t i = 0; i < lines * count; i++) {
             wrong += element(begin, i, DType::I64) !=
                      element(got, i / count * length + i % count, DType::I64);
@@ -137,12 +138,12 @@ TEST_SUITE("runtime") {
       const NodeRef source = buffer(t, shape), n = scan(source, op, axis, reverse);
       // What follows a NaN in a sum is NaN: long lines have none.
       const bool sums = op == ScanOp::Add || op == ScanOp::Mul;
-      const auto bits = elements(t, source->numel(), static_cast<uint32_t>(shape.back()),
-                                 sums && source->numel() > 60 ? 1u << 31 : 8);
-      const auto x = packed(bits, t);
-      const auto got = run(n, {&x}, 1);
-      for (const int threads : {2, 3, 7}) CHECK(run(n, {&x}, threads) == got);
-      const auto narrow = run(n, {&x}, 1, false);
+      const auto bits = random_elements(t, source->numel(), static_cast<uint32_t>(shape.back()),
+                                        sums && source->numel() > 60 ? 1u << 31 : 8);
+      const auto x = packed_bits(bits, t);
+      const auto got = run_library(n, {&x}, 1);
+      for (const int threads : {2, 3, 7}) CHECK(run_library(n, {&x}, threads) == got);
+      const auto narrow = run_library(n, {&x}, 1, false);
       int64_t differ = 0;  // a NaN may be any
       for (int64_t i = 0; i < source->numel(); i++) {
         const uint64_t a = element(got, i, t), b = element(narrow, i, t);
@@ -220,14 +221,14 @@ TEST_SUITE("runtime") {
   }
 
   TEST_CASE("a scan keeps the sign of zeros and the exact product of small factors") {
-    const std::vector<char> zeros =
-        packed({to_bits(Scalar(-0.0), DType::F32), to_bits(Scalar(-0.0), DType::F32)}, DType::F32);
-    CHECK(run(scan(buffer(DType::F32, {2}), ScanOp::Add, 0), {&zeros}, 1) == zeros);
+    const std::vector<char> zeros = packed_bits(
+        {to_bits(Scalar(-0.0), DType::F32), to_bits(Scalar(-0.0), DType::F32)}, DType::F32);
+    CHECK(run_library(scan(buffer(DType::F32, {2}), ScanOp::Add, 0), {&zeros}, 1) == zeros);
     std::vector<uint64_t> twos(30, to_bits(Scalar(2.0), DType::F32)), powers;
     for (int i = 1; i <= 30; i++) powers.push_back(to_bits(Scalar(std::ldexp(1.0, i)), DType::F32));
-    const auto x = packed(twos, DType::F32);
-    CHECK(run(scan(buffer(DType::F32, {30}), ScanOp::Mul, 0), {&x}, 1) ==
-          packed(powers, DType::F32));
+    const auto x = packed_bits(twos, DType::F32);
+    CHECK(run_library(scan(buffer(DType::F32, {30}), ScanOp::Mul, 0), {&x}, 1) ==
+          packed_bits(powers, DType::F32));
   }
 
   TEST_CASE("a scatter combines in the order of the index, on any number of threads") {
@@ -238,16 +239,16 @@ TEST_SUITE("runtime") {
       const int64_t place = random() % 100 == 0 ? (random() % 2 ? -1 : kSize) : random() % kSize;
       places.push_back(static_cast<uint64_t>(place));
     }
-    const auto index = packed(places, DType::I64);
+    const auto index = packed_bits(places, DType::I64);
     for (const DType t : kTypes) {
-      const auto base = elements(t, kSize, 1), values = elements(t, kCount, 2);
-      const auto x = packed(base, t), v = packed(values, t);
+      const auto base = random_elements(t, kSize, 1), values = random_elements(t, kCount, 2);
+      const auto x = packed_bits(base, t), v = packed_bits(values, t);
       for (const Combine how :
            {Combine::Set, Combine::Add, Combine::Mul, Combine::Max, Combine::Min}) {
         const NodeRef n =
             scatter(buffer(t, {kSize}), buffer(DType::I64, {kCount}), buffer(t, {kCount}), how);
-        const auto got = run(n, {&x, &index, &v}, 1);
-        for (const int threads : {2, 5}) CHECK(run(n, {&x, &index, &v}, threads) == got);
+        const auto got = run_library(n, {&x, &index, &v}, 1);
+        for (const int threads : {2, 5}) CHECK(run_library(n, {&x, &index, &v}, threads) == got);
         if (t == DType::F16 || t == DType::BF16) continue;  // summed in f32: see the ops suite
         constexpr Op kOps[] = {Op::Add, Op::Add, Op::Mul, Op::Max, Op::Min};
         auto want = base;
@@ -281,18 +282,18 @@ TEST_SUITE("runtime") {
         places.push_back(static_cast<uint64_t>(at < 0 ? -1 : at + k));
       }
     }
-    const auto rows = packed(first, DType::I64), index = packed(places, DType::I64);
+    const auto rows = packed_bits(first, DType::I64), index = packed_bits(places, DType::I64);
     for (const DType t : kTypes) {
-      const auto x = packed(elements(t, kSize, 1), t),
-                 v = packed(elements(t, kRows * kLength, 2), t);
+      const auto x = packed_bits(random_elements(t, kSize, 1), t),
+                 v = packed_bits(random_elements(t, kRows * kLength, 2), t);
       for (const Combine how :
            {Combine::Set, Combine::Add, Combine::Mul, Combine::Max, Combine::Min}) {
         const NodeRef value = buffer(t, {kRows, kLength}), base = buffer(t, {kSize});
         const NodeRef n = scatter(base, buffer(DType::I64, {kRows, kLength}), value, how);
         const NodeRef by_rows = with_src(n, {base, buffer(DType::I64, {kRows, 1}), value});
-        const auto want = run(n, {&x, &index, &v}, 1);
+        const auto want = run_library(n, {&x, &index, &v}, 1);
         for (const int threads : {1, 3}) {
-          const auto got = run(by_rows, {&x, &rows, &v}, threads);
+          const auto got = run_library(by_rows, {&x, &rows, &v}, threads);
           CHECK_MESSAGE(got == want, fmt::format("{} scatter {}", name(t), static_cast<int>(how)));
         }
       }

@@ -11,7 +11,7 @@ namespace lazuli {
 namespace {
 
 // Whole numbers from -8 to 7, of which sums are exact.
-Tensor whole_numbers(int64_t rows, int64_t columns, int64_t seed, DType dtype) {
+Tensor whole_matrix(int64_t rows, int64_t columns, int64_t seed, DType dtype) {
   const Tensor n = arange(rows * columns) * 7919 + seed;
   return (remainder(n, 16) - 8).reshape({rows, columns}).to(dtype);
 }
@@ -21,8 +21,7 @@ TEST_SUITE("runtime") {
     for (const int64_t m : {1, 4, 15, 17, 33}) {
       for (const int64_t n : {15, 32, 47, 65}) {
         for (const int64_t k : {31, 32, 65, 130}) {
-          const Tensor a = whole_numbers(m, k, 3, DType::I32),
-                       b = whole_numbers(k, n, 5, DType::I32);
+          const Tensor a = whole_matrix(m, k, 3, DType::I32), b = whole_matrix(k, n, 5, DType::I32);
           const std::vector<int32_t> want = matmul(a, b).to_vector<int32_t>();
           INFO(m, " ", n, " ", k);
           const Tensor bytes = matmul(a.to(DType::I8).contiguous().to(DType::I32),

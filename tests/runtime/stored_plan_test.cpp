@@ -40,7 +40,7 @@ struct Process {
   const Runtime::Use use;
 };
 
-Tensor filled(const Shape& shape, uint64_t seed) {
+Tensor realised_random(const Shape& shape, uint64_t seed) {
   return randn(shape, DType::F32, random_key(seed)).realize();
 }
 
@@ -69,7 +69,7 @@ TEST_SUITE_BEGIN("runtime");
 TEST_CASE("a second process makes no plan that the first has made") {
   SUBCASE("of kernels over several values and numbers") {
     check_again([] {
-      const Tensor x = filled({33, 65}, 1), w = filled({65, 20}, 2);
+      const Tensor x = realised_random({33, 65}, 1), w = realised_random({65, 20}, 2);
       const Tensor y = softmax(gelu(matmul(x, w)) * 3, 1), z = sum(y * y, {0}) + 2;
       realize(y, z);
       Floats out = y.to_vector(), more = z.to_vector();
@@ -79,7 +79,7 @@ TEST_CASE("a second process makes no plan that the first has made") {
   }
   SUBCASE("with library steps") {
     check_again([] {
-      const Tensor x = filled({5, 40}, 1);
+      const Tensor x = realised_random({5, 40}, 1);
       const auto [values, places] = sort(x * 2, 1);
       const Tensor y = cumsum(values, 1) + cast(places, DType::F32);
       return (y - mean(y)).to_vector();
@@ -87,7 +87,7 @@ TEST_CASE("a second process makes no plan that the first has made") {
   }
   SUBCASE("with numbers that have become arguments") {
     check_again([] {
-      const Tensor x = filled({40}, 1);
+      const Tensor x = realised_random({40}, 1);
       Floats out;
       for (int i = 1; i < 5; i++) out.push_back(sum(x * i + 0.5).item<float>());
       return out;
@@ -95,13 +95,13 @@ TEST_CASE("a second process makes no plan that the first has made") {
   }
   SUBCASE("that read a value of constants alone") {
     check_again([] {
-      const Tensor x = filled({40}, 1), steps = (arange(40, DType::F32) * 0.25).realize();
+      const Tensor x = realised_random({40}, 1), steps = (arange(40, DType::F32) * 0.25).realize();
       return (x + arange(40, DType::F32) * 0.25 + steps).to_vector();
     });
   }
   SUBCASE("of captured steps that change parameters in place") {
     check_again([] {
-      Tensor w = filled({20, 20}, 1), moment = zeros({20, 20}).realize();
+      Tensor w = realised_random({20, 20}, 1), moment = zeros({20, 20}).realize();
       auto step = jit([&](const Tensor& x) {
         const Tensor slope = matmul(x.transpose(0, 1), matmul(x, w));
         moment.assign_(moment * 0.9 + slope);
@@ -109,7 +109,8 @@ TEST_CASE("a second process makes no plan that the first has made") {
         return sum(w * w);
       });
       Floats out;
-      for (uint64_t i = 0; i < 4; i++) out.push_back(step(filled({8, 20}, i)).item<float>());
+      for (uint64_t i = 0; i < 4; i++)
+        out.push_back(step(realised_random({8, 20}, i)).item<float>());
       const Floats last = w.to_vector();
       out.insert(out.end(), last.begin(), last.end());
       return out;
@@ -121,7 +122,7 @@ TEST_CASE("a plan from the disk is told of as the one that was made") {
   const test::CacheFolder folder;
   const auto told = [&] {
     Process p(folder);
-    const Tensor x = filled({64, 64}, 1);
+    const Tensor x = realised_random({64, 64}, 1);
     const Tensor y = cumsum(softmax(matmul(x, x), 1), 1).realize();
     // The limit too: it follows from the measured peak and bandwidth.
     const std::regex measured("[0-9.]+ (us|GFLOP/s|with operands|GB/s|%)|bound by \\w+"),
@@ -154,7 +155,7 @@ TEST_CASE("a plan that reads a value which simplifying found is not taken for an
 
 TEST_CASE("a plan whose kernels are gone is made again") {
   const test::CacheFolder folder;
-  const auto run = [] { return sum(exp(filled({30, 40}, 1)), {1}).to_vector(); };
+  const auto run = [] { return sum(exp(realised_random({30, 40}, 1)), {1}).to_vector(); };
   Floats first;
   {
     Process p(folder);
@@ -175,10 +176,10 @@ TEST_CASE("a plan whose kernels are gone is made again") {
 TEST_CASE("a plan from the disk runs steps again where memory is short") {
   const test::CacheFolder folder;
   const auto gradient = [] {
-    const Tensor x = filled({512, 64}, 99).requires_grad_();
+    const Tensor x = realised_random({512, 64}, 99).requires_grad_();
     Tensor h = x;
     for (uint64_t i = 0; i < 24; i++) {
-      h = tanh(matmul(h, filled({64, 64}, i) * 0.1));
+      h = tanh(matmul(h, realised_random({64, 64}, i) * 0.1));
       h = h - mean(h, {0});  // over the rows: a kernel of its own
     }
     return grad(sum(h * h), x).to_vector();
@@ -200,7 +201,7 @@ TEST_CASE("threads of two runtimes share a folder of plans that is emptied now a
   constexpr size_t kThreads = 4;
   constexpr int kRounds = 6;
   const auto values = [](int round) {
-    const Tensor x = filled({24, 10 + round % 3}, 7);
+    const Tensor x = realised_random({24, 10 + round % 3}, 7);
     return cumsum(softmax(x * 2, 1), 0).to_vector();
   };
   std::vector<Floats> wanted;
@@ -250,7 +251,7 @@ TEST_CASE("a key of a graph tells apart what plans are made for") {
 TEST_CASE("a stored plan is loaded whole or not at all, and for leaves and roots that fit") {
   const test::CacheFolder folder;
   Process p(folder);
-  const Tensor x = filled({30, 40}, 1);
+  const Tensor x = realised_random({30, 40}, 1);
   const std::vector<NodeRef> roots{cumsum(softmax(matmul(x.transpose(0, 1), x), 1), 0).node()},
       leaves = graph_key(roots, {}).value().leaves;
   KernelStore store(host_target(nullptr), p.runtime, nullptr);
@@ -260,7 +261,7 @@ TEST_CASE("a stored plan is loaded whole or not at all, and for leaves and roots
   const auto load = [&](const std::string& text) { return load_plan(text, leaves, roots); };
   REQUIRE(load(bytes));
   CHECK(store_plan(*load(bytes), leaves) == bytes);
-  const std::vector<NodeRef> others{filled({30, 41}, 1).node()}, none;
+  const std::vector<NodeRef> others{realised_random({30, 41}, 1).node()}, none;
   CHECK(!load_plan(bytes, others, roots));
   CHECK(!load_plan(bytes, none, roots));
   CHECK(!load_plan(bytes, leaves, others));

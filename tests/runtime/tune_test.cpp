@@ -29,40 +29,40 @@ using namespace lazuli;
 namespace {
 
 // A folder that is gone afterwards.
-class Folder {
+class TuneFolder {
  public:
-  Folder() {
+  TuneFolder() {
     std::string name = (std::filesystem::temp_directory_path() / "lazuli_XXXXXX").string();
     REQUIRE(mkdtemp(name.data()) != nullptr);
     path_ = name;
   }
-  ~Folder() { std::filesystem::remove_all(path_); }
+  ~TuneFolder() { std::filesystem::remove_all(path_); }
   std::string path(const std::string& inside = "") const { return (path_ / inside).string(); }
 
  private:
   std::filesystem::path path_;
 };
 
-std::string read_file(const std::string& path) {
+std::string read_text(const std::string& path) {
   std::ostringstream text;
   text << std::ifstream(path).rdbuf();
   return text.str();
 }
 
-void write_file(const std::string& path, const std::string& text) {
+void write_text(const std::string& path, const std::string& text) {
   std::ofstream(path) << text;
 }
 
-using Bytes = std::vector<char>;
+using RawBytes = std::vector<char>;
 
 // Numbers for which every order of a sum rounds in its own way.
-std::vector<Bytes> random_arguments(const Kernel& kernel) {
+std::vector<RawBytes> random_arguments(const Kernel& kernel) {
   std::mt19937 random(3);
   std::normal_distribution<double> normal;
-  std::vector<Bytes> list;
+  std::vector<RawBytes> list;
   for (const KernelArgument& a : kernel.arguments) {
     const auto size = static_cast<size_t>(size_of(a.dtype));
-    Bytes bytes(static_cast<size_t>(a.size) * size);
+    RawBytes bytes(static_cast<size_t>(a.size) * size);
     for (int64_t i = 0; !a.output && is_float(a.dtype) && i < a.size; i++) {
       const uint64_t bits = to_bits(Scalar(normal(random)), a.dtype);
       std::memcpy(bytes.data() + static_cast<size_t>(i) * size, &bits, size);
@@ -72,11 +72,11 @@ std::vector<Bytes> random_arguments(const Kernel& kernel) {
   return list;
 }
 
-std::vector<Bytes> results(const Kernel& scheduled, const Target& target, ThreadPool& pool) {
+std::vector<RawBytes> results(const Kernel& scheduled, const Target& target, ThreadPool& pool) {
   const auto code = compile_kernel(scheduled, lower(scheduled, target), target, 1);
-  std::vector<Bytes> bytes = random_arguments(scheduled);
+  std::vector<RawBytes> bytes = random_arguments(scheduled);
   std::vector<void*> arguments;
-  for (Bytes& b : bytes) arguments.push_back(b.data());
+  for (RawBytes& b : bytes) arguments.push_back(b.data());
   const int64_t stride = scratch_stride(code->scratch_bytes);
   std::vector<std::byte> scratch(static_cast<size_t>(stride * pool.size()) + 64),
       shared(static_cast<size_t>(code->shared_bytes) + 64);
@@ -87,20 +87,20 @@ std::vector<Bytes> results(const Kernel& scheduled, const Target& target, Thread
   return bytes;
 }
 
-struct Count {
+struct TuneCount {
   int same = 0, other_order = 0;
 };
 
 // Every alternative to every choice of every kernel, alone, gives the bits of the model's.
-Count check_alternatives(std::span<const NodeRef> roots, ThreadPool& pool) {
+TuneCount check_alternatives(std::span<const NodeRef> roots, ThreadPool& pool) {
   const Target target = host_target();
   const Plan plan = make_plan(roots, target);
-  Count count;
+  TuneCount count;
   for (const PlanStep& step : plan.steps) {
     if (!step.kernel) continue;
     Kernel model = clone(*step.kernel);
     choose_schedule(model, target);
-    const std::vector<Bytes> wanted = results(model, target, pool);
+    const std::vector<RawBytes> wanted = results(model, target, pool);
     for (const Choice& c : model.choices) {
       for (const Choice::Option& o : c.others) {
         INFO(c.what, ": ", o.text, " in place of ", c.taken);
@@ -247,11 +247,11 @@ TEST_SUITE("runtime") {
           return max_pool2d(t({2, 3, 40, 40}, f32), 3);
         },
     };
-    Count all;
+    TuneCount all;
     for (size_t i = 0; i < list.size(); i++) {
       INFO("expression ", i);
       const NodeRef roots[] = {list[i]().node()};
-      const Count count = check_alternatives(roots, runtime.pool);
+      const TuneCount count = check_alternatives(roots, runtime.pool);
       all.same += count.same;
       all.other_order += count.other_order;
     }
@@ -270,7 +270,7 @@ TEST_SUITE("runtime") {
   }
 
   TEST_CASE("a search is told of, and not made again") {
-    const Folder folder;
+    const TuneFolder folder;
     std::vector<float> plain, first, second;
     Config config = tuning(folder.path("cache"));
     config.tune = false;
@@ -280,12 +280,12 @@ TEST_SUITE("runtime") {
     const std::string told = tuned_line(explained(config, &first));
     CHECK(told.find(" schedules") != std::string::npos);
     CHECK(first == plain);
-    const std::string kept = read_file(folder.path("cache/tuned"));
+    const std::string kept = read_text(folder.path("cache/tuned"));
     CHECK(kept.starts_with("lazuli: schedules found by measuring"));
     // Times would differ had it been measured again.
     CHECK(tuned_line(explained(config, &second)) == told);
     CHECK(second == plain);
-    CHECK(read_file(folder.path("cache/tuned")) == kept);
+    CHECK(read_text(folder.path("cache/tuned")) == kept);
     size_t files = 0;
     for (const auto& entry : std::filesystem::directory_iterator(folder.path("cache"))) {
       files += entry.is_regular_file();
@@ -294,24 +294,24 @@ TEST_SUITE("runtime") {
     // Other threads, other winners.
     config.threads = 1;
     compute(config);
-    CHECK(lines(read_file(folder.path("cache/tuned"))) > lines(kept));
+    CHECK(lines(read_text(folder.path("cache/tuned"))) > lines(kept));
   }
 
   TEST_CASE("a damaged or foreign file of winners is passed over and written anew") {
-    const Folder folder;
+    const TuneFolder folder;
     const std::string path = folder.path("tuned");
     const Config config = tuning(folder.path());
     const std::string header = "lazuli: schedules found by measuring, form 1\n";
     compute(config);
-    const auto count = lines(read_file(path));  // of the product, and of the random numbers
+    const auto count = lines(read_text(path));  // of the product, and of the random numbers
     CHECK(count > 1);
     for (const char* foreign : {"", "{\"tile\": 3}\n", "lazuli: schedules of form 9\n1\t2\n"}) {
-      write_file(path, foreign);
+      write_text(path, foreign);
       compute(config);
-      CHECK(read_file(path).starts_with(header));
-      CHECK(lines(read_file(path)) == count);
+      CHECK(read_text(path).starts_with(header));
+      CHECK(lines(read_text(path)) == count);
     }
-    const std::string good = read_file(path);
+    const std::string good = read_text(path);
     const size_t last = good.rfind('\n', good.size() - 2) + 1;
     const auto number = [&](size_t from) {
       return std::stoull(good.substr(from, 16), nullptr, 16);
@@ -321,19 +321,19 @@ TEST_SUITE("runtime") {
     for (size_t at : {last, last + 33, good.size() - 20, good.size() - 3}) {
       std::string bad = good;
       bad[at] = bad[at] == '7' ? '8' : '7';
-      write_file(path, bad);
+      write_text(path, bad);
       CHECK(!Winners(folder.path()).find(key));
       Winners(folder.path()).keep({1, 1}, {});
-      CHECK(lines(read_file(path)) == count);  // the damaged line is gone
+      CHECK(lines(read_text(path)) == count);  // the damaged line is gone
     }
-    write_file(path, good.substr(0, good.size() / 2));
+    write_text(path, good.substr(0, good.size() / 2));
     compute(config);
-    CHECK(lines(read_file(path)) == count);
+    CHECK(lines(read_text(path)) == count);
   }
 
   TEST_CASE("winners are kept in memory where their folder cannot be written") {
-    const Folder folder;
-    write_file(folder.path("file"), "not a folder");
+    const TuneFolder folder;
+    write_text(folder.path("file"), "not a folder");
     CHECK(!tuned_line(explained(tuning(folder.path("file/cache")))).empty());
     compute(tuning(""));
     Winners winners(folder.path("file/cache"));
@@ -354,7 +354,7 @@ TEST_SUITE("runtime") {
   }
 
   TEST_CASE("winners of several processes come together in the file") {
-    const Folder folder;
+    const TuneFolder folder;
     Winners a(folder.path()), b(folder.path());
     a.keep({1, 1}, {{{"tile of sum", "4x3"}, {"packed a of sum", "no"}}, 2e-3, 1e-3, 7});
     b.keep({2, 2}, {{}, 1e-3, 1e-3, 5});
@@ -368,18 +368,18 @@ TEST_SUITE("runtime") {
   }
 
   TEST_CASE("a winner that the rules do not have is searched for again") {
-    const Folder folder;
+    const TuneFolder folder;
     const Config config = tuning(folder.path());
     compute(config);
     // The key is right, the choice is none.
-    const std::string text = read_file(folder.path("tuned"));
+    const std::string text = read_text(folder.path("tuned"));
     const std::string key = text.substr(text.find('\n') + 1, 32);
     Winners(folder.path())
         .keep(
             {std::stoull(key.substr(16), nullptr, 16), std::stoull(key.substr(0, 16), nullptr, 16)},
             {{{"tile of sum", "99x99"}}, 1, 1, 1});
     compute(config);
-    CHECK(read_file(folder.path("tuned")).find("99x99") == std::string::npos);
+    CHECK(read_text(folder.path("tuned")).find("99x99") == std::string::npos);
   }
 }
 

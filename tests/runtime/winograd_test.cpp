@@ -25,14 +25,14 @@ Config config_with(bool winograd, int threads = 2) {
   return config;
 }
 
-using Graph = std::function<Tensor(const std::vector<Tensor>&)>;
+using GraphOf = std::function<Tensor(const std::vector<Tensor>&)>;
 
 bool exact(Runtime& runtime, const Tensor& y) {
   const NodeRef root = y.node();
   return make_plan({&root, 1}, runtime.device().target()).exact;
 }
 
-std::vector<float> on(Runtime& runtime, const Graph& graph, const std::vector<Tensor>& inputs) {
+std::vector<float> on(Runtime& runtime, const GraphOf& graph, const std::vector<Tensor>& inputs) {
   const Runtime::Use use(runtime);
   return graph(inputs).to_vector();
 }
@@ -56,7 +56,7 @@ std::vector<Tensor> random_inputs(const std::vector<Shape>& shapes) {
 
 // Checks that `graph` takes Winograd's form, and how far it and the direct sums are from sums in
 // f64.
-void compare(const Graph& graph, const std::vector<Shape>& shapes) {
+void compare_winograd(const GraphOf& graph, const std::vector<Shape>& shapes) {
   Runtime fast(config_with(true)), plain(config_with(false));
   const Runtime::Use use(plain);
   const std::vector<Tensor> inputs = random_inputs(shapes);
@@ -71,7 +71,7 @@ void compare(const Graph& graph, const std::vector<Shape>& shapes) {
   CHECK(distance(on(plain, graph, inputs), want) < 2e-6);
 }
 
-Graph conv(int64_t padding) {
+GraphOf conv(int64_t padding) {
   return [=](const std::vector<Tensor>& t) { return conv2d(t[0], t[1], {}, 1, padding); };
 }
 
@@ -87,9 +87,9 @@ TEST_CASE("Winograd's form agrees with direct sums over ragged sizes, padding an
         Row{2, 33, 64, 31, 22, 1}, Row{1, 32, 32, 57, 50, 1}}) {
     CAPTURE(r.rows);
     CAPTURE(r.columns);
-    compare(conv(r.padding), {{r.batch, r.in, r.rows, r.columns}, {r.out, r.in, 3, 3}});
+    compare_winograd(conv(r.padding), {{r.batch, r.in, r.rows, r.columns}, {r.out, r.in, 3, 3}});
   }
-  compare(conv(1), {{64, 20, 20}, {64, 64, 3, 3}});  // without a batch
+  compare_winograd(conv(1), {{64, 20, 20}, {64, 64, 3, 3}});  // without a batch
 }
 
 TEST_CASE("of few tiles, the products have their lanes along the channels") {
@@ -99,7 +99,7 @@ TEST_CASE("of few tiles, the products have their lanes along the channels") {
   for (const Row& r : {Row{1, 256, 256, 8, 8}, Row{1, 200, 250, 8, 7}, Row{1, 180, 256, 8, 12},
                        Row{3, 128, 256, 8, 4}}) {
     CAPTURE(r.in);
-    compare(conv(1), {{r.batch, r.in, r.rows, r.columns}, {r.out, r.in, 3, 3}});
+    compare_winograd(conv(1), {{r.batch, r.in, r.rows, r.columns}, {r.out, r.in, 3, 3}});
   }
   for (const char* level : {"x86-64-v3", "x86-64-v4"}) {
     CAPTURE(level);
@@ -122,17 +122,17 @@ TEST_CASE("of few tiles, the products have their lanes along the channels") {
 
 TEST_CASE("gradients by the input, and theirs, take Winograd's form") {
   for (int64_t padding : {0, 1, 2}) {
-    const Graph dx = [=](const std::vector<Tensor>& t) {
+    const GraphOf dx = [=](const std::vector<Tensor>& t) {
       return grad(sum(conv2d(t[0], t[1], {}, 1, padding) * t[2]), t[0]);
     };
     const int64_t rows = 18 + 2 * padding, columns = 13 + 2 * padding;
-    compare(dx, {{2, 48, 20, 15}, {64, 48, 3, 3}, {2, 64, rows, columns}});
+    compare_winograd(dx, {{2, 48, 20, 15}, {64, 48, 3, 3}, {2, 64, rows, columns}});
   }
-  const Graph twice = [](const std::vector<Tensor>& t) {
+  const GraphOf twice = [](const std::vector<Tensor>& t) {
     const Tensor slope = grad(sum(square(conv2d(t[0], t[1], {}, 1, 1))), t[0]);
     return grad(sum(slope * t[2]), t[1]);
   };
-  compare(twice, {{2, 48, 16, 15}, {64, 48, 3, 3}, {2, 48, 16, 15}});
+  compare_winograd(twice, {{2, 48, 16, 15}, {64, 48, 3, 3}, {2, 48, 16, 15}});
 }
 
 TEST_CASE("gradients by the kernel take Winograd's form") {
@@ -142,32 +142,32 @@ TEST_CASE("gradients by the kernel take Winograd's form") {
   for (const Row& r : {Row{2, 64, 64, 20, 15, 1}, Row{1, 48, 96, 33, 30, 0},
                        Row{6, 64, 48, 14, 14, 2}, Row{3, 40, 56, 56, 57, 1}}) {
     CAPTURE(r.rows);
-    const Graph dw = [&](const std::vector<Tensor>& t) {
+    const GraphOf dw = [&](const std::vector<Tensor>& t) {
       return grad(sum(conv2d(t[0], t[1], {}, 1, r.padding) * t[2]), t[1]);
     };
     const int64_t cut = 2 - 2 * r.padding;
-    compare(dw, {{r.batch, r.in, r.rows, r.columns},
-                 {r.out, r.in, 3, 3},
-                 {r.batch, r.out, r.rows - cut, r.columns - cut}});
+    compare_winograd(dw, {{r.batch, r.in, r.rows, r.columns},
+                          {r.out, r.in, 3, 3},
+                          {r.batch, r.out, r.rows - cut, r.columns - cut}});
   }
-  const Graph fused = [](const std::vector<Tensor>& t) {
+  const GraphOf fused = [](const std::vector<Tensor>& t) {
     return grad(sum(square(relu(conv2d(t[0], t[1], {}, 1, 1)))), t[1]) * 2 - t[1];
   };
-  compare(fused, {{64, 32, 32}, {64, 64, 3, 3}});  // without a batch
+  compare_winograd(fused, {{64, 32, 32}, {64, 64, 3, 3}});  // without a batch
 }
 
 TEST_CASE("what follows a convolution, and what comes before it, is fused with its transforms") {
-  const Graph block = [](const std::vector<Tensor>& t) {
+  const GraphOf block = [](const std::vector<Tensor>& t) {
     const Tensor h = relu(conv2d(t[0], t[1], t[2], 1, 1));
     return relu(conv2d(h, t[3], t[2], 1, 1) + t[0]) * 2;
   };
   for (int64_t size : {16, 15}) {
     const Shape image{2, 64, size, size}, kernel{64, 64, 3, 3};
-    compare(block, {image, kernel, {64}, kernel});
-    const Graph pooled = [](const std::vector<Tensor>& t) {
+    compare_winograd(block, {image, kernel, {64}, kernel});
+    const GraphOf pooled = [](const std::vector<Tensor>& t) {
       return max_pool2d(relu(conv2d(gelu(t[0]), t[1], t[2], 1, 1)), 2) - mean(t[0]);
     };
-    compare(pooled, {image, kernel, {64}});
+    compare_winograd(pooled, {image, kernel, {64}});
   }
   Runtime runtime(config_with(true));
   const Runtime::Use use(runtime);
@@ -205,14 +205,14 @@ TEST_CASE("parts of windows that other sums need too take Winograd's form") {
       CAPTURE(r.axis);
       CAPTURE(turned);
       const auto turn = [&](const Tensor& x) { return turned ? flip(x, {r.axis}) : x; };
-      const Graph both = [&](const std::vector<Tensor>& t) {
+      const GraphOf both = [&](const std::vector<Tensor>& t) {
         const Tensor shared = turn(unfold(unfold(t[0], 2, 3, 1), 3, 3, 1));
         const auto part = [&](int64_t begin) {
           return turn(narrow(shared, r.axis, begin, r.length));
         };
         return convolution(part(0), t[1]) * convolution(part(r.second), t[2]);
       };
-      compare(both, {r.image, kernel, kernel});
+      compare_winograd(both, {r.image, kernel, kernel});
     }
   }
 }
@@ -248,7 +248,7 @@ TEST_CASE("Winograd's form gives the same bits for any number of threads") {
   const std::vector<Tensor> t = random_inputs({{2, 64, 19, 30}, {64, 64, 3, 3}});
   Runtime one(config_with(true, 1)), four(config_with(true, 4));
   CHECK(on(one, conv(1), t) == on(four, conv(1), t));
-  const Graph dw = [](const std::vector<Tensor>& x) {
+  const GraphOf dw = [](const std::vector<Tensor>& x) {
     return grad(sum(square(conv2d(x[0], x[1], {}, 1, 1))), x[1]);
   };
   CHECK(on(one, dw, t) == on(four, dw, t));

@@ -7,7 +7,6 @@
 #include <array>
 #include <cmath>
 #include <filesystem>
-#include <fstream>
 #include <regex>
 #include <set>
 #include <sstream>
@@ -16,6 +15,7 @@
 
 #include "core/error.h"
 #include "runtime/runtime.h"
+#include "tests/tools/command.h"
 #include "tools/notation/functions.h"
 #include "tools/notation/notation.h"
 
@@ -58,7 +58,7 @@ std::string value_of(const std::string& text) {
   return out;
 }
 
-std::string error_of(const std::string& text) {
+std::string evaluate_error(const std::string& text) {
   try {
     value_of(text);
   } catch (const UserError& e) {
@@ -67,7 +67,7 @@ std::string error_of(const std::string& text) {
   return "no error";
 }
 
-struct Row {
+struct EvaluateRow {
   const char* text;
   const char* expected;
 };
@@ -75,248 +75,241 @@ struct Row {
 // clang-format off
 constexpr std::array kValues{
     // operators and numbers
-    Row{"x:f32[3]~arange + 1", "[1. 2. 3.] f32(3,)"},
-    Row{"1 - x:i32[3]~arange", "[ 1  0 -1] i32(3,)"},
-    Row{"x:i64[3]~arange / 2", "[0.  0.5 1. ] f32(3,)"},
-    Row{"x:i64[4]~arange // 2", "[0 0 1 1] i64(4,)"},
-    Row{"(x:i64[4]~arange - 3) % 2", "[1 0 1 0] i64(4,)"},
-    Row{"x:f32[3]~arange ** 2", "[0. 1. 4.] f32(3,)"},
-    Row{"2 ** x:i32[3]~arange", "[1 2 4] i32(3,)"},
-    Row{"-x:i32[3]~arange", "[ 0 -1 -2] i32(3,)"},
-    Row{"~x:bool[2]~ones", "[False False] bool(2,)"},
-    Row{"~x:i8[3]~arange", "[-1 -2 -3] i8(3,)"},
-    Row{"x:i32[4]~arange & 1 | 4 ^ 6", "[2 3 2 3] i32(4,)"},
-    Row{"x:i32[3]~arange << 2 >> 1", "[0 2 4] i32(3,)"},
-    Row{"(x:i32[3]~arange > 0) == (x <= 1)", "[False  True False] bool(3,)"},
-    Row{"x:f32[2,2]~arange @ x", "[[ 2.  3.] [ 6. 11.]] f32(2, 2)"},
-    Row{"2 ** -1 + 7 // 2", "3.5 f32()"},
-    Row{"(7 % 3, -7 % 3, -7 // 2, 7 / 2, true + true, 1 << 4, ~5, true & false, 2 > 1)",
+    EvaluateRow{"x:f32[3]~arange + 1", "[1. 2. 3.] f32(3,)"},
+    EvaluateRow{"1 - x:i32[3]~arange", "[ 1  0 -1] i32(3,)"},
+    EvaluateRow{"x:i64[3]~arange / 2", "[0.  0.5 1. ] f32(3,)"},
+    EvaluateRow{"x:i64[4]~arange // 2", "[0 0 1 1] i64(4,)"},
+    EvaluateRow{"(x:i64[4]~arange - 3) % 2", "[1 0 1 0] i64(4,)"},
+    EvaluateRow{"x:f32[3]~arange ** 2", "[0. 1. 4.] f32(3,)"},
+    EvaluateRow{"2 ** x:i32[3]~arange", "[1 2 4] i32(3,)"},
+    EvaluateRow{"-x:i32[3]~arange", "[ 0 -1 -2] i32(3,)"},
+    EvaluateRow{"~x:bool[2]~ones", "[False False] bool(2,)"},
+    EvaluateRow{"~x:i8[3]~arange", "[-1 -2 -3] i8(3,)"},
+    EvaluateRow{"x:i32[4]~arange & 1 | 4 ^ 6", "[2 3 2 3] i32(4,)"},
+    EvaluateRow{"x:i32[3]~arange << 2 >> 1", "[0 2 4] i32(3,)"},
+    EvaluateRow{"(x:i32[3]~arange > 0) == (x <= 1)", "[False  True False] bool(3,)"},
+    EvaluateRow{"x:f32[2,2]~arange @ x", "[[ 2.  3.] [ 6. 11.]] f32(2, 2)"},
+    EvaluateRow{"2 ** -1 + 7 // 2", "3.5 f32()"},
+    EvaluateRow{"(7 % 3, -7 % 3, -7 // 2, 7 / 2, true + true, 1 << 4, ~5, true & false, 2 > 1)",
         "1 i64(); 2 i64(); -4 i64(); 3.5 f32(); 2 i64(); 16 i64(); -6 i64(); False bool(); True bool()"},
-    Row{"x:f16[2]~ones + 1.5", "[2.5 2.5] f16(2,)"},
-    Row{"x:i32[2]~ones + 1.5", "[2.5 2.5] f32(2,)"},
-    Row{"x:f32[]~ones + y:f16[2]~ones", "[2. 2.] f16(2,)"},
-    Row{"x:f32[]~ones * inf", "inf f32()"},
+    EvaluateRow{"x:f16[2]~ones + 1.5", "[2.5 2.5] f16(2,)"},
+    EvaluateRow{"x:i32[2]~ones + 1.5", "[2.5 2.5] f32(2,)"},
+    EvaluateRow{"x:f32[]~ones + y:f16[2]~ones", "[2. 2.] f16(2,)"},
+    EvaluateRow{"x:f32[]~ones * inf", "inf f32()"},
     // calls
-    Row{"relu(x:i32[3]~arange - 1)", "[0 0 1] i32(3,)"},
-    Row{"x:f32[2,3]~arange.sum(1)", "[ 3. 12.] f32(2,)"},
-    Row{"sum(x:f32[2,3]~arange, axis=0, keepdims=true)", "[[3. 5. 7.]] f32(1, 3)"},
-    Row{"sum(x:f32[2,3]~arange, [0, 1])", "15.0 f32()"},
-    Row{"sum(input=x:f32[3]~ones)", "3.0 f32()"},
-    Row{"mean(x:i32[4]~arange, dtype=f64)", "1.5 f64()"},
-    Row{"x:f32[4]~arange.reshape(2, -1)", "[[0. 1.] [2. 3.]] f32(2, 2)"},
-    Row{"reshape(x:f32[4]~arange, [4, 1])", "[[0.] [1.] [2.] [3.]] f32(4, 1)"},
-    Row{"x:f32[1]~ones.view(i32)", "[1065353216] i32(1,)"},
-    Row{"x:f32[4]~arange.view(2, 2).T", "[[0. 2.] [1. 3.]] f32(2, 2)"},
-    Row{"x:f32[2]~ones.to(i8)", "[1 1] i8(2,)"},
-    Row{"(x:i32[1]~ones.float(), x.double(), x.half(), x.bfloat16(), x.long(), x.int(), x.short(), x.bool())",
+    EvaluateRow{"relu(x:i32[3]~arange - 1)", "[0 0 1] i32(3,)"},
+    EvaluateRow{"x:f32[2,3]~arange.sum(1)", "[ 3. 12.] f32(2,)"},
+    EvaluateRow{"sum(x:f32[2,3]~arange, axis=0, keepdims=true)", "[[3. 5. 7.]] f32(1, 3)"},
+    EvaluateRow{"sum(x:f32[2,3]~arange, [0, 1])", "15.0 f32()"},
+    EvaluateRow{"sum(input=x:f32[3]~ones)", "3.0 f32()"},
+    EvaluateRow{"mean(x:i32[4]~arange, dtype=f64)", "1.5 f64()"},
+    EvaluateRow{"x:f32[4]~arange.reshape(2, -1)", "[[0. 1.] [2. 3.]] f32(2, 2)"},
+    EvaluateRow{"reshape(x:f32[4]~arange, [4, 1])", "[[0.] [1.] [2.] [3.]] f32(4, 1)"},
+    EvaluateRow{"x:f32[1]~ones.view(i32)", "[1065353216] i32(1,)"},
+    EvaluateRow{"x:f32[4]~arange.view(2, 2).T", "[[0. 2.] [1. 3.]] f32(2, 2)"},
+    EvaluateRow{"x:f32[2]~ones.to(i8)", "[1 1] i8(2,)"},
+    EvaluateRow{"(x:i32[1]~ones.float(), x.double(), x.half(), x.bfloat16(), x.long(), x.int(), x.short(), x.bool())",
         "[1.] f32(1,); [1.] f64(1,); [1.] f16(1,); [1.] bf16(1,); [1] i64(1,); [1] i32(1,); [1] i16(1,); [ True] bool(1,)"},
-    Row{"zeros([2, 3])", "[[0. 0. 0.] [0. 0. 0.]] f32(2, 3)"},
-    Row{"zeros(2, dtype=i32)", "[0 0] i32(2,)"},
-    Row{"arange(3, dtype=i32)", "[0 1 2] i32(3,)"},
-    Row{"arange(1, 2, 0.25)", "[1.   1.25 1.5  1.75] f32(4,)"},
-    Row{"full([2], 7)", "[7 7] i64(2,)"},
-    Row{"tensor([[1, 2.5], [3, 4]])", "[[1.  2.5] [3.  4. ]] f32(2, 2)"},
-    Row{"(tensor(3), tensor([true]), tensor([], dtype=i8))", "3 i64(); [ True] bool(1,); [] i8(0,)"},
-    Row{"const_like(x:i8[2], 3) + mod(-1, tensor(4))", "[6 6] i8(2,)"},
-    Row{"where(x:i32[3]~arange > 1, x, -1.0)", "[-1. -1.  2.] f32(3,)"},
-    Row{"clamp(x:f32[4]~arange, max=2)", "[0. 1. 2. 2.] f32(4,)"},
-    Row{"div(x:i32[3]~arange, 2, rounding_mode=floor)", "[0 0 1] i32(3,)"},
-    Row{"cat([x:f32[2]~arange, y:f32[1]~ones], 0)", "[0. 1. 1.] f32(3,)"},
-    Row{"pad(x:f32[2]~ones, [1, 0])", "[0. 1. 1.] f32(3,)"},
-    Row{"pad(x:f32[2]~arange, [1, 0], mode=\"replicate\")", "[0. 0. 1.] f32(3,)"},
-    Row{"tensordot(x:f32[2,3]~ones, y:f32[3,2]~ones, dims=[[0, 1], [1, 0]])", "6.0 f32()"},
-    Row{"rearrange(x:i32[4]~arange, \"(a b) -> b a\", a=2)", "[[0 2] [1 3]] i32(2, 2)"},
+    EvaluateRow{"zeros([2, 3])", "[[0. 0. 0.] [0. 0. 0.]] f32(2, 3)"},
+    EvaluateRow{"zeros(2, dtype=i32)", "[0 0] i32(2,)"},
+    EvaluateRow{"arange(3, dtype=i32)", "[0 1 2] i32(3,)"},
+    EvaluateRow{"arange(1, 2, 0.25)", "[1.   1.25 1.5  1.75] f32(4,)"},
+    EvaluateRow{"full([2], 7)", "[7 7] i64(2,)"},
+    EvaluateRow{"tensor([[1, 2.5], [3, 4]])", "[[1.  2.5] [3.  4. ]] f32(2, 2)"},
+    EvaluateRow{"(tensor(3), tensor([true]), tensor([], dtype=i8))", "3 i64(); [ True] bool(1,); [] i8(0,)"},
+    EvaluateRow{"const_like(x:i8[2], 3) + mod(-1, tensor(4))", "[6 6] i8(2,)"},
+    EvaluateRow{"where(x:i32[3]~arange > 1, x, -1.0)", "[-1. -1.  2.] f32(3,)"},
+    EvaluateRow{"clamp(x:f32[4]~arange, max=2)", "[0. 1. 2. 2.] f32(4,)"},
+    EvaluateRow{"div(x:i32[3]~arange, 2, rounding_mode=floor)", "[0 0 1] i32(3,)"},
+    EvaluateRow{"cat([x:f32[2]~arange, y:f32[1]~ones], 0)", "[0. 1. 1.] f32(3,)"},
+    EvaluateRow{"pad(x:f32[2]~ones, [1, 0])", "[0. 1. 1.] f32(3,)"},
+    EvaluateRow{"pad(x:f32[2]~arange, [1, 0], mode=\"replicate\")", "[0. 0. 1.] f32(3,)"},
+    EvaluateRow{"tensordot(x:f32[2,3]~ones, y:f32[3,2]~ones, dims=[[0, 1], [1, 0]])", "6.0 f32()"},
+    EvaluateRow{"rearrange(x:i32[4]~arange, \"(a b) -> b a\", a=2)", "[[0 2] [1 3]] i32(2, 2)"},
     // tuples
-    Row{"max(x:f32[2,3]~arange, 1)", "[2. 5.] f32(2,); [2 2] i64(2,)"},
-    Row{"max(x:f32[2,3]~arange, 1)[1]", "[2 2] i64(2,)"},
-    Row{"x:f32[3]~arange.max()", "2.0 f32()"},
-    Row{"max(x:f32[2]~arange, y:f32[2]~ones)", "[1. 1.] f32(2,)"},
-    Row{"split(x:f32[5]~arange, 2)[-1]", "[4.] f32(1,)"},
-    Row{"split(x:f32[3]~arange, [1, 2])[1]", "[1. 2.] f32(2,)"},
-    Row{"nonzero(x:i32[3]~arange, as_tuple=true)[0]", "[1 2] i64(2,)"},
-    Row{"(x:f32[1]~ones, (x + 1, x + 2))", "[1.] f32(1,); [2.] f32(1,); [3.] f32(1,)"},
+    EvaluateRow{"max(x:f32[2,3]~arange, 1)", "[2. 5.] f32(2,); [2 2] i64(2,)"},
+    EvaluateRow{"max(x:f32[2,3]~arange, 1)[1]", "[2 2] i64(2,)"},
+    EvaluateRow{"x:f32[3]~arange.max()", "2.0 f32()"},
+    EvaluateRow{"max(x:f32[2]~arange, y:f32[2]~ones)", "[1. 1.] f32(2,)"},
+    EvaluateRow{"split(x:f32[5]~arange, 2)[-1]", "[4.] f32(1,)"},
+    EvaluateRow{"split(x:f32[3]~arange, [1, 2])[1]", "[1. 2.] f32(2,)"},
+    EvaluateRow{"nonzero(x:i32[3]~arange, as_tuple=true)[0]", "[1 2] i64(2,)"},
+    EvaluateRow{"(x:f32[1]~ones, (x + 1, x + 2))", "[1.] f32(1,); [2.] f32(1,); [3.] f32(1,)"},
     // indexing
-    Row{"x:i32[5]~arange[1:-1]", "[1 2 3] i32(3,)"},
-    Row{"x:i32[5]~arange[::-2]", "[4 2 0] i32(3,)"},
-    Row{"x:i32[5]~arange[3:100]", "[3 4] i32(2,)"},
-    Row{"x:i32[2,3]~arange[..., -1]", "[2 5] i32(2,)"},
-    Row{"x:i32[4]~arange[[0, 2]]", "[0 2] i32(2,)"},
-    Row{"x:i32[4]~arange[i:i64[2]~ones]", "[1 1] i32(2,)"},
-    Row{"x:i32[4]~arange[x > 1]", "[2 3] i32(2,)"},
-    Row{"x:i32[2,2]~arange[[true, false]]", "[[0 1]] i32(1, 2)"},
-    Row{"x:i32[2]~arange[None]", "[[0 1]] i32(1, 2)"},
+    EvaluateRow{"x:i32[5]~arange[1:-1]", "[1 2 3] i32(3,)"},
+    EvaluateRow{"x:i32[5]~arange[::-2]", "[4 2 0] i32(3,)"},
+    EvaluateRow{"x:i32[5]~arange[3:100]", "[3 4] i32(2,)"},
+    EvaluateRow{"x:i32[2,3]~arange[..., -1]", "[2 5] i32(2,)"},
+    EvaluateRow{"x:i32[4]~arange[[0, 2]]", "[0 2] i32(2,)"},
+    EvaluateRow{"x:i32[4]~arange[i:i64[2]~ones]", "[1 1] i32(2,)"},
+    EvaluateRow{"x:i32[4]~arange[x > 1]", "[2 3] i32(2,)"},
+    EvaluateRow{"x:i32[2,2]~arange[[true, false]]", "[[0 1]] i32(1, 2)"},
+    EvaluateRow{"x:i32[2]~arange[None]", "[[0 1]] i32(1, 2)"},
     // statements, transforms
-    Row{"h = x:f32[3]~arange; h = h * 2; h + x", "[0. 3. 6.] f32(3,)"},
-    Row{"grad(sum(x:f32[3]~arange ** 3), x)", "[ 0.  3. 12.] f32(3,)"},
-    Row{"grad(grad(sum(x:f32[3]~arange ** 3), x).sum(), x)", "[ 0.  6. 12.] f32(3,)"},
-    Row{"grad(sum(x:f32[2]~arange * y:f32[2]~ones), x, y)", "[1. 1.] f32(2,); [0. 1.] f32(2,)"},
-    Row{"grad(sum(x:f32[2]), y:f32[1]~ones)", "[0.] f32(1,)"},
-    Row{"value_and_grad(sum(x:f32[3]~arange ** 2), x)", "5.0 f32(); [0. 2. 4.] f32(3,)"},
-    Row{"vjp(x:f32[3]~arange ** 2, x, ones(3))", "[0. 2. 4.] f32(3,)"},
-    Row{"jvp(x:f32[3]~arange ** 2, x, ones(3))", "[0. 2. 4.] f32(3,)"},
-    Row{"vmap(sum(x:f32[2,3]~arange), x)", "[ 3. 12.] f32(2,)"},
-    Row{"vmap(grad(sum(x:f32[2,3]~arange ** 2), x), x)", "[[ 0.  2.  4.] [ 6.  8. 10.]] f32(2, 3)"},
-    Row{"vmap((x:f32[2]~arange * y:f32[2]~arange, x), x, y)", "[0. 1.] f32(2,); [0. 1.] f32(2,)"},
+    EvaluateRow{"h = x:f32[3]~arange; h = h * 2; h + x", "[0. 3. 6.] f32(3,)"},
+    EvaluateRow{"grad(sum(x:f32[3]~arange ** 3), x)", "[ 0.  3. 12.] f32(3,)"},
+    EvaluateRow{"grad(grad(sum(x:f32[3]~arange ** 3), x).sum(), x)", "[ 0.  6. 12.] f32(3,)"},
+    EvaluateRow{"grad(sum(x:f32[2]~arange * y:f32[2]~ones), x, y)", "[1. 1.] f32(2,); [0. 1.] f32(2,)"},
+    EvaluateRow{"grad(sum(x:f32[2]), y:f32[1]~ones)", "[0.] f32(1,)"},
+    EvaluateRow{"value_and_grad(sum(x:f32[3]~arange ** 2), x)", "5.0 f32(); [0. 2. 4.] f32(3,)"},
+    EvaluateRow{"vjp(x:f32[3]~arange ** 2, x, ones(3))", "[0. 2. 4.] f32(3,)"},
+    EvaluateRow{"jvp(x:f32[3]~arange ** 2, x, ones(3))", "[0. 2. 4.] f32(3,)"},
+    EvaluateRow{"vmap(sum(x:f32[2,3]~arange), x)", "[ 3. 12.] f32(2,)"},
+    EvaluateRow{"vmap(grad(sum(x:f32[2,3]~arange ** 2), x), x)", "[[ 0.  2.  4.] [ 6.  8. 10.]] f32(2, 3)"},
+    EvaluateRow{"vmap((x:f32[2]~arange * y:f32[2]~arange, x), x, y)", "[0. 1.] f32(2,); [0. 1.] f32(2,)"},
 };
 
 constexpr std::array kErrors{
-    Row{"softmx(x:f32[2])",
+    EvaluateRow{"softmx(x:f32[2])",
         "there is no function 'softmx'; did you mean 'softmax'?\n"
         "  line 1: softmx(x:f32[2])\n"
         "          ^"},
-    Row{"x:f32[2].add_(3)",
+    EvaluateRow{"x:f32[2].add_(3)",
         "add_ changes its tensor in place, which the notation does not have; did you mean 'add'?\n"
         "  line 1: x:f32[2].add_(3)\n"
         "                   ^"},
-    Row{"x:f32[2] + y",
+    EvaluateRow{"x:f32[2] + y",
         "'y' is no input and no variable; declare it where it is first met, as y:f32[...]\n"
         "  line 1: x:f32[2] + y\n"
         "                     ^"},
-    Row{"weight:f32[2] + wieght",
+    EvaluateRow{"weight:f32[2] + wieght",
         "'wieght' is no input and no variable; did you mean 'weight'?\n"
         "  line 1: weight:f32[2] + wieght\n"
         "                          ^"},
-    Row{"loss = exp(x:f32[2]); los",
+    EvaluateRow{"loss = exp(x:f32[2]); los",
         "'los' is no input and no variable; did you mean 'loss'?\n"
         "  line 1: loss = exp(x:f32[2]); los\n"
         "                                ^"},
-    Row{"sum(x:f32[2], dimm=0)",
+    EvaluateRow{"sum(x:f32[2], dimm=0)",
         "sum has no parameter 'dimm'; did you mean 'dim'?; the call is sum(input, dim=None, keepdim=false, dtype=None)\n"
         "  line 1: sum(x:f32[2], dimm=0)\n"
         "                             ^"},
-    Row{"sum(x:f32[2], 1.5)",
+    EvaluateRow{"sum(x:f32[2], 1.5)",
         "sum: dim is the float 1.5; expected a dimension, a list of dimensions or None; the call is sum(input, dim=None, keepdim=false, dtype=None)\n"
         "  line 1: sum(x:f32[2], 1.5)\n"
         "                        ^"},
-    Row{"sum(x:f32[2], 0, dim=0)",
+    EvaluateRow{"sum(x:f32[2], 0, dim=0)",
         "sum gets dim twice; the call is sum(input, dim=None, keepdim=false, dtype=None)\n"
         "  line 1: sum(x:f32[2], 0, dim=0)\n"
         "                               ^"},
-    Row{"sum(x:f32[2], dtype=f33)",
+    EvaluateRow{"sum(x:f32[2], dtype=f33)",
         "sum: dtype is the word 'f33'; expected a dtype (bool i8 i16 i32 i64 u8 u16 u32 u64 f16 bf16 f32 f64) or None; the call is sum(input, dim=None, keepdim=false, dtype=None)\n"
         "  line 1: sum(x:f32[2], dtype=f33)\n"
         "                              ^"},
-    Row{"relu()",
+    EvaluateRow{"relu()",
         "relu needs input; the call is relu(input)\n"
         "  line 1: relu()\n"
         "          ^"},
-    Row{"relu(x:f32[2], 3)",
+    EvaluateRow{"relu(x:f32[2], 3)",
         "relu takes 1 argument at most, 2 are given; the call is relu(input)\n"
         "  line 1: relu(x:f32[2], 3)\n"
         "                         ^"},
-    Row{"x:f32[2] + None",
+    EvaluateRow{"x:f32[2] + None",
         "add: other is None; expected a tensor or a number; the call is add(input, other, alpha=1)\n"
         "  line 1: x:f32[2] + None\n"
         "                     ^"},
-    Row{"exp(x:f32[2]) + (x, x)",
+    EvaluateRow{"exp(x:f32[2]) + (x, x)",
         "add: other is a tuple of 2; expected a tensor or a number, such as its [0]; the call is add(input, other, alpha=1)\n"
         "  line 1: exp(x:f32[2]) + (x, x)\n"
         "                          ^"},
-    Row{"torch.relu(x:f32[3])",
+    EvaluateRow{"torch.relu(x:f32[3])",
         "'torch' is no input and no variable; functions are written without a prefix, as relu(x)\n"
         "  line 1: torch.relu(x:f32[3])\n"
         "          ^"},
-    Row{"torch.nn.functional.relu(x:f32[3])",
+    EvaluateRow{"torch.nn.functional.relu(x:f32[3])",
         "'torch' is no input and no variable; functions are written without a prefix, as relu(x)\n"
         "  line 1: torch.nn.functional.relu(x:f32[3])\n"
         "          ^"},
-    Row{"x:f32[n=1..8:4] + n",
+    EvaluateRow{"x:f32[n=1..8:4] + n",
         "'n' is the size of a dimension, not a value; expected a number, or in a reshape -1\n"
         "  line 1: x:f32[n=1..8:4] + n\n"
         "                            ^"},
-    Row{"x:f32[n=1..8:4].reshape(n, 1)",
+    EvaluateRow{"x:f32[n=1..8:4].reshape(n, 1)",
         "'n' is the size of a dimension, not a value; expected a number, or in a reshape -1\n"
         "  line 1: x:f32[n=1..8:4].reshape(n, 1)\n"
         "                                  ^"},
-    Row{"exp(x:f32[2]) * y.relu()",
+    EvaluateRow{"exp(x:f32[2]) * y.relu()",
         "'y' is no input and no variable; declare it where it is first met, as y:f32[...]\n"
         "  line 1: exp(x:f32[2]) * y.relu()\n"
         "                          ^"},
-    Row{"grad(sum(x:f32[3]), y)",
+    EvaluateRow{"grad(sum(x:f32[3]), y)",
         "'y' is no input and no variable; declare it where it is first met, as y:f32[...]\n"
         "  line 1: grad(sum(x:f32[3]), y)\n"
         "                              ^"},
-    Row{"cat((x:f32[3], y))",
+    EvaluateRow{"cat((x:f32[3], y))",
         "'y' is no input and no variable; declare it where it is first met, as y:f32[...]\n"
         "  line 1: cat((x:f32[3], y))\n"
         "                         ^"},
-    Row{"grad(sum(x:f32[3]), x, y)",
+    EvaluateRow{"grad(sum(x:f32[3]), x, y)",
         "'y' is no input and no variable; declare it where it is first met, as y:f32[...]\n"
         "  line 1: grad(sum(x:f32[3]), x, y)\n"
         "                                 ^"},
-    Row{"1 / 0",
+    EvaluateRow{"1 / 0",
         "/: division of the number 1 by zero\n"
         "  line 1: 1 / 0\n"
         "            ^"},
-    Row{"~1.5",
+    EvaluateRow{"~1.5",
         "~ has no meaning for the float 1.5; expected an integer, a bool or a tensor\n"
         "  line 1: ~1.5\n"
         "          ^"},
-    Row{"2 @ 3",
+    EvaluateRow{"2 @ 3",
         "@ has no meaning for the integer 2 and the integer 3; expected tensors\n"
         "  line 1: 2 @ 3\n"
         "            ^"},
-    Row{"None",
+    EvaluateRow{"None",
         "the result is None; expected a tensor\n"
         "  line 1: None\n"
         "          ^"},
-    Row{"x:f32[2][foo]",
+    EvaluateRow{"x:f32[2][foo]",
         "'foo' is no input and no variable; declare it where it is first met, as foo:f32[...]\n"
         "  line 1: x:f32[2][foo]\n"
         "                   ^"},
-    Row{"x:f32[2][1.5]",
+    EvaluateRow{"x:f32[2][1.5]",
         "an index is the float 1.5; expected an integer, a slice, a tensor, a list, None or ...\n"
         "  line 1: x:f32[2][1.5]\n"
         "                  ^"},
-    Row{"x:f32[2][[0, [1]]]",
+    EvaluateRow{"x:f32[2][[0, [1]]]",
         "an index is a list of 2; expected a list of integers or of bools, all rows of one length\n"
         "  line 1: x:f32[2][[0, [1]]]\n"
         "                  ^"},
-    Row{"(1, 2)[2]",
+    EvaluateRow{"(1, 2)[2]",
         "the index 2 is out of range for a tuple of 2\n"
         "  line 1: (1, 2)[2]\n"
         "                ^"},
-    Row{"(1, 2)[0:1]",
+    EvaluateRow{"(1, 2)[0:1]",
         "a tuple is indexed by one integer, as in (a, b)[0]\n"
         "  line 1: (1, 2)[0:1]\n"
         "                ^"},
-    Row{"3[0]",
+    EvaluateRow{"3[0]",
         "the integer 3 cannot be indexed; expected a tensor or a tuple\n"
         "  line 1: 3[0]\n"
         "           ^"},
-    Row{"tensor([1, [2]])",
+    EvaluateRow{"tensor([1, [2]])",
         "tensor: expected numbers in lists of one depth, found a list beside a number\n"
         "  line 1: tensor([1, [2]])\n"
         "          ^"},
-    Row{"tensor([[1], 2])",
+    EvaluateRow{"tensor([[1], 2])",
         "tensor: expected numbers in lists of one depth, found the integer 2\n"
         "  line 1: tensor([[1], 2])\n"
         "          ^"},
-    Row{"grad(sum(x:f32[2]))",
+    EvaluateRow{"grad(sum(x:f32[2]))",
         "grad: no tensor is given to differentiate by; expected grad(y, x)\n"
         "  line 1: grad(sum(x:f32[2]))\n"
         "          ^"},
-    Row{"vmap(sum(x:f32[2,2]))",
+    EvaluateRow{"vmap(sum(x:f32[2,2]))",
         "vmap needs an expression and an input to map over; the call is vmap(expression, x, ...)\n"
         "  line 1: vmap(sum(x:f32[2,2]))\n"
         "          ^"},
-    Row{"vmap(sum(x:f32[2,2]), x + 1)",
+    EvaluateRow{"vmap(sum(x:f32[2,2]), x + 1)",
         "vmap maps over inputs alone; expected the name of an input\n"
         "  line 1: vmap(sum(x:f32[2,2]), x + 1)\n"
         "                                  ^"},
-    Row{"vmap(sum(x:f32[2,2]), x, dim=1)",
+    EvaluateRow{"vmap(sum(x:f32[2,2]), x, dim=1)",
         "vmap has no parameter 'dim'; the call is vmap(expression, x, ...)\n"
         "  line 1: vmap(sum(x:f32[2,2]), x, dim=1)\n"
         "                                   ^"},
 };
 // clang-format on
-
-std::string read_file(const std::filesystem::path& path) {
-  std::ifstream file(path);
-  std::ostringstream text;
-  text << file.rdbuf();
-  return text.str();
-}
 
 struct Declared {
   std::set<std::string> names, undocumented;
@@ -360,7 +353,7 @@ TEST_SUITE_BEGIN("tools");
 
 TEST_CASE("expressions have the values that PyTorch gives them") {
   const OnReference on_reference;
-  for (const Row& row : kValues) {
+  for (const EvaluateRow& row : kValues) {
     INFO(std::string(row.text));
     std::string value;
     try {
@@ -374,15 +367,15 @@ TEST_CASE("expressions have the values that PyTorch gives them") {
 
 TEST_CASE("mistakes of meaning show the line, the place and what was expected") {
   const OnReference on_reference;
-  for (const Row& row : kErrors) {
+  for (const EvaluateRow& row : kErrors) {
     INFO(std::string(row.text));
-    CHECK(error_of(row.text) == std::string(row.expected));
+    CHECK(evaluate_error(row.text) == std::string(row.expected));
   }
 }
 
 TEST_CASE("an operation's own error gets the place of its call") {
   const OnReference on_reference;
-  const std::string text = error_of("x:f32[2,3] @\n  y:f32[2,3]");
+  const std::string text = evaluate_error("x:f32[2,3] @\n  y:f32[2,3]");
   CHECK(text.ends_with("\n  line 1: x:f32[2,3] @\n                     ^"));
 }
 
@@ -393,7 +386,7 @@ TEST_CASE("every public operation is documented, and reachable or left out by na
   for (const auto& entry : std::filesystem::directory_iterator(core)) {
     const std::string file = entry.path().filename().string();
     if (!file.starts_with("ops_") || entry.path().extension() != ".h") continue;
-    const Declared declared = declared_functions(read_file(entry.path()));
+    const Declared declared = declared_functions(test::read_file(entry.path()));
     INFO(fmt::format("{}: {}", file, fmt::join(declared.undocumented, ", ")));
     CHECK(declared.undocumented.empty());
     for (const std::string& name : declared.names) {

@@ -404,7 +404,7 @@ constexpr std::array kMistakes{
 };
 // clang-format on
 
-std::string error_of(const std::string& text) {
+std::string parse_error(const std::string& text) {
   try {
     parse(text);
   } catch (const UserError& e) {
@@ -427,7 +427,7 @@ TEST_CASE("the notation parses into the tree that its precedence says") {
 TEST_CASE("every kind of syntax error shows the line, the place and what was expected") {
   for (const Spelling& s : kMistakes) {
     INFO(std::string(s.text));
-    CHECK(error_of(s.text) == std::string(s.canonical));
+    CHECK(parse_error(s.text) == std::string(s.canonical));
   }
 }
 
@@ -462,7 +462,7 @@ TEST_CASE("nesting is refused beyond a limit and never overflows the stack") {
     std::string text;
     for (int i = 0; i < 200000; ++i) text += open;
     INFO(std::string(open));
-    CHECK(error_of(text).starts_with(
+    CHECK(parse_error(text).starts_with(
         "the expression nests deeper than 400 levels; name its parts with 'h = ...;'\n  line 1: "));
   }
 }

@@ -35,7 +35,7 @@ double spread(const Timing& t) {
   return t.median > 0 ? (t.high - t.low) / t.median : 0;
 }
 
-Comparison compare(const OldRow& old, const Measured& row, const Roofline& roofline) {
+Comparison compare_rows(const OldRow& old, const Measured& row, const Roofline& roofline) {
   const bool by_memory = row.bytes / (roofline.bandwidth_gbps * 1e9) >= row.floor_seconds;
   const double now = by_memory ? row.around.bandwidth_gbps : row.around.peak_gflops;
   const double then = by_memory ? old.bandwidth_gbps : old.peak_gflops;
@@ -122,7 +122,7 @@ void compare_with(std::span<const OldRow> old, std::vector<Measured>& rows,
                   const Roofline& roofline) {
   for (Measured& row : rows) {
     for (const OldRow& then : old) {
-      if (then.name == row.name) row.before = compare(then, row, roofline);
+      if (then.name == row.name) row.before = compare_rows(then, row, roofline);
     }
   }
 }

@@ -103,7 +103,8 @@ struct Difference {
 /// of the root mean square of all if that is larger: what a sum loses by cancellation is not
 /// counted as an error of its last digits. Integers and bools must be equal. `moved` is what an ULP
 /// of each value on the way moves each element by, or empty.
-Difference compare(const Plain& got, const Plain& expected, const std::vector<double>& moved) {
+Difference compare_arrays(const Plain& got, const Plain& expected,
+                          const std::vector<double>& moved) {
   Difference worst;
   const double scale = is_float(expected.dtype) ? root_mean_square(expected.values) : 0;
   for (size_t i = 0; i < expected.values.size(); ++i) {
@@ -275,10 +276,10 @@ void compare_device(const std::string& name, Session& session, const Expression&
   bound = bound_on(session.device(), results, bound);
   const std::vector<Plain> got = to_plain(results);
   for (size_t i = 0; i < expected.size(); ++i) {
-    Difference d = compare(got[i], expected[i], {});
+    Difference d = compare_arrays(got[i], expected[i], {});
     if (std::isfinite(d.ulps) && d.ulps > bound) {
       session.runtime().set_device("reference");
-      d = compare(got[i], expected[i], moved_by_ulp(e, i, expected[i]));
+      d = compare_arrays(got[i], expected[i], moved_by_ulp(e, i, expected[i]));
     }
     const bool ok = got[i].dtype == expected[i].dtype && got[i].shape == expected[i].shape &&
                     d.relative() <= bound;

@@ -51,7 +51,7 @@ Run train(std::vector<Tensor> parameters, double rate, std::function<Tensor()> l
 }
 
 // Weight and bias of each layer between the sizes.
-std::vector<Tensor> mlp(std::initializer_list<int64_t> sizes) {
+std::vector<Tensor> mlp_parameters(std::initializer_list<int64_t> sizes) {
   std::vector<Tensor> out;
   for (auto in = sizes.begin(); in + 1 != sizes.end(); ++in) {
     out.push_back(random({in[0], in[1]}, 1 / std::sqrt(static_cast<double>(in[0]))));
@@ -73,12 +73,12 @@ std::function<Tensor()> tiny_loss(const std::vector<Tensor>& p) {
 }
 
 Run tiny_adam() {
-  const std::vector<Tensor> p = mlp({2, 16, 16, 1});
+  const std::vector<Tensor> p = mlp_parameters({2, 16, 16, 1});
   return train<nn::Adam>(p, 1e-4, tiny_loss(p));
 }
 
 Run tiny_adam_eager() {
-  const std::vector<Tensor> p = mlp({2, 16, 16, 1});
+  const std::vector<Tensor> p = mlp_parameters({2, 16, 16, 1});
   const std::function<Tensor()> loss = tiny_loss(p);
   return [loss, adam = optimizer_of<nn::Adam>(p, 1e-4)] {
     const Tensor value = loss();
@@ -89,7 +89,7 @@ Run tiny_adam_eager() {
 
 template <typename Optimizer>
 Run mlp_step(double rate) {
-  const std::vector<Tensor> p = mlp({784, 512, 10});
+  const std::vector<Tensor> p = mlp_parameters({784, 512, 10});
   const Tensor x = randn({128, 784}).realize(), y = randint(0, 10, {128}).realize();
   return train<Optimizer>(
       p, rate, [=] { return cross_entropy(dense(relu(dense(x, p[0], p[1])), p[2], p[3]), y); });

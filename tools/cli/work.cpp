@@ -1,7 +1,6 @@
 #include "tools/cli/work.h"
 
 #include <algorithm>
-#include <chrono>
 #include <cmath>
 
 #include "core/error.h"
@@ -9,12 +8,6 @@
 
 namespace lazuli::cli {
 namespace {
-
-using Clock = std::chrono::steady_clock;
-
-double seconds_since(Clock::time_point start) {
-  return std::chrono::duration<double>(Clock::now() - start).count();
-}
 
 double flops_of(const Node& n) {
   if (is_reduce(n.op) || n.op == Op::Scan) return static_cast<double>(n.src[0]->numel());

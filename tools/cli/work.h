@@ -1,6 +1,7 @@
 // What an expression costs by its mathematics, and its result ready to be replayed and measured.
 #pragma once
 
+#include <chrono>
 #include <functional>
 #include <memory>
 #include <span>
@@ -10,6 +11,12 @@
 #include "runtime/device.h"
 
 namespace lazuli::cli {
+
+using Clock = std::chrono::steady_clock;
+
+inline double seconds_since(Clock::time_point start) {
+  return std::chrono::duration<double>(Clock::now() - start).count();
+}
 
 /// Floating-point operations that the graph above realised leaves states: one for each element of
 /// an elementwise op on floats, one for each element that a reduction or a scan reads.

@@ -11,7 +11,10 @@ foreach(source IN LISTS test_sources)  # a test that includes a backend's header
   endif()
 endforeach()
 # It makes doctest itself, which a precompiled header has only declared.
-set_source_files_properties(${PROJECT_SOURCE_DIR}/tests/main.cpp PROPERTIES SKIP_PRECOMPILE_HEADERS ON)
+set_source_files_properties(${PROJECT_SOURCE_DIR}/tests/main.cpp PROPERTIES
+  SKIP_PRECOMPILE_HEADERS ON SKIP_UNITY_BUILD_INCLUSION ON)
+# Its operator new is not for the code of other tests to be compiled with.
+set_source_files_properties(${PROJECT_SOURCE_DIR}/tests/runtime/failing_new.cpp PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)
 set(front_sources ${test_sources})
 list(FILTER front_sources INCLUDE REGEX "/tests/((core|ir|errors)/.*|[^/]*)$")
 

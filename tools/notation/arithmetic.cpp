@@ -16,13 +16,13 @@ bool is_bool(const Value& v) {
   return v.get<bool>() != nullptr;
 }
 
-uint64_t wrap(int64_t v) {
+uint64_t wrap_64(int64_t v) {
   return static_cast<uint64_t>(v);
 }
 
 /// Base to a power that is not negative, modulo 2^64.
 int64_t integer_power(int64_t base, int64_t exponent) {
-  uint64_t result = 1, factor = wrap(base);
+  uint64_t result = 1, factor = wrap_64(base);
   for (; exponent > 0; exponent >>= 1, factor *= factor) {
     if ((exponent & 1) != 0) result *= factor;
   }
@@ -30,7 +30,7 @@ int64_t integer_power(int64_t base, int64_t exponent) {
 }
 
 int64_t floor_divide(int64_t a, int64_t b) {
-  if (b == -1) return static_cast<int64_t>(0 - wrap(a));
+  if (b == -1) return static_cast<int64_t>(0 - wrap_64(a));
   const int64_t quotient = a / b;
   return quotient * b != a && (a < 0) != (b < 0) ? quotient - 1 : quotient;
 }
@@ -59,22 +59,22 @@ std::optional<double> float_binary(std::string_view op, double a, double b) {
 }
 
 std::optional<int64_t> integer_binary(std::string_view op, int64_t a, int64_t b) {
-  if (op == "+") return static_cast<int64_t>(wrap(a) + wrap(b));
-  if (op == "-") return static_cast<int64_t>(wrap(a) - wrap(b));
-  if (op == "*") return static_cast<int64_t>(wrap(a) * wrap(b));
+  if (op == "+") return static_cast<int64_t>(wrap_64(a) + wrap_64(b));
+  if (op == "-") return static_cast<int64_t>(wrap_64(a) - wrap_64(b));
+  if (op == "*") return static_cast<int64_t>(wrap_64(a) * wrap_64(b));
   if (op == "&") return a & b;
   if (op == "|") return a | b;
   if (op == "^") return a ^ b;
   if (op == "<<" || op == ">>") {
     require(b >= 0, "{}: the count {} is negative", op, b);
-    if (op == "<<") return b > 63 ? 0 : static_cast<int64_t>(wrap(a) << b);
+    if (op == "<<") return b > 63 ? 0 : static_cast<int64_t>(wrap_64(a) << b);
     return a >> std::min<int64_t>(b, 63);
   }
   if (op != "//" && op != "%") return std::nullopt;
   require(b != 0, "{}: division of the number {} by zero", op, a);
   const int64_t quotient = floor_divide(a, b);
   if (op == "//") return quotient;
-  return static_cast<int64_t>(wrap(a) - wrap(quotient) * wrap(b));
+  return static_cast<int64_t>(wrap_64(a) - wrap_64(quotient) * wrap_64(b));
 }
 
 }  // namespace
@@ -107,7 +107,7 @@ Value number_unary(std::string_view op, const Value& operand) {
     return {.data = static_cast<int64_t>(-static_cast<int>(*b))};
   }
   if (const auto* i = operand.get<int64_t>()) {
-    return {.data = op == "~" ? ~*i : static_cast<int64_t>(0 - wrap(*i))};
+    return {.data = op == "~" ? ~*i : static_cast<int64_t>(0 - wrap_64(*i))};
   }
   const double value = std::get<double>(operand.data);
   require(op != "~", "~ has no meaning for {}; expected an integer, a bool or a tensor",

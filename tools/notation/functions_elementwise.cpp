@@ -139,7 +139,7 @@ std::vector<Function> binary_and_ternary() {
       {"logical_xor(input, other)", wrap(&logical_xor)},
       {"isclose(input, other, rtol=1e-05, atol=1e-08, equal_nan=false)", wrap(&isclose)},
       {"allclose(input, other, rtol=1e-05, atol=1e-08, equal_nan=false)", wrap(&allclose)},
-      {"where(condition, input, other)", wrap(&where)},
+      {"where(condition, input, other)", wrap<Tensor(T, const TensorOrScalar&, const TensorOrScalar&)>(&where)},
       {"lerp(input, end, weight)", wrap(&lerp)},
       {"clamp(input, min=None, max=None)", wrap(&clamp)},
       {"clip(input, min=None, max=None)", wrap(&clip)},

@@ -7,7 +7,7 @@ namespace lazuli::notation {
 namespace {
 
 using std::optional;
-using Z = const Shape&;
+using ShapeArgument = const Shape&;
 using Key = const OptionalKey&;
 
 Tensor bernoulli_row(const Tensor& x, optional<double> p, const OptionalKey& key) {
@@ -36,7 +36,7 @@ std::vector<Function> random_functions() {
       {"randn(*size, dtype=f32, key=None)", wrap(&randn)},
       {"randn_like(input, key=None)", wrap(&randn_like)},
       {"normal(mean, std, size, dtype=f32, key=None)", wrap(&normal)},
-      {"randint(high, size, dtype=i64, key=None)", wrap([](int64_t high, Z size, DType dtype, Key key) { return randint(0, high, size, dtype, key); })},
+      {"randint(high, size, dtype=i64, key=None)", wrap([](int64_t high, ShapeArgument size, DType dtype, Key key) { return randint(0, high, size, dtype, key); })},
       {"randint(low, high, size, dtype=i64, key=None)", wrap(&randint)},
       {"randperm(n, dtype=i64, key=None)", wrap(&randperm)},
       {"bernoulli(input, p=None, key=None)", wrap(&bernoulli_row)},

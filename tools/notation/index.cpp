@@ -67,7 +67,7 @@ Index to_index(const IndexPart& part) {
              describe(value));
 }
 
-Value element(const Sequence& sequence, std::span<const IndexPart> parts) {
+Value sequence_element(const Sequence& sequence, std::span<const IndexPart> parts) {
   const char* const kind = sequence.is_tuple ? "tuple" : "list";
   const Value* const value = parts.size() == 1 ? std::get_if<Value>(&parts[0]) : nullptr;
   const int64_t* const index = value != nullptr ? value->get<int64_t>() : nullptr;
@@ -81,7 +81,7 @@ Value element(const Sequence& sequence, std::span<const IndexPart> parts) {
 }  // namespace
 
 Value index_value(const Value& object, std::span<const IndexPart> parts) {
-  if (const auto* sequence = object.get<Sequence>()) return element(*sequence, parts);
+  if (const auto* sequence = object.get<Sequence>()) return sequence_element(*sequence, parts);
   const auto* tensor = object.get<Tensor>();
   if (tensor == nullptr) {
     if (const auto* word = object.get<Word>()) {

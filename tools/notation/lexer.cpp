@@ -16,13 +16,13 @@ constexpr std::array<std::string_view, 31> kMarks{
     "...", "..", "**", "//", "<<", ">>", "<=", ">=", "==", "!=", "+", "-", "*", "/", "%", "@",
     "<",   ">",  "&",  "|",  "^",  "~",  "(",  ")",  "[",  "]",  ",", ";", ":", "=", "."};
 
-struct Habit {
+struct MarkHabit {
   std::string_view text;
   std::string_view instead;
 };
 
 // Marks of other languages, and what the notation writes.
-constexpr std::array<Habit, 5> kHabits{
+constexpr std::array<MarkHabit, 5> kMarkHabits{
     {{"&&", "'&'"}, {"||", "'|'"}, {"->", "'='"}, {"=>", "'>='"}, {"!", "'~' or '!='"}}};
 
 bool is_digit(char c) {
@@ -66,7 +66,7 @@ class Lexer {
     if (is_letter(c)) return name();
     if (is_digit(c) || (c == '.' && is_digit(peek(1)))) return number();
     if (c == '"' || c == '\'') return string();
-    for (const Habit& habit : kHabits) {
+    for (const MarkHabit& habit : kMarkHabits) {
       const bool is_unequal = habit.text == "!" && peek(1) == '=';
       if (!is_unequal && text_.substr(at_).starts_with(habit.text)) {
         fail_at(text_, at_,

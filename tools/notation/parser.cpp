@@ -47,18 +47,18 @@ constexpr std::array<BinaryLevel, 18> kBinaryLevels{{
     {"@", 7},
 }};
 
-struct Habit {
+struct WordHabit {
   std::string_view word;
   std::string_view instead;
 };
 
 // Words of Python that the notation spells otherwise.
-constexpr std::array<Habit, 6> kHabits{{{"and", "&"},
-                                        {"or", "|"},
-                                        {"not", "~"},
-                                        {"True", "true"},
-                                        {"False", "false"},
-                                        {"null", "None"}}};
+constexpr std::array<WordHabit, 6> kWordHabits{{{"and", "&"},
+                                                {"or", "|"},
+                                                {"not", "~"},
+                                                {"True", "true"},
+                                                {"False", "false"},
+                                                {"null", "None"}}};
 
 constexpr std::array<std::string_view, 5> kConstants{"true", "false", "inf", "nan", "None"};
 constexpr std::array<std::string_view, 2> kAttributes{"T", "mT"};
@@ -76,7 +76,7 @@ bool contains(std::span<const std::string_view> words, std::string_view word) {
 }
 
 std::string habit_hint(std::string_view word) {
-  for (const Habit& habit : kHabits) {
+  for (const WordHabit& habit : kWordHabits) {
     if (habit.word == word) return fmt::format("; did you mean '{}'?", habit.instead);
   }
   return "";
