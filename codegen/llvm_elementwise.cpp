@@ -138,9 +138,49 @@ void LlvmEmitter::dot(const Elementwise& e) {
   line("{} = add {} {}, {}", e.dst, sum, e.args[2], products);
 }
 
+// The table is a vector, which the operand permutes; lanes beyond the eighth have it once more.
+void LlvmEmitter::eighth_root(const Elementwise& e) {
+  const int table = std::max(e.lanes, static_cast<int>(kEighthRoots.size()));
+  ensure(table <= target_.lanes, "llvm: more lanes than a permutation has");
+  const std::string type = type_of(e.in, e.lanes), wide = vector_of("i32", table);
+  std::string k = e.args[0], roots, places, first_places;
+  for (int q = 0; q < table; q++) {
+    const char* comma = q > 0 ? ", " : "";
+    roots +=
+        fmt::format("{}i32 {}", comma, kEighthRoots[static_cast<size_t>(q) % kEighthRoots.size()]);
+    places += fmt::format("{}i32 {}", comma, std::min(q, e.lanes - 1));
+  }
+  for (int q = 0; q < e.lanes; q++) first_places += fmt::format("{}i32 {}", q > 0 ? ", " : "", q);
+  const auto shuffle = [&](const std::string& dst, const std::string& x, int from, int to,
+                           const std::string& lanes) {
+    line("{0} = shufflevector {1} {2}, {1} poison, <{3} x i32> <{4}>", dst, vector_of("i32", from),
+         x, to, lanes);
+  };
+  if (e.lanes == 1) {
+    const std::string one = temporary();
+    line("{} = insertelement {} poison, {} {}, i32 0", one, wide, type, k);
+    k = one;
+  } else if (e.lanes < table) {
+    const std::string all = temporary();
+    shuffle(all, k, e.lanes, table, places);
+    k = all;
+  }
+  const std::string found = e.lanes == table ? e.dst : temporary();
+  const std::string_view fn =
+      table == 16 ? "@llvm.x86.avx512.permvar.si.512" : "@llvm.x86.avx2.permd";
+  declare(fmt::format("{0} {1}({0}, {0})", wide, fn));
+  line("{0} = call {1} {2}({1} <{3}>, {1} {4})", found, wide, fn, roots, k);
+  if (e.lanes == 1) {
+    line("{} = extractelement {} {}, i32 0", e.dst, wide, found);
+  } else if (e.lanes < table) {
+    shuffle(e.dst, found, table, e.lanes, first_places);
+  }
+}
+
 void LlvmEmitter::elementwise(const Elementwise& e) {
   if (e.op == Op::Cast) return cast(e);
   if (is_dot(e.op)) return dot(e);
+  if (e.op == Op::EighthRoot) return eighth_root(e);
   if (e.op == Op::Bitcast) {
     line("{} = bitcast {} {} to {}", e.dst, type_of(e.in, e.lanes), e.args[0],
          type_of(e.out, e.lanes));

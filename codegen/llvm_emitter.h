@@ -64,6 +64,7 @@ class LlvmEmitter {
   void float_extreme(const Elementwise& e);
   void special(const Elementwise& e);
   void dot(const Elementwise& e);
+  void eighth_root(const Elementwise& e);
   void convert(const std::string& dst, std::string_view how, DType from, DType to, int lanes,
                const std::string& x);
   void cast(const Elementwise& e);

@@ -166,6 +166,7 @@ class Emitter {
     const OpenclSpelling* row = opencl_spelling(op);
     std::string_view text = row ? is_float(in) ? row->floats : row->integers : "";
     if (in == DType::Bool) return apply_bool(op, lanes, a);
+    if (op == OpKind::EighthRoot) return eighth_root(lanes, a[0]);
     if (text.empty() && op == OpKind::Abs) return fmt::format("({0} < 0 ? -{0} : {0})", a[0]);
     if (text.empty() || in == DType::F16 || in == DType::BF16) {
       internal_error(fmt::format("opencl: op {} on {} has no spelling", name(op), name(in)));
@@ -180,6 +181,12 @@ class Emitter {
     // Vectors of 64-bit or narrow elements compare to masks of that width.
     if (has(op, kComparison) && lanes > 1 && size_of(in) != 4) r = fmt::format("convert_int{}({})", lanes, r);
     return r;
+  }
+
+  // A shuffle of eight elements takes the low three bits of each place.
+  static std::string eighth_root(int lanes, const std::string& k) {
+    const std::string places = lanes > 1 ? k : fmt::format("(uint2)({})", k);
+    return fmt::format("shuffle((uint8)({}), {}){}", fmt::join(kEighthRoots, ", "), places, lanes > 1 ? "" : ".s0");
   }
 
   std::string apply_bool(OpKind op, int lanes, const std::vector<std::string>& a) {

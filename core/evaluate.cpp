@@ -340,6 +340,7 @@ uint64_t evaluate(Op op, DType dtype, std::span<const uint64_t> bits, DType src)
   if (op == Op::Cast) return convert(bits[0], src, dtype);
   if (op == Op::Bitcast) return bits[0];
   if (op == Op::Where) return bits[0] != 0 ? bits[1] : bits[2];
+  if (op == Op::EighthRoot) return kEighthRoots[bits[0] % kEighthRoots.size()];
   if (has(op, kComparison)) {
     if (is_float(src)) {
       return compare(op, float_from(bits[0], src), float_from(bits[1], src),

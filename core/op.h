@@ -53,6 +53,7 @@ enum class Op : uint8_t {
   DotI8,    // four i8 in each, summed in i32: by tile registers alone
   DotI16,   // two i16 in each, summed in i32
   DotBF16,  // two bf16 in each, summed in f32; a machine's instruction takes denormals for zero
+  EighthRoot,  // kernel level, elementwise: kEighthRoots at the low three bits of a u32
   Count_
 };
 inline constexpr int kOpCount = static_cast<int>(Op::Count_);
@@ -189,6 +190,7 @@ inline constexpr std::array<OpInfo, kOpCount> kOps{{
     {Op::DotI8, "dot.i8", 3, kEw | kKernelOnly, DTypeRule::Given},
     {Op::DotI16, "dot.i16", 3, kEw | kKernelOnly, DTypeRule::Given},
     {Op::DotBF16, "dot.bf16", 3, kEw | kKernelOnly, DTypeRule::Given},
+    {Op::EighthRoot, "eighth_root", 1, kEw | kKernelOnly, DTypeRule::First},
 }};
 // clang-format on
 
@@ -215,5 +217,11 @@ constexpr bool has_identity(Op op) {
 constexpr bool is_dot(Op op) {
   return op == Op::DotU8I8 || op == Op::DotI8 || op == Op::DotI16 || op == Op::DotBF16;
 }
+
+/// The bits of 2^(k/8) in f32, less those of 1 and k << 20: their sum with t << 20, of a t whose low three bits are k, has
+/// the bits of 2^(t/8 - 127).
+inline constexpr std::array<uint32_t, 8> kEighthRoots{
+    0, 0xfffb95c2, 0xfff837f0, 0xfff5fed7,
+    0xfff504f3, 0xfff5672a, 0xfff744fd, 0xfffac0c7};
 
 }  // namespace lazuli

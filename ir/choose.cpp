@@ -174,7 +174,7 @@ void limit_masked(ScheduleWriter& w) {
   Kernel trial = clone(w.kernel());
   for (const std::string& m : limit_at_masks(trial)) {
     w.step("limit {}", m);
-    w.reason(fmt::format("{}: loops end at its mask", m));
+    w.reason(fmt::format("{}: loops stay within its mask", m));
   }
 }
 

@@ -71,6 +71,8 @@ NodeRef sign(const NodeRef& x) {
 
 class Legalizer {
  public:
+  explicit Legalizer(bool permutes) : permutes_(permutes) {}
+
   NodeRef run(const NodeRef& root) {
     visit(root, [&](const NodeRef& n) {
       Sources src;
@@ -154,7 +156,7 @@ class Legalizer {
 
   NodeRef plain(Op op, DType dtype, Sources src, const Arg& arg = {}) {
     if (src.back()->dtype == DType::Bool) return logic(op, dtype, std::move(src));
-    if (is_math(op)) return expand_math(op, dtype, src, arg);
+    if (is_math(op)) return expand_math(op, dtype, src, arg, permutes_);
     const bool floats = is_float(src.back()->dtype);
     switch (op) {
       case Op::Abs:
@@ -218,18 +220,15 @@ class Legalizer {
     return map.empty() ? n : substitute(n, map);
   }
 
+  bool permutes_;
   Substitution legal_, wide_, exact_;
 };
 
 }  // namespace
 
-NodeRef legalize(const NodeRef& expr) {
-  return Legalizer().run(expr);
-}
-
-void legalize(Kernel& kernel) {
+void legalize(Kernel& kernel, const Target& target) {
   for (const auto& s : kernel.stages) {
-    for (Value& v : s->values) v.expr = legalize(v.expr);
+    for (Value& v : s->values) v.expr = Legalizer(has_permute(target)).run(v.expr);
   }
 }
 

@@ -5,12 +5,12 @@
 
 #include "core/node.h"
 #include "ir/kernel.h"
+#include "ir/target.h"
 
 namespace lazuli {
 
-NodeRef legalize(const NodeRef& expr);
-
-/// Legalizes every value of the kernel.
-void legalize(Kernel& kernel);
+/// Legalizes every value of the kernel for `target`, which decides how elementary functions are
+/// computed.
+void legalize(Kernel& kernel, const Target& target);
 
 }  // namespace lazuli

@@ -67,7 +67,7 @@ Program lower(const Kernel& kernel, const Target& target) {
   verify_algorithm(kernel);
   verify_schedule(kernel);
   Kernel legal = clone(kernel);
-  legalize(legal);
+  legalize(legal, target);
   Program program = Nest(legal, target, lanes_of_schedule(legal)).run();
   if (target.has_tiles) use_tiles(program);
   join_strided_loads(program, target);

@@ -88,6 +88,7 @@ struct Expr {
   friend Expr sqrt(const Expr& a) { return op(Op::Sqrt, a); }
   friend Expr abs(const Expr& a) { return op(Op::Abs, a); }
   friend Expr round(const Expr& a) { return op(Op::Round, a); }
+  friend Expr eighth_root(const Expr& a) { return op(Op::EighthRoot, a); }
   friend Expr long_rem(const Expr& a, const Expr& b) { return op(Op::Rem, a, b); }
   friend Expr where(const Expr<bool>& c, const Expr& a, const Expr& b) {
     return op(Op::Where, c, a, b);
@@ -132,6 +133,7 @@ struct Expansion {
 };
 
 #define LAZULI_UNARY(f) unary<math::f<Expr, float>, math::f<Expr, double>>
+#define LAZULI_BY_ROOTS(f) unary<math::f<Expr, float, true>, math::f<Expr, double>>
 #define LAZULI_BINARY(f) binary<math::f<Expr, float>, math::f<Expr, double>>
 constexpr std::array kRows{
     Expansion{Op::Exp, LAZULI_UNARY(exp), 2, 2},
@@ -187,9 +189,14 @@ bool is_math(Op op) {
   return find_expansion(op) != nullptr;
 }
 
-NodeRef expand_math(Op op, DType dtype, const Sources& src, const Arg& arg) {
-  if (op == Op::Exp && arg == Arg(kNotPositive)) {
-    return expand(LAZULI_UNARY(exp_not_positive), dtype, src);
+NodeRef expand_math(Op op, DType dtype, const Sources& src, const Arg& arg, bool permutes) {
+  if (op == Op::Exp) {
+    Builder build = LAZULI_UNARY(exp), by_roots = LAZULI_BY_ROOTS(exp);
+    if (arg == Arg(kNotPositive)) {
+      build = LAZULI_UNARY(exp_not_positive);
+      by_roots = LAZULI_BY_ROOTS(exp_not_positive);
+    }
+    return expand(permutes ? by_roots : build, dtype, src);
   }
   if (op == Op::Sigmoid && arg == Arg(kNormalResult)) {
     return expand(LAZULI_UNARY(sigmoid_with_normal_result), dtype, src);
@@ -201,6 +208,7 @@ NodeRef expand_rem(DType dtype, const Sources& src) {
   return expand(LAZULI_BINARY(rem), dtype, src);
 }
 
+#undef LAZULI_BY_ROOTS
 #undef LAZULI_UNARY
 #undef LAZULI_BINARY
 

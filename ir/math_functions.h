@@ -19,6 +19,8 @@
 namespace lazuli::math {
 
 #define LAZULI_MATH template <template <typename> class V, typename S>
+// With kRoots, f32 is computed by roots of two; f64 never is.
+#define LAZULI_MATH_OF_EXP template <template <typename> class V, typename S, bool kRoots = false>
 
 template <typename S>
 using UintOf = typename Table<S>::Uint;
@@ -101,8 +103,8 @@ V<S> poly_to_one(V<S> x, const std::array<double, N>& c) {
 // ---- exponentials
 
 /// x = n log 2 + r with |r| <= log(2)/2; the low bits of `field` are those of n + bias, plus a
-/// multiple of 2^(width - mantissa). With the bias of an exponent field it takes a shift to make 2^n
-/// of it. An even one leaves the ties as they are.
+/// multiple of 2^(width - mantissa). With the bias of an exponent field it takes a shift to make
+/// 2^n of it. An even one leaves the ties as they are.
 LAZULI_MATH struct Exponent {
   V<UintOf<S>> field;
   V<S> r;
@@ -130,35 +132,74 @@ LAZULI_MATH V<S> power_of_two(V<UintOf<S>> field) {
   return bitcast<S>(field << Table<S>::kMantissa);
 }
 
-/// x y, whose result may be denormal or vanish: Zen 5 takes some 25 cycles for such a product, but one
-/// for such a sum.
+/// x y, whose result may be denormal or vanish: Zen 5 takes some 25 cycles for such a product, but
+/// one for such a sum.
 LAZULI_MATH V<S> small_product(V<S> x, V<S> y) {
   return fma(x, y, V<S>(0));
 }
 
-/// 2^n (1 + p) of n + 2 kBias, rounded once even where the result is denormal: 2^n is applied as two
-/// factors.
+/// x = (n + k/8) log 2 + r with |r| <= log(2)/16, and p = e^r - 1; the low 12 bits of `field` are
+/// those of 8 (n + bias) + k.
+template <template <typename> class V>
+struct Eighths {
+  V<uint32_t> field;
+  V<float> p;
+};
+
+template <template <typename> class V>
+Eighths<V> split_exp_in_eighths(V<float> x, int bias) {
+  using T = Table<float>;
+  const V<float> round(T::kRound / 8 + bias), t = fma(x, V<float>(T::kLog2e.high), round),
+                                              n = t - round;
+  // All but the linear term does without the last bits of r, and so begins before they are known.
+  const V<float> r = fma(n, V<float>(-T::kLn2.high), x);
+  return {bits(t), fma(r * r, horner(r, T::kExpOfEighth), fma(n, V<float>(-T::kLn2.low), r))};
+}
+
+/// The bits of 2^(n + k/8).
+template <template <typename> class V>
+V<uint32_t> root_bits(V<uint32_t> field) {
+  return (field << 20) + eighth_root(field);
+}
+
+/// 2^n (1 + p) of n + 2 kBias, rounded once even where the result is denormal: 2^n is applied as
+/// two factors.
 LAZULI_MATH V<S> scale(V<UintOf<S>> field, V<S> p) {
   const V<UintOf<S>> half = field >> 1;
   const V<S> first = power_of_two<V, S>(half);
   return small_product(fma(first, p, first), power_of_two<V, S>(field - half));
 }
 
-LAZULI_MATH V<S> exp(V<S> x) {
+LAZULI_MATH_OF_EXP V<S> exp(V<S> x) {
   using T = Table<S>;
-  const auto [field, r] = split_exp(at_least(at_most(x, T::kExpHigh), T::kExpLow), 2 * T::kBias);
-  return scale<V, S>(field, expm1_core(r));
+  const V<S> bounded = at_least(at_most(x, T::kExpHigh), T::kExpLow);
+  if constexpr (kRoots && sizeof(S) == 4) {
+    const auto [field, p] = split_exp_in_eighths(bounded, 2 * T::kBias);
+    const V<uint32_t> half = (field >> 4) << T::kMantissa;
+    const V<S> first = bitcast<S>(root_bits(field) - half);
+    return small_product(fma(first, p, first), bitcast<S>(half));
+  } else {
+    const auto [field, r] = split_exp(bounded, 2 * T::kBias);
+    return scale<V, S>(field, expm1_core(r));
+  }
 }
 
 /// The same bits for x <= 0: nothing overflows, and one factor in range may be made one that is not
 /// by a constant.
-LAZULI_MATH V<S> exp_not_positive(V<S> x) {
+LAZULI_MATH_OF_EXP V<S> exp_not_positive(V<S> x) {
   using T = Table<S>;
   // More than what the least n lacks of a normal number, and an even sum with the bias.
   constexpr int up = 99;
-  const auto [field, r] = split_exp(at_least(x, T::kExpLow), T::kBias + up);
-  const V<S> s = power_of_two<V, S>(field);
-  return small_product(fma(s, expm1_core(r), s), V<S>(power(-up)));
+  const V<S> bounded = at_least(x, T::kExpLow), down(power(-up));
+  if constexpr (kRoots && sizeof(S) == 4) {
+    const auto [field, p] = split_exp_in_eighths(bounded, T::kBias + up);
+    const V<S> s = bitcast<S>(root_bits(field));
+    return small_product(fma(s, p, s), down);
+  } else {
+    const auto [field, r] = split_exp(bounded, T::kBias + up);
+    const V<S> s = power_of_two<V, S>(field);
+    return small_product(fma(s, expm1_core(r), s), down);
+  }
 }
 
 LAZULI_MATH V<S> exp2(V<S> x) {
@@ -497,10 +538,10 @@ LAZULI_MATH V<S> tan(V<S> x) {
   return flip_sign(rare(huge, tan_of(reduce_huge(a)), tan_of(reduce(a))), sign_of(x));
 }
 
-/// x - trunc(x / y) * y, exactly, where division is correctly rounded. For a quotient of up to 2^(digits - 2) the nearest integer to it
-/// is at most 3/4 from the quotient as it is rounded here, and so what is left a multiple of y's
-/// last place below y, which needs no rounding; longer divisions, and what is not finite, are the
-/// library's.
+/// x - trunc(x / y) * y, exactly, where division is correctly rounded. For a quotient of up to
+/// 2^(digits - 2) the nearest integer to it is at most 3/4 from the quotient as it is rounded here,
+/// and so what is left a multiple of y's last place below y, which needs no rounding; longer
+/// divisions, and what is not finite, are the library's.
 LAZULI_MATH V<S> rem(V<S> x, V<S> y) {
   const V<S> a = abs(x), b = abs(y), quotient = a / b;
   const V<S> left = fma(-round(quotient), b, a);
@@ -588,7 +629,8 @@ LAZULI_MATH V<S> erfc_positive(V<S> a) {
   const auto [field, r] = split_exp(-square, 2 * T::kBias);
   const V<S> p = expm1_core(r + (inverse_low - square_low));
   const V<UintOf<S>> half = field >> 1;
-  return small_product((g + fma(g, p, g_low)) * power_of_two<V, S>(half), power_of_two<V, S>(field - half));
+  return small_product((g + fma(g, p, g_low)) * power_of_two<V, S>(half),
+                       power_of_two<V, S>(field - half));
 }
 
 LAZULI_MATH V<S> erfc(V<S> x) {
@@ -670,6 +712,7 @@ LAZULI_MATH V<S> pow(V<S> x, V<S> y) {
   return where(is_one, one, result);
 }
 
+#undef LAZULI_MATH_OF_EXP
 #undef LAZULI_MATH
 
 }  // namespace lazuli::math

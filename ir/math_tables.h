@@ -52,6 +52,8 @@ struct Table<float> {
   // (e^r - 1) / r - 1 over r, |r| <= 0.3475: 2^-26.1
   static constexpr std::array kExp{0x1p-1, 0x1.5554aep-3, 0x1.5554ep-5, 0x1.122936p-7,
                                    0x1.6d56c8p-10};
+  // The same for |r| <= log(2)/16: 2^-25.2
+  static constexpr std::array kExpOfEighth{0x1.000886p-1, 0x1.555a94p-3};
   // (log(1 + f) - f + f^2/2) / f^3, |f| <= 1/3: 2^-27.6
   static constexpr std::array kLog{0x1.55550cp-2, -0x1.fffe5ep-3, 0x1.99ce36p-3, -0x1.55b7fp-3,
                                    0x1.1ef236p-3, -0x1.f03b2ap-4, 0x1.1df0c2p-3, -0x1.0e2cbp-3};

@@ -33,6 +33,10 @@ bool has_dot(const Target& target, Op op, int lanes) {
                             : op == Op::DotBF16 && target.has_bf16_dot;
 }
 
+bool has_permute(const Target& target) {
+  return target.lanes >= static_cast<int>(kEighthRoots.size());  // AVX2 and AVX-512
+}
+
 Target named_target(const std::string& name) {
   std::string known;
   for (const NamedTarget& t : kTargets) {

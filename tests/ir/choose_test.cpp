@@ -128,7 +128,7 @@ TEST_SUITE("ir") {
       const Plan plan = make_plan(roots, target);
       Kernel k = clone(*plan.steps.back().kernel);
       choose_schedule(k, target);
-      CHECK(test::holds(test::reasons(k), "loops end at its mask"));
+      CHECK(test::holds(test::reasons(k), "loops stay within its mask"));
       CHECK(test::difference(k, target) == "");
       return print_program(lower(k, target));
     };

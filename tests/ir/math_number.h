@@ -7,6 +7,8 @@
 #include <cstdint>
 #include <type_traits>
 
+#include "core/op.h"
+
 namespace lazuli::math {
 
 template <typename T>
@@ -36,6 +38,7 @@ struct Number {
   friend Number sqrt(Number a) { return std::sqrt(a.v); }
   friend Number abs(Number a) { return std::fabs(a.v); }
   friend Number round(Number a) { return std::nearbyint(a.v); }
+  friend Number eighth_root(Number a) { return kEighthRoots[a.v % kEighthRoots.size()]; }
   friend Number long_rem(Number a, Number b) { return std::fmod(a.v, b.v); }
   friend Number where(Number<bool> c, Number a, Number b) { return c.v ? a : b; }
   friend Number rare(Number<bool> c, Number a, Number b) { return c.v ? a : b; }

@@ -37,6 +37,7 @@ struct MathFunction {
   double (*f64)(double);
   double (*exact_f32)(double);
   long double (*exact_f64)(long double);
+  bool permutes = false;
 };
 
 #define LAZULI_FUNCTION(op, f)                                                             \
@@ -45,21 +46,35 @@ struct MathFunction {
         [](double x) { return std::f(x); }, [](long double x) { return std::f(x); }        \
   }
 const std::vector<MathFunction> kFunctions{
-    LAZULI_FUNCTION(Op::Exp, exp),     LAZULI_FUNCTION(Op::Exp2, exp2),
-    LAZULI_FUNCTION(Op::Expm1, expm1), LAZULI_FUNCTION(Op::Log, log),
-    LAZULI_FUNCTION(Op::Log2, log2),   LAZULI_FUNCTION(Op::Log10, log10),
-    LAZULI_FUNCTION(Op::Log1p, log1p), LAZULI_FUNCTION(Op::Sin, sin),
-    LAZULI_FUNCTION(Op::Cos, cos),     LAZULI_FUNCTION(Op::Tan, tan),
-    LAZULI_FUNCTION(Op::Asin, asin),   LAZULI_FUNCTION(Op::Acos, acos),
-    LAZULI_FUNCTION(Op::Atan, atan),   LAZULI_FUNCTION(Op::Sinh, sinh),
-    LAZULI_FUNCTION(Op::Cosh, cosh),   LAZULI_FUNCTION(Op::Tanh, tanh),
-    LAZULI_FUNCTION(Op::Asinh, asinh), LAZULI_FUNCTION(Op::Acosh, acosh),
-    LAZULI_FUNCTION(Op::Atanh, atanh), LAZULI_FUNCTION(Op::Erf, erf),
+    LAZULI_FUNCTION(Op::Exp, exp),
+    LAZULI_FUNCTION(Op::Exp2, exp2),
+    LAZULI_FUNCTION(Op::Expm1, expm1),
+    LAZULI_FUNCTION(Op::Log, log),
+    LAZULI_FUNCTION(Op::Log2, log2),
+    LAZULI_FUNCTION(Op::Log10, log10),
+    LAZULI_FUNCTION(Op::Log1p, log1p),
+    LAZULI_FUNCTION(Op::Sin, sin),
+    LAZULI_FUNCTION(Op::Cos, cos),
+    LAZULI_FUNCTION(Op::Tan, tan),
+    LAZULI_FUNCTION(Op::Asin, asin),
+    LAZULI_FUNCTION(Op::Acos, acos),
+    LAZULI_FUNCTION(Op::Atan, atan),
+    LAZULI_FUNCTION(Op::Sinh, sinh),
+    LAZULI_FUNCTION(Op::Cosh, cosh),
+    LAZULI_FUNCTION(Op::Tanh, tanh),
+    LAZULI_FUNCTION(Op::Asinh, asinh),
+    LAZULI_FUNCTION(Op::Acosh, acosh),
+    LAZULI_FUNCTION(Op::Atanh, atanh),
+    LAZULI_FUNCTION(Op::Erf, erf),
     LAZULI_FUNCTION(Op::Erfc, erfc),
     MathFunction{Op::Sigmoid, [](float x) { return math::sigmoid(F(x)).v; },
-             [](double x) { return math::sigmoid(D(x)).v; },
-             [](double x) { return 1 / (1 + std::exp(-x)); },
-             [](long double x) { return 1 / (1 + std::exp(-x)); }},
+                 [](double x) { return math::sigmoid(D(x)).v; },
+                 [](double x) { return 1 / (1 + std::exp(-x)); },
+                 [](long double x) { return 1 / (1 + std::exp(-x)); }},
+    // By roots of two.
+    MathFunction{Op::Exp, [](float x) { return math::exp<math::Number, float, true>(F(x)).v; },
+                 [](double x) { return math::exp(D(x)).v; }, [](double x) { return std::exp(x); },
+                 [](long double x) { return std::exp(x); }, true},
 };
 #undef LAZULI_FUNCTION
 
@@ -126,10 +141,11 @@ T from_word(uint64_t bits) {
 // An expanded function, evaluated node by node with the documented meaning of each op.
 class MathGraph {
  public:
-  MathGraph(Op op, DType dtype, const Arg& arg = {}) : arity_(info(op).arity) {
+  MathGraph(Op op, DType dtype, const Arg& arg = {}, bool permutes = false)
+      : arity_(info(op).arity) {
     Sources inputs;
     for (int i = 0; i < arity_; i++) inputs.push_back(load(i, dtype, index_const(0)));
-    const NodeRef root = expand_math(op, dtype, inputs, arg);
+    const NodeRef root = expand_math(op, dtype, inputs, arg, permutes);
     std::unordered_map<const Node*, size_t> place;
     for (const NodeRef& n : inputs) {
       place[n.get()] = values_.size();
@@ -254,6 +270,39 @@ struct Worst {
 void check_worst(Op op, DType dtype, const Worst& worst) {
   INFO(std::string(name(op)), " ", std::string(name(dtype)), ": ", worst.ulp, " ULP at ", worst.at);
   CHECK(worst.ulp <= stated_ulp(op, dtype));
+}
+
+template <typename T>
+bool same_bits(T a, T b) {
+  return to_word(a) == to_word(b) || (std::isnan(a) && std::isnan(b));
+}
+
+// An exponential of what is not positive against any other, with or without roots of two.
+template <bool kRoots>
+void check_not_positive() {
+  MathGraph f32(Op::Exp, DType::F32, kNotPositive, kRoots),
+      f64(Op::Exp, DType::F64, kNotPositive, kRoots);
+  CHECK(f32.size() < MathGraph(Op::Exp, DType::F32, {}, kRoots).size());
+  int differ = 0;
+  const auto try_f32 = [&](float x) {
+    const float want = math::exp<math::Number, float, kRoots>(F(x)).v;
+    differ += !same_bits(math::exp_not_positive<math::Number, float, kRoots>(F(x)).v, want) ||
+              !same_bits(f32(x), want);
+  };
+  const auto try_f64 = [&](double x) {
+    const double want = math::exp(D(x)).v;
+    differ += !same_bits(math::exp_not_positive(D(x)).v, want) || !same_bits(f64(x), want);
+  };
+  for (uint64_t i = uint64_t{1} << 31; i < uint64_t{1} << 32; i += 40009)
+    try_f32(std::bit_cast<float>(static_cast<uint32_t>(i)));
+  // Where the result becomes denormal and vanishes.
+  for (float x = -87; x > -105; x -= 0.0009f) try_f32(x);
+  for (double x = -708; x > -747; x -= 0.0019) try_f64(x);
+  std::mt19937_64 random(5);
+  for (int i = 0; i < 100000; i++) try_f64(-std::fabs(random_double(random)));
+  for (const float x : special_values<float>()) try_f32(x > 0 ? -x : x);
+  for (const double x : special_values<double>()) try_f64(x > 0 ? -x : x);
+  CHECK(differ == 0);
 }
 
 }  // namespace
@@ -383,7 +432,7 @@ TEST_SUITE("ir") {
   TEST_CASE("the node graphs of the functions give the same bits as the numbers") {
     for (const MathFunction& f : kFunctions) {
       INFO(std::string(name(f.op)));
-      MathGraph f32(f.op, DType::F32), f64(f.op, DType::F64);
+      MathGraph f32(f.op, DType::F32, {}, f.permutes), f64(f.op, DType::F64, {}, f.permutes);
       const auto same = [](auto a, auto b) {
         return to_word(a) == to_word(b) || (std::isnan(a) && std::isnan(b));
       };
@@ -410,30 +459,8 @@ TEST_SUITE("ir") {
   }
 
   TEST_CASE("an exponential of what is not positive has the bits of any other, for less") {
-    const auto same = [](auto a, auto b) {
-      return to_word(a) == to_word(b) || (std::isnan(a) && std::isnan(b));
-    };
-    MathGraph f32(Op::Exp, DType::F32, kNotPositive), f64(Op::Exp, DType::F64, kNotPositive);
-    CHECK(f32.size() < MathGraph(Op::Exp, DType::F32).size());
-    int differ = 0;
-    const auto try_f32 = [&](float x) {
-      const float want = math::exp(F(x)).v;
-      differ += !same(math::exp_not_positive(F(x)).v, want) || !same(f32(x), want);
-    };
-    const auto try_f64 = [&](double x) {
-      const double want = math::exp(D(x)).v;
-      differ += !same(math::exp_not_positive(D(x)).v, want) || !same(f64(x), want);
-    };
-    for (uint64_t i = uint64_t{1} << 31; i < uint64_t{1} << 32; i += 40009)
-      try_f32(std::bit_cast<float>(static_cast<uint32_t>(i)));
-    // Where the result becomes denormal and vanishes.
-    for (float x = -87; x > -105; x -= 0.0009f) try_f32(x);
-    for (double x = -708; x > -747; x -= 0.0019) try_f64(x);
-    std::mt19937_64 random(5);
-    for (int i = 0; i < 100000; i++) try_f64(-std::fabs(random_double(random)));
-    for (const float x : special_values<float>()) try_f32(x > 0 ? -x : x);
-    for (const double x : special_values<double>()) try_f64(x > 0 ? -x : x);
-    CHECK(differ == 0);
+    check_not_positive<false>();
+    check_not_positive<true>();
   }
 
   TEST_CASE("a sigmoid of which no result is denormal has the bits of any other, for less") {
@@ -464,6 +491,25 @@ TEST_SUITE("ir") {
     CHECK(std::isnan(f64(std::numeric_limits<double>::quiet_NaN())));
   }
 
+  TEST_CASE("roots of two are for vectors that are permuted, and make exponentials shorter") {
+    CHECK(MathGraph(Op::Exp, DType::F32, {}, true).size() < MathGraph(Op::Exp, DType::F32).size());
+    CHECK(MathGraph(Op::Exp, DType::F64, {}, true).size() == MathGraph(Op::Exp, DType::F64).size());
+    for (const char* level : {"x86-64-v2", "x86-64-v3", "x86-64-v4", "aarch64"}) {
+      CAPTURE(level);
+      Kernel kernel;
+      kernel.add_argument("x", DType::F32, 32, false);
+      kernel.add_argument("y", DType::F32, 32, true);
+      const NodeRef i = axis("i", 32);
+      Stage* rows = kernel.add_stage("rows", {i});
+      kernel.add_value(rows, "y", scalar_op(Op::Exp, DType::F32, {load(0, DType::F32, i)}), {i},
+                       Op::Count_, 1);
+      const Target target = named_target(level);
+      const std::string text = print_program(lower(kernel, target));
+      CHECK((text.find("eighth_root") != std::string::npos) == has_permute(target));
+      CHECK(has_permute(target) == (target.lanes >= 8));
+    }
+  }
+
   TEST_CASE("functions of 16-bit floats are the f32 ones, rounded") {
     for (const DType dtype : {DType::F16, DType::BF16}) {
       const auto widen = [&](uint64_t bits) {
@@ -472,7 +518,7 @@ TEST_SUITE("ir") {
       };
       for (const MathFunction& f : kFunctions) {
         INFO(std::string(name(f.op)), " ", std::string(name(dtype)));
-        MathGraph graph(f.op, dtype);
+        MathGraph graph(f.op, dtype, {}, f.permutes);
         int differ = 0;
         for (uint64_t bits = 0; bits < 65536; bits += 37) {
           const float want = f.f32(widen(bits));

@@ -1,7 +1,9 @@
 // Denormals, infinities and NaN through kernels over rows, as the reference device has them.
 #include <doctest/doctest.h>
 
+#include <bit>
 #include <cmath>
+#include <cstdint>
 #include <limits>
 #include <string>
 #include <vector>
@@ -185,6 +187,26 @@ TEST_CASE("the larger and the smaller of anything and a number, which may stand 
         for (size_t i = 0; i < results[0].size(); i++) CHECK(same(results[0][i], results[1][i]));
       }
     }
+  }
+}
+
+TEST_CASE("an exponential has the same bits in whole vectors and in what is left of an array") {
+  const auto bits_on_cpu = [](const Tensor& t) {
+    const NodeRef root = t.node();
+    Runtime::current().device("cpu").realize({&root, 1});
+    std::vector<uint32_t> bits;
+    for (const float x : Tensor(root).to_vector<float>())
+      bits.push_back(std::bit_cast<uint32_t>(x));
+    return bits;
+  };
+  std::vector<float> values = row(64, {-103.5f, 88.7f, -0.03f});
+  const std::vector<uint32_t> want = bits_on_cpu(exp(Tensor::from(values, {64})));
+  for (size_t n = 1; n < 48; n++) {
+    CAPTURE(n);
+    const std::vector<float> first(values.begin(), values.begin() + static_cast<ptrdiff_t>(n));
+    const std::vector<uint32_t> got =
+        bits_on_cpu(exp(Tensor::from(first, {static_cast<int64_t>(n)})));
+    CHECK(got == std::vector<uint32_t>(want.begin(), want.begin() + static_cast<ptrdiff_t>(n)));
   }
 }
 
