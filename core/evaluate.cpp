@@ -49,7 +49,7 @@ int64_t int_from(uint64_t bits, DType t) {
 
 uint64_t int_bits(int64_t v, DType t) {
   if (t == DType::Bool) return v != 0;
-  return low_bytes(static_cast<uint64_t>(v), size_of(t));
+  return detail::low_bytes(static_cast<uint64_t>(v), size_of(t));
 }
 
 // ---- floats

@@ -11,13 +11,13 @@ uint64_t saturate(double v, DType t) {
   const int bits = 8 * size_of(t);
   if (is_signed(t)) {
     const double limit = std::ldexp(1.0, bits - 1);
-    if (v >= limit) return low_bytes((uint64_t{1} << (bits - 1)) - 1, size_of(t));
-    if (v < -limit) return low_bytes(uint64_t{1} << (bits - 1), size_of(t));
-    return low_bytes(static_cast<uint64_t>(static_cast<int64_t>(v)), size_of(t));
+    if (v >= limit) return detail::low_bytes((uint64_t{1} << (bits - 1)) - 1, size_of(t));
+    if (v < -limit) return detail::low_bytes(uint64_t{1} << (bits - 1), size_of(t));
+    return detail::low_bytes(static_cast<uint64_t>(static_cast<int64_t>(v)), size_of(t));
   }
   if (v <= -1.0) return 0;
-  if (v >= std::ldexp(1.0, bits)) return low_bytes(~uint64_t{0}, size_of(t));
-  return v < 0 ? 0 : low_bytes(static_cast<uint64_t>(v), size_of(t));
+  if (v >= std::ldexp(1.0, bits)) return detail::low_bytes(~uint64_t{0}, size_of(t));
+  return v < 0 ? 0 : detail::low_bytes(static_cast<uint64_t>(v), size_of(t));
 }
 
 }  // namespace
@@ -42,7 +42,7 @@ uint64_t to_bits(const Scalar& v, DType t) {
       return std::bit_cast<uint64_t>(v.as_double());
     default:
       return v.is_float() ? saturate(v.as_double(), t)
-                          : low_bytes(static_cast<uint64_t>(v.as_int()), size_of(t));
+                          : detail::low_bytes(static_cast<uint64_t>(v.as_int()), size_of(t));
   }
 }
 

@@ -32,10 +32,12 @@ class Scalar {
   double float_;
 };
 
+namespace detail {
 /// `v` without the bytes above the lowest `bytes`.
 constexpr uint64_t low_bytes(uint64_t v, int bytes) {
   return bytes == 8 ? v : v & ((uint64_t{1} << (8 * bytes)) - 1);
 }
+}  // namespace detail
 
 /// The bits of `v` converted to dtype `t`, in the low bytes: integers wrap, floats round to nearest even, floats to
 /// integers truncate and saturate (NaN gives 0).

@@ -11,6 +11,9 @@ namespace lazuli {
 /// is not counted; where conditions choose between parts, all parts are.
 double count_flops(const Kernel& kernel);
 
+/// The same of loops as they are: of a kernel that has not been limited, no mask ends them.
+double count_flops_behind_masks_too(const Kernel& kernel);
+
 /// The fewest bytes: every argument once.
 double count_bytes(const Kernel& kernel);
 

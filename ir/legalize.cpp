@@ -226,9 +226,9 @@ class Legalizer {
 
 }  // namespace
 
-void legalize(Kernel& kernel, const Target& target) {
+void legalize(Kernel& kernel, bool permutes) {
   for (const auto& s : kernel.stages) {
-    for (Value& v : s->values) v.expr = Legalizer(has_permute(target)).run(v.expr);
+    for (Value& v : s->values) v.expr = Legalizer(permutes).run(v.expr);
   }
 }
 

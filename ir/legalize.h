@@ -5,12 +5,10 @@
 
 #include "core/node.h"
 #include "ir/kernel.h"
-#include "ir/target.h"
 
 namespace lazuli {
 
-/// Legalizes every value of the kernel for `target`, which decides how elementary functions are
-/// computed.
-void legalize(Kernel& kernel, const Target& target);
+/// Legalizes every value of the kernel; with `permutes`, elementary functions may permute vectors.
+void legalize(Kernel& kernel, bool permutes);
 
 }  // namespace lazuli

@@ -67,8 +67,9 @@ Program lower(const Kernel& kernel, const Target& target) {
   verify_algorithm(kernel);
   verify_schedule(kernel);
   Kernel legal = clone(kernel);
-  legalize(legal, target);
-  Program program = Nest(legal, target, lanes_of_schedule(legal)).run();
+  const int lanes = lanes_of_schedule(legal);
+  legalize(legal, has_permute(target) && lanes <= target.lanes);
+  Program program = Nest(legal, target, lanes).run();
   if (target.has_tiles) use_tiles(program);
   join_strided_loads(program, target);
   join_copies(program);

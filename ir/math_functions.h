@@ -1,6 +1,7 @@
 // The elementary functions, written once over a value type V: V<float> may be a number (tests) or a
 // node (kernels), and an operator then computes or builds. No branches, and only what every target
-// has: + - * / fma sqrt abs, compare and select, conversion, and integer operations on the bits.
+// has: + - * / fma sqrt abs, compare and select, conversion, and integer operations on the bits;
+// with kRoots, eighth_root, which is a permutation of a vector.
 //
 // Style of the code: polynomials are evaluated by Estrin's scheme (latency, not count, bounds long
 // bodies); n of 2^n is read off the low bits of a sum rounded by a large constant, since
@@ -138,8 +139,8 @@ LAZULI_MATH V<S> small_product(V<S> x, V<S> y) {
   return fma(x, y, V<S>(0));
 }
 
-/// x = (n + k/8) log 2 + r with |r| <= log(2)/16, and p = e^r - 1; the low 12 bits of `field` are
-/// those of 8 (n + bias) + k.
+/// x = (n + k/8) log 2 + r with |r| <= log(2)/16, and p = e^r - 1 as far as 1 + p needs it; the low
+/// 12 bits of `field` are those of 8 (n + bias) + k.
 template <template <typename> class V>
 struct Eighths {
   V<uint32_t> field;

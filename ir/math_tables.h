@@ -38,11 +38,11 @@ struct Table<float> {
   static constexpr Parts3 kPi{0x1.921fb6p1, -0x1.777a5cp-24, -0x1.ee59dap-49};
   static constexpr double kInversePi = 0x1.45f306p-2;
 
-  // Clamps that keep 2^n representable in two steps and change no result. The low ones are far below
-  // the least denormal: CPUs take some 90 cycles for what rounds to zero from nearby.
+  // Clamps that keep 2^n representable in two steps and change no result. The low ones are far
+  // below the least denormal: CPUs take some 90 cycles for what rounds to zero from nearby.
   static constexpr double kExpLow = -120, kExpHigh = 89, kExp2Low = -174, kExp2High = 128.5;
   static constexpr double kExpm1Low = -18, kTanhHigh = 9.1, kSinhHigh = 89.5;
-  static constexpr double kSigmoidHigh = 18;  // the sigmoid rounds to 1 above
+  static constexpr double kSigmoidHigh = 18;      // the sigmoid rounds to 1 above
   static constexpr double kTiny = 0x1p-25;        // log1p(x) and expm1(x) are x below
   static constexpr double kTinyCube = 0x1p-13;    // sinh(x) is x below
   static constexpr double kSquareLarge = 0x1p24;  // sqrt(x^2 +- 1) is x above
@@ -52,7 +52,7 @@ struct Table<float> {
   // (e^r - 1) / r - 1 over r, |r| <= 0.3475: 2^-26.1
   static constexpr std::array kExp{0x1p-1, 0x1.5554aep-3, 0x1.5554ep-5, 0x1.122936p-7,
                                    0x1.6d56c8p-10};
-  // The same for |r| <= log(2)/16: 2^-25.2
+  // The same for |r| <= log(2)/16: 2^-25.2 of e^r, 2^-19.9 of e^r - 1
   static constexpr std::array kExpOfEighth{0x1.000886p-1, 0x1.555a94p-3};
   // (log(1 + f) - f + f^2/2) / f^3, |f| <= 1/3: 2^-27.6
   static constexpr std::array kLog{0x1.55550cp-2, -0x1.fffe5ep-3, 0x1.99ce36p-3, -0x1.55b7fp-3,

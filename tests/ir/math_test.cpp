@@ -494,8 +494,7 @@ TEST_SUITE("ir") {
   TEST_CASE("roots of two are for vectors that are permuted, and make exponentials shorter") {
     CHECK(MathGraph(Op::Exp, DType::F32, {}, true).size() < MathGraph(Op::Exp, DType::F32).size());
     CHECK(MathGraph(Op::Exp, DType::F64, {}, true).size() == MathGraph(Op::Exp, DType::F64).size());
-    for (const char* level : {"x86-64-v2", "x86-64-v3", "x86-64-v4", "aarch64"}) {
-      CAPTURE(level);
+    const auto has_roots = [](const Target& target, const char* schedule) {
       Kernel kernel;
       kernel.add_argument("x", DType::F32, 32, false);
       kernel.add_argument("y", DType::F32, 32, true);
@@ -503,10 +502,17 @@ TEST_SUITE("ir") {
       Stage* rows = kernel.add_stage("rows", {i});
       kernel.add_value(rows, "y", scalar_op(Op::Exp, DType::F32, {load(0, DType::F32, i)}), {i},
                        Op::Count_, 1);
+      apply_schedule(kernel, schedule);
+      return print_program(lower(kernel, target)).find("eighth_root") != std::string::npos;
+    };
+    for (const char* level : {"x86-64-v2", "x86-64-v3", "x86-64-v4", "aarch64"}) {
+      CAPTURE(level);
       const Target target = named_target(level);
-      const std::string text = print_program(lower(kernel, target));
-      CHECK((text.find("eighth_root") != std::string::npos) == has_permute(target));
       CHECK(has_permute(target) == (target.lanes >= 8));
+      CHECK(has_roots(target, "") == has_permute(target));
+      CHECK(has_roots(target, "split rows i o l 8; vector rows l") == has_permute(target));
+      // Of more lanes than a register has.
+      CHECK_FALSE(has_roots(target, "split rows i o l 32; vector rows l"));
     }
   }
 

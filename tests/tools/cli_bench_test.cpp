@@ -112,6 +112,20 @@ TEST_CASE("bench writes the whole JSON form") {
   CHECK(list[1]["roofline"]["function_seconds"] > 0);
 }
 
+TEST_CASE("bench does not count what lies behind a mask") {
+  const auto flops = [](const char* text) {
+    const Json j = Json::parse(
+        lazuli_command({"bench", text, "--seconds", "0.01", "--threads", "1", "--json", "-"}).out);
+    CHECK(j["roofline"]["percent"] > 0);
+    return j["flops"].get<double>();
+  };
+  const double all = 2.0 * 128 * 128 * 128;
+  const double masked = flops("tril(x:f32[128,128]) @ y:f32[128,128]");
+  CHECK(masked > 0.5 * all);
+  CHECK(masked < 0.52 * all);
+  CHECK(flops("(x:f32[128,128] * 2) @ y:f32[128,128]") == all + 128 * 128);
+}
+
 TEST_CASE("bench sets a run beside an older one, and draws the roofline") {
   const Folder folder;
   const std::string old = (folder / "old.json").string(), svg = (folder / "r.svg").string();

@@ -72,8 +72,9 @@ void measure_replay(const notation::Result& result, double seconds, Session& ses
   m.launches = replay.launches();
   std::vector<NodeRef> roots;
   for (const Tensor& t : result.tensors) roots.push_back(t.node());
-  m.flops = count_flops(roots);
-  m.function_seconds = functions.seconds(roots);
+  const double share = replay.share_within_masks();
+  m.flops = share * count_flops(roots);
+  m.function_seconds = share * functions.seconds(roots);
   m.bytes = m.launches > 0 ? replay.bytes() : 0;
   for (size_t i = 0; i < result.tensors.size(); ++i) add_sums(replay.result(i), m);
 }

@@ -5,6 +5,7 @@
 
 #include "core/error.h"
 #include "core/graph.h"
+#include "ir/kernel_cost.h"
 
 namespace lazuli::cli {
 namespace {
@@ -51,6 +52,16 @@ int Replay::kernels() const {
   const auto& steps = plan().steps;
   return static_cast<int>(std::count_if(
       steps.begin(), steps.end(), [](const PlanStep& step) { return step.kernel != nullptr; }));
+}
+
+double Replay::share_within_masks() const {
+  double within = 0, all = 0;
+  for (const PlanStep& step : plan().steps) {
+    if (step.kernel == nullptr) continue;
+    within += count_flops(*step.kernel);
+    all += count_flops_behind_masks_too(*step.kernel);
+  }
+  return all > 0 ? within / all : 1;
 }
 
 double Replay::bytes() const {

@@ -18,7 +18,7 @@ inline double seconds_since(Clock::time_point start) {
   return std::chrono::duration<double>(Clock::now() - start).count();
 }
 
-/// Floating-point operations that the graph above realised leaves states: one for each element of
+/// Floating-point operations that the graph above realised leaves states, masks or not: one for each element of
 /// an elementwise op on floats, one for each element that a reduction or a scan reads.
 double count_flops(std::span<const NodeRef> roots);
 
@@ -37,6 +37,8 @@ class Replay {
 
   int kernels() const;
   int launches() const { return static_cast<int>(plan().steps.size()); }
+  /// How much of what its kernels would compute without masks lies within them (ir/limits.h).
+  double share_within_masks() const;
   /// Bytes of all inputs and results, each counted once.
   double bytes() const;
   /// The storage of the input slot that holds `node`, or null.
