@@ -68,7 +68,7 @@ Program lower(const Kernel& kernel, const Target& target) {
   verify_schedule(kernel);
   Kernel legal = clone(kernel);
   const int lanes = lanes_of_schedule(legal);
-  legalize(legal, has_permute(target) && lanes <= target.lanes);
+  legalize(legal, has_permute(target) && lanes <= target.lanes);  // more are several registers
   Program program = Nest(legal, target, lanes).run();
   if (target.has_tiles) use_tiles(program);
   join_strided_loads(program, target);

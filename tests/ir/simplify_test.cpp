@@ -74,10 +74,10 @@ NodeRef places_of_rows(int64_t rows, int64_t columns, int64_t size, int64_t step
 }
 
 // Rows that are taken in chunks.
-constexpr int64_t kLongRow = 1 << 17;
+constexpr int64_t kScanRow = 1 << 17;
 
 NodeRef along_long_row(const NodeRef& rows) {
-  return expand(reshape(rows, {rows->shape[0], 1}), {rows->shape[0], kLongRow});
+  return expand(reshape(rows, {rows->shape[0], 1}), {rows->shape[0], kScanRow});
 }
 // sum exp(z - max z), as a softmax has it.
 NodeRef sum_of_powers(const NodeRef& z) {
@@ -124,15 +124,15 @@ std::vector<RuleCase> rule_cases() {
                                         expand(small_integers({1, 3, 4}), {4, 3, 4})});
   // Long rows: 0 or -inf; with a NaN; the largest late and more than once.
   Elements steps, late;
-  for (int64_t k = 0; k < 2 * kLongRow; k++) {
+  for (int64_t k = 0; k < 2 * kScanRow; k++) {
     const double e = k % 3 < 2 ? 0 : -std::numeric_limits<double>::infinity();
     steps.push_back(to_bits(Scalar(e), DType::F32));
     late.push_back(to_bits(Scalar(k % 70001 == 65000 ? 9 : k % 7), DType::F32));
   }
-  const NodeRef long_steps = test::buffer_of(DType::F32, {2, kLongRow}, steps);
-  const NodeRef long_late = test::buffer_of(DType::F32, {2, kLongRow}, late);
-  const NodeRef long_whole = whole({2, kLongRow}, DType::I32);
-  const NodeRef long_special = special({2, kLongRow});
+  const NodeRef long_steps = test::buffer_of(DType::F32, {2, kScanRow}, steps);
+  const NodeRef long_late = test::buffer_of(DType::F32, {2, kScanRow}, late);
+  const NodeRef long_whole = whole({2, kScanRow}, DType::I32);
+  const NodeRef long_special = special({2, kScanRow});
   return {
       {"extremes of chunks", reduce(Op::ReduceMax, long_special, {1})},
       {"extremes of chunks", reduce(Op::ReduceMin, long_whole, {1})},
@@ -458,10 +458,10 @@ TEST_CASE("exponentials of chunks meet every kind of row") {
     }
   };
   Elements values;
-  for (int64_t k = 0; k < 5 * kLongRow; k++) {
-    values.push_back(to_bits(Scalar(element(k / kLongRow, k % kLongRow)), DType::F32));
+  for (int64_t k = 0; k < 5 * kScanRow; k++) {
+    values.push_back(to_bits(Scalar(element(k / kScanRow, k % kScanRow)), DType::F32));
   }
-  const NodeRef z = test::buffer_of(DType::F32, {5, kLongRow}, values);
+  const NodeRef z = test::buffer_of(DType::F32, {5, kScanRow}, values);
   for (const NodeRef& root : {sum_of_powers(z), logsumexp(Tensor(z), {1}).node()}) {
     std::vector<std::string> trace;
     const NodeRef simple = simplify({&root, 1}, &trace)[0];
@@ -485,12 +485,12 @@ TEST_CASE("rows that are short, divide badly or are costly to read twice stay wh
     return std::any_of(trace.begin(), trace.end(),
                        [](const std::string& t) { return t.find("chunk") != std::string::npos; });
   };
-  CHECK(holds_chunks(reduce(Op::ReduceMax, small_integers({2, kLongRow}), {1})));
-  CHECK(!holds_chunks(reduce(Op::ReduceMax, small_integers({2, kLongRow / 2}), {1})));
+  CHECK(holds_chunks(reduce(Op::ReduceMax, small_integers({2, kScanRow}), {1})));
+  CHECK(!holds_chunks(reduce(Op::ReduceMax, small_integers({2, kScanRow / 2}), {1})));
   CHECK(!holds_chunks(reduce(Op::ReduceMax, small_integers({2, 131101}), {1})));  // a prime
-  CHECK(!holds_chunks(reduce(Op::ReduceMax, small_integers({kLongRow, 2}), {0})));
-  const NodeRef product = ew(Op::Mul, {expand(small_integers({1, kLongRow, 2}), {2, kLongRow, 2}),
-                                       expand(small_integers({2, 1, 2}), {2, kLongRow, 2})});
+  CHECK(!holds_chunks(reduce(Op::ReduceMax, small_integers({kScanRow, 2}), {0})));
+  const NodeRef product = ew(Op::Mul, {expand(small_integers({1, kScanRow, 2}), {2, kScanRow, 2}),
+                                       expand(small_integers({2, 1, 2}), {2, kScanRow, 2})});
   CHECK(!holds_chunks(reduce(Op::ReduceMax, reduce(Op::ReduceAdd, product, {2}), {1})));
 }
 

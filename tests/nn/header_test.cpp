@@ -97,9 +97,10 @@ TEST_SUITE("nn") {
 #if defined(__OPTIMIZE__) && !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
   TEST_CASE(
       "the header compiles in under a second, twice the time of the standard headers it needs") {
-    // A second of a machine at rest; on a busy one only the proportion stays the same.
+    // A second of a machine at rest; on a busy one only the proportion of the least times stays the
+    // same, which takes some more tries to meet.
     double own = 1e9, standard = 1e9;
-    for (int i = 0; i < 5; i++) {
+    for (int i = 0; i < 5 || (i < 25 && own >= 2 * standard); i++) {
       standard = std::min(standard, compile_seconds("#include <optional>\n#include <span>\n"
                                                     "#include <string>\n#include <vector>\n"));
       own = std::min(own, compile_seconds("#include \"nn/lazuli.h\"\n"));
