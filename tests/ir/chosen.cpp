@@ -50,7 +50,9 @@ std::string reasons(std::initializer_list<Tensor> roots, bool winograd) {
   return reasons(roots, target);
 }
 
-std::string checked_schedule(const std::vector<Tensor>& tensors, const Target& target) {
+namespace {
+
+Kernel scheduled_last(const std::vector<Tensor>& tensors, const Target& target) {
   std::vector<NodeRef> roots;
   for (const Tensor& t : tensors) roots.push_back(t.node());
   const Plan plan = make_plan(roots, target);
@@ -58,6 +60,17 @@ std::string checked_schedule(const std::vector<Tensor>& tensors, const Target& t
   choose_schedule(k, target);
   CHECK(reasons(k).find("given up") == std::string::npos);
   CHECK(reasons(k).find("no legal schedule") == std::string::npos);
+  return k;
+}
+
+}  // namespace
+
+std::string chosen_schedule(const Tensor& root, const Target& target) {
+  return scheduled_last({root}, target).schedule;
+}
+
+std::string checked_schedule(const std::vector<Tensor>& tensors, const Target& target) {
+  const Kernel k = scheduled_last(tensors, target);
   CHECK(difference(k, target) == "");
   return k.schedule;
 }

@@ -22,8 +22,9 @@ std::string reasons(const Kernel& kernel);
 std::string reasons(std::initializer_list<Tensor> roots, const Target& target);
 std::string reasons(std::initializer_list<Tensor> roots, bool winograd = true);
 
-/// The schedule of the last kernel of a plan, whose rules were not given up and whose value is
-/// right.
+/// The schedule of the last kernel of a plan, whose rules were not given up.
+std::string chosen_schedule(const Tensor& root, const Target& target);
+/// The same of one whose value is right, too, which takes as long as its operations are many.
 std::string checked_schedule(const std::vector<Tensor>& roots, const Target& target);
 std::string checked_schedule(const Tensor& root, const Target& target);
 
