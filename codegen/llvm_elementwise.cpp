@@ -138,7 +138,8 @@ void LlvmEmitter::dot(const Elementwise& e) {
   line("{} = add {} {}, {}", e.dst, sum, e.args[2], products);
 }
 
-// The table is a vector, which the operand permutes; lanes beyond the eighth have it once more.
+// The table is a vector, which the operand permutes: twice the table for sixteen lanes, and for fewer
+// than eight, of which a number alone is one, the first lanes of what eight find.
 void LlvmEmitter::eighth_root(const Elementwise& e) {
   const int table = std::max(e.lanes, static_cast<int>(kEighthRoots.size()));
   ensure(table <= target_.lanes, "llvm: more lanes than a permutation has");

@@ -13,8 +13,8 @@ bool is_math(Op op);
 /// `op` of kernel-level float nodes of dtype `dtype` as a graph of basic operations: + - * / fma
 /// sqrt abs round, compare, where, cast, bitcast, and integer operations. Nothing is flushed to
 /// zero, NaN, infinities and signed zeros are as in C's Annex F, and angles of any size are reduced
-/// exactly. f16 and bf16 go through f32. `arg` is that of the node; with `permutes`, EighthRoot is a
-/// basic operation too. The algorithms: ir/math_functions.h.
+/// exactly. f16 and bf16 go through f32. `arg` is that of the node; with `permutes`, EighthRoot is
+/// a basic operation too. The algorithms: ir/math_functions.h.
 NodeRef expand_math(Op op, DType dtype, const Sources& src, const Arg& arg = {},
                     bool permutes = false);
 

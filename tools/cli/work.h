@@ -18,8 +18,8 @@ inline double seconds_since(Clock::time_point start) {
   return std::chrono::duration<double>(Clock::now() - start).count();
 }
 
-/// Floating-point operations that the graph above realised leaves states, masks or not: one for each element of
-/// an elementwise op on floats, one for each element that a reduction or a scan reads.
+/// Floating-point operations that the graph above realised leaves states, masks or not: one for each
+/// element of an elementwise op on floats, one for each element that a reduction or a scan reads.
 double count_flops(std::span<const NodeRef> roots);
 
 /// A compiled plan with storage for its inputs and results.
