@@ -40,7 +40,8 @@ void prefetch_far_terms(Program& program, const Target& target);
 
 /// What loops read in order from arguments larger than the last cache, and nothing above has asked
 /// for: some lines ahead, where prefetches for the second level of cache bring more than the
-/// processor's own streams, which end at each page and begin anew.
+/// processor's own streams, which end at each page and begin anew; elsewhere in loops that compute
+/// much with each line, since those streams fall behind.
 void prefetch_streams(Program& program, const Target& target);
 
 /// Where tiles of products walk more memory than L2 holds: rows of tiles, of which single elements

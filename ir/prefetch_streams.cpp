@@ -16,6 +16,11 @@ constexpr int64_t kMostStep = 1024;    // bytes of an iteration: more is no walk
 // late, so that what lies in L3 is waited for as well.
 constexpr size_t kManyInstructions = 128;
 constexpr int64_t kBytesFarAhead = 4096;  // 1536 gains half as much
+// The processor's own streams bring as much where a loop only moves what it reads, and prefetches
+// are then in their way; but they fall behind a loop that has computations to wait for. On Zen 3,
+// with 64 MiB, prefetches take exp to 0.75 of the time and three products a value to 0.93, but two
+// to 1.0 and one to 1.1.
+constexpr size_t kInstructionsOfLine = 18;
 
 class Streams {
  public:
@@ -23,7 +28,7 @@ class Streams {
 
   void prefetch(std::vector<Instruction>& block) {
     find_asked(block);
-    visit(block);
+    visit(block, nullptr);
   }
 
  private:
@@ -35,20 +40,44 @@ class Streams {
     }
   }
 
-  void visit(std::vector<Instruction>& block) {
+  // `around`: the loop whose body the block is, or null.
+  void visit(std::vector<Instruction>& block, const Instruction* around) {
+    std::unordered_set<int> read_before;  // by a loop over the same row
     for (Instruction& i : block) {
-      visit(i.body);
-      if (i.code == Code::Loop) prefetch_in(i);
+      visit(i.body, i.code == Code::Loop ? &i : nullptr);
+      if (i.code == Code::Loop) prefetch_in(i, around, read_before);
     }
   }
 
-  void prefetch_in(Instruction& loop) {
+  void prefetch_in(Instruction& loop, const Instruction* around,
+                   std::unordered_set<int>& read_before) {
+    std::vector<Ask> asks = asks_of(loop, around);
+    if (!target_.l2_prefetch && loop.body.size() < kInstructionsOfLine * asks.size()) return;
+    if (around) {
+      std::erase_if(asks, [&](const Ask& a) { return read_before.count(a.prefetch.memory) > 0; });
+      for (const Ask& ask : asks) read_before.insert(ask.prefetch.memory);
+    }
+    for (auto ask = asks.rbegin(); ask != asks.rend(); ++ask) {
+      loop.body.insert(loop.body.begin() + ask->behind + 1, ask->prefetch);
+    }
+  }
+
+  // A prefetch and the load behind which it stands.
+  struct Ask {
+    std::ptrdiff_t behind;
+    Instruction prefetch;
+  };
+
+  std::vector<Ask> asks_of(const Instruction& loop, const Instruction* around) const {
     const std::optional<int64_t> count = count_of(loop);
     const LoopSteps along(loop);
+    const std::optional<LoopSteps> next_row =
+        around ? std::optional(LoopSteps(*around)) : std::nullopt;
     const bool is_long = loop.body.size() > kManyInstructions;
-    const int64_t ahead = is_long ? kBytesFarAhead : kBytesAhead,
-                  near = is_long ? target_.l2 : target_.l3;
+    const int64_t ahead = is_long || !target_.l2_prefetch ? kBytesFarAhead : kBytesAhead,
+                  near = is_long && target_.l2_prefetch ? target_.l2 : target_.l3;
     std::set<std::pair<int, int64_t>> lines;  // a pointer, and the line from there
+    std::vector<Ask> asks;
     for (size_t at = 0; at < loop.body.size(); at++) {
       const Instruction& i = loop.body[at];
       if (i.code != Code::Load || i.memory < 0 || i.dst.lanes == 1 || asked_.count(i.memory))
@@ -56,14 +85,19 @@ class Streams {
       const MemoryArgument& m = program_.arguments[static_cast<size_t>(i.memory)];
       const int64_t unit = size_of(i.args[0].dtype), step = along.of(i.args[0]).value_or(0) * unit;
       const bool in_order = step >= kCacheLine && step <= kMostStep;
-      const bool ends_soon = count && *count * step < 2 * ahead;
+      // What lies behind the end of a short row is the next one, where rows follow each other.
+      const int64_t gap =
+          count && next_row ? next_row->of(i.args[0]).value_or(0) * unit - *count * step : -1;
+      const bool goes_on = 0 <= gap && gap < step;
+      const bool ends_soon = count && *count * step < 2 * ahead && !goes_on;
       if (m.output || m.bytes() <= near || !in_order || ends_soon) continue;
       if (!lines.insert({i.args[0].id, i.imm * unit / kCacheLine}).second) continue;
       Instruction ask{.code = Code::Prefetch, .imm = i.imm + ahead / unit, .memory = i.memory};
       ask.args = {i.args[0]};
       ask.flag = true;
-      loop.body.insert(loop.body.begin() + static_cast<std::ptrdiff_t>(++at), std::move(ask));
+      asks.push_back({static_cast<std::ptrdiff_t>(at), std::move(ask)});
     }
+    return asks;
   }
 
   const Program& program_;
@@ -74,7 +108,6 @@ class Streams {
 }  // namespace
 
 void prefetch_streams(Program& program, const Target& target) {
-  if (!target.l2_prefetch) return;
   for (Phase& phase : program.phases) {
     Streams(program, target).prefetch(phase.body);
     Streams(program, target).prefetch(phase.tail);

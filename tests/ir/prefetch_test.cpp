@@ -263,7 +263,7 @@ TEST_SUITE("ir") {
       CHECK(test::difference(k, target) == "");
       return prefetched(k, target)[1];
     };
-    CHECK(asked(50, false, 64 << 10) == 2);   // in the tile that packs, and in the others
+    CHECK(asked(50, false, 64 << 10) == 2);  // in the tile that packs, and in the others
     CHECK(asked(50, false, 24 << 10) == 2);
     CHECK(asked(50, false, 8 << 10) == 0);    // the next panel is too large
     CHECK(asked(50, false, 256 << 10) == 0);  // the whole argument is there
@@ -358,7 +358,8 @@ TEST_SUITE("ir") {
   TEST_CASE("rows of tiles are asked for where the last cache is far and not all fits before it") {
     const auto asked = [](int64_t terms, int64_t l2, bool far) {
       Target target = named_target("x86-64-v4");
-      target.l1 = 4 << 10;  // where rows of so many terms push each other out, so that they are packed
+      target.l1 =
+          4 << 10;  // where rows of so many terms push each other out, so that they are packed
       target.l2 = l2;
       target.far_l3 = far;
       Kernel k = test::matmul(48, 480, terms, false, false, false);
@@ -427,8 +428,8 @@ TEST_SUITE("ir") {
     CHECK(asked(test::total_sum(1 << 17)) == 4);  // a line of each of four vectors
     CHECK(second_level);
     CHECK(asked(test::total_sum(1 << 15)) == 0);  // stays in cache
-    // Walks that end before what they ask for is theirs.
-    CHECK(asked(test::softmax(1024, 256)) == 0);
+    // Walks that end before what they ask for is theirs go on in the next row: 16 vectors of one.
+    CHECK(asked(test::softmax(1024, 256)) == 4);
     // Other rules know better.
     CHECK(asked(test::softmax(64, 4096)) == 4);
     target.l2_prefetch = false;  // the machine's own streams bring as much
@@ -461,6 +462,42 @@ TEST_SUITE("ir") {
     CHECK(asked(1 << 11, 150) == 0);  // stays in L2
     target.l3 = 16 << 10;
     CHECK(asked(1 << 13, 50) == 256);
+  }
+
+  // Values of `columns` of `stride` elements in each row, with some computations for each.
+  Kernel rows_of(int64_t rows, int64_t columns, int64_t stride, int computations) {
+    Kernel k;
+    k.name = "rows";
+    const int x = k.add_argument("x", DType::F32, rows * stride, false),
+              out = k.add_argument("out", DType::F32, rows * columns, true);
+    const NodeRef i = axis("i", rows), j = axis("j", columns),
+                  q = load(x, DType::F32, index_add(index_mul(i, stride), j));
+    NodeRef e = q;
+    for (int m = 0; m < computations; m++)
+      e = scalar_op(m % 2 ? Op::Mul : Op::Add, DType::F32, {e, q});
+    k.add_value(k.add_stage("out", {i, j}), "out", e, {i, j}, Op::Count_, out);
+    apply_schedule(k, "split out j jo jv 16; vector out jv");
+    return k;
+  }
+
+  TEST_CASE("the processor's own streams fall behind a loop that computes much with each line") {
+    Target target = named_target("x86-64-v4");
+    target.l3 = 128 << 10;
+    const auto asked = [&](int64_t rows, int64_t columns, int64_t stride, int computations) {
+      Kernel k = rows_of(rows, columns, stride, computations);
+      CHECK(test::difference(k, target) == "");
+      const std::string text = print_program(lower(k, target));
+      std::smatch found;
+      static const std::regex ask(R"(prefetch %[0-9]+\[([0-9]+)\] l2\n)");
+      return std::regex_search(text, found, ask) ? std::stoi(found[1]) : 0;
+    };
+    CHECK(asked(16, 4096, 4096, 20) == 1024);  // 4 KiB ahead, of every line
+    CHECK(asked(16, 4096, 4096, 10) == 0);     // little to wait for
+    CHECK(asked(8, 4096, 4096, 20) == 0);      // stays in cache
+    // Short rows go on in the next one where they follow each other, but for part of a vector.
+    CHECK(asked(256, 256, 256, 20) == 1024);
+    CHECK(asked(256, 256, 264, 20) == 1024);
+    CHECK(asked(256, 256, 512, 20) == 0);
   }
 }
 
