@@ -16,11 +16,6 @@ constexpr int64_t kMostStep = 1024;    // bytes of an iteration: more is no walk
 // late, so that what lies in L3 is waited for as well.
 constexpr size_t kManyInstructions = 128;
 constexpr int64_t kBytesFarAhead = 4096;  // 1536 gains half as much
-// The processor's own streams bring as much where a loop only moves what it reads, and prefetches
-// are then in their way; but they fall behind a loop that has computations to wait for. On Zen 3,
-// with 64 MiB, prefetches take exp to 0.75 of the time and three products a value to 0.93, but two
-// to 1.0 and one to 1.1.
-constexpr size_t kInstructionsOfLine = 18;
 
 class Streams {
  public:
@@ -52,7 +47,7 @@ class Streams {
   void prefetch_in(Instruction& loop, const Instruction* around,
                    std::unordered_set<int>& read_before) {
     std::vector<Ask> asks = asks_of(loop, around);
-    if (!target_.l2_prefetch && loop.body.size() < kInstructionsOfLine * asks.size()) return;
+    if (streams_keep_up(target_, loop.body.size(), asks.size())) return;
     if (around) {
       std::erase_if(asks, [&](const Ask& a) { return read_before.count(a.prefetch.memory) > 0; });
       for (const Ask& ask : asks) read_before.insert(ask.prefetch.memory);

@@ -129,6 +129,9 @@ class WalkedRows {
       most.waiting -= kCyclesPerLine;
       it->second = &most;
     }
+    size_t instructions = 0;
+    for (const Pass& p : passes) instructions += p.loop->body.size();
+    if (!passes[0].several && streams_keep_up(target_, instructions, pass_of.size())) return;
     for (const Pass& p : passes) {
       std::vector<Instruction>& body = p.loop->body;
       for (size_t i = 0; i < body.size(); i++) {

@@ -49,6 +49,20 @@ Kernel residual(int64_t m, int64_t n, int64_t k_size, bool own = false) {
   return k;
 }
 
+// Rows times their sums.
+Kernel scaled_rows(int64_t rows, int64_t columns) {
+  Kernel k;
+  k.name = "scaled_rows";
+  const int x = k.add_argument("x", DType::F32, rows * columns, false),
+            out = k.add_argument("out", DType::F32, rows * columns, true);
+  const NodeRef i = axis("i", rows), j = axis("j", columns);
+  const NodeRef value = load(x, DType::F32, index_add(index_mul(i, columns), j));
+  const int sum = k.add_value(k.add_stage("sum", {i, j}), "sum", value, {i}, Op::ReduceAdd);
+  const NodeRef scaled = scalar_op(Op::Mul, DType::F32, {value, read(sum, DType::F32, {i})});
+  k.add_value(k.add_stage("out", {i, j}), "out", scaled, {i, j}, Op::Count_, out);
+  return k;
+}
+
 // out[n, i, j] = sum over k of a[n, i, k] b[n, j, k].
 Kernel batched(int64_t count_prefetched, int64_t m, int64_t columns, int64_t terms) {
   Kernel k;
@@ -410,9 +424,12 @@ TEST_SUITE("ir") {
     Kernel ragged = test::softmax(70, 2050);
     choose_schedule(ragged, target);
     CHECK(test::difference(ragged, target) == "");
+    CHECK(chosen(scaled_rows(4096, 1024))[0] == 2);
     target.l2_prefetch = false;
     CHECK(chosen(test::layer_norm(4096, 4096))[0] == 2);
     CHECK(!second_level);
+    // Two passes that do next to nothing: the processor's own streams keep up.
+    CHECK(chosen(scaled_rows(4096, 1024)) == std::vector<int>{0, 0});
   }
 
   TEST_CASE("what is read in order from past the last cache is asked for some lines ahead") {
