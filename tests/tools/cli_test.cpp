@@ -342,6 +342,10 @@ TEST_CASE("check allows what the expression makes of an ULP of each value, and n
   const Json amplified = device("softmax(x:f32[64,512] @ w:f32[512,64], -1)");
   CHECK(amplified["ok"] == true);
   CHECK(amplified["bound"] < 0x1p24 / 1000);
+  // Values rounded to f32 and then counted in ULPs of f64: 2^29 for one of theirs.
+  const Json widened = device("sum(exp(x:f32[64,100]).to(f64), 1)");
+  CHECK(widened["ok"] == true);
+  CHECK(widened["bound"] > 0x1p29);
   const Json plain = device("x:f32[64,512] @ w:f32[512,64]");
   CHECK(plain["bound"] == 16 + 4 * std::sqrt(512.0));
   CHECK(!plain.contains("condition"));

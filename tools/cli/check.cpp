@@ -178,14 +178,11 @@ Widened widen(const Expression& e) {
   return w;
 }
 
-/// Is this a value of floats that a device rounds: an input, or what an operation makes that is not
-/// exact? Products that are summed move as their factors do.
-bool rounds(const NodeRef& n, const std::unordered_set<const Node*>& summed) {
-  if (n->dtype != DType::F64) return false;
-  if (n->realised()) return true;
+/// Does an operation make floats that are not exact?
+bool rounds_result(const NodeRef& n) {
+  if (n->realised() || !is_float(n->dtype)) return false;
   switch (n->op) {
     case Op::Mul:
-      return summed.count(n.get()) == 0;
     case Op::Add:
     case Op::Sub:
     case Op::Fma:
@@ -200,6 +197,24 @@ bool rounds(const NodeRef& n, const std::unordered_set<const Node*>& summed) {
     default:
       return has(n->op, kFloatOnly) && has(n->op, kCostly);  // functions
   }
+}
+
+/// Is this a value of floats that a device rounds: an input, or what an operation makes that is not
+/// exact? Products that are summed move as their factors do.
+bool rounds(const NodeRef& n, const std::unordered_set<const Node*>& summed) {
+  if (n->dtype != DType::F64) return false;
+  if (n->op == Op::Mul && !n->realised()) return summed.count(n.get()) == 0;
+  return n->realised() || rounds_result(n);
+}
+
+/// The fewest bits that the result or a value on the way to it is rounded to.
+int coarsest_significand(const Tensor& result) {
+  int bits = significand(result.dtype());
+  const NodeRef root = result.node();
+  for (const NodeRef& n : topological(std::span(&root, 1), true)) {
+    if (rounds_result(n)) bits = std::min(bits, significand(n->dtype));
+  }
+  return bits;
 }
 
 /// The last of `graph`, which ends there, where each element of each value that a device rounds is
@@ -225,18 +240,18 @@ Tensor disturbed(const std::vector<NodeRef>& graph, double step, std::mt19937_64
   return Tensor(now.at(graph.back().get()));
 }
 
-/// What one ULP of the result's dtype, of the inputs and of each operation, moves each element of a
-/// result by: the root mean square of some evaluations in f64 by the reference, each with other
-/// signs. Empty if there is no such result in f64.
+/// What one ULP of the inputs and of each operation moves each element of a result by: the root
+/// mean square of some evaluations in f64 by the reference, each with other signs. The ULP is that
+/// of the result's dtype or of the coarsest on the way. Empty if there is no such result in f64.
 std::vector<double> moved_by_ulp(const Expression& e, size_t result, const Plain& expected) {
   constexpr int kMoves = 8;  // fewer may all happen to cancel
-  const double step = std::ldexp(1.0, 1 - significand(expected.dtype));
   std::vector<double> squares(expected.values.size());
   try {
     const Tensor y = widen(e).expression.evaluate().tensors.at(result);
     if (y.dtype() != DType::F64 || y.shape() != expected.shape) return {};
     const NodeRef root = y.node();
     const std::vector<NodeRef> graph = topological(std::span(&root, 1), true);
+    const double step = std::ldexp(1.0, 1 - coarsest_significand(e.evaluate().tensors.at(result)));
     std::mt19937_64 random;
     std::vector<std::vector<double>> moves;
     for (int move = 0; move < kMoves; ++move) {
