@@ -9,11 +9,12 @@
 namespace lazuli {
 
 /// Whether the processor's own streams bring what a loop reads in order as fast as prefetches,
-/// which are then in their way: where it only moves what it reads. They fall behind one that has
-/// computations to wait for. On Zen 3, with 64 MiB, prefetches take exp to 0.75 of the time and
-/// three products a value to 0.93, but two to 1.0 and one to 1.1.
+/// which are then in their way: where an iteration of so many instructions, which stand for its
+/// time, does little more than move its cache lines. They fall behind one that has computations to
+/// wait for. On Zen 3, with 64 MiB, prefetches take exp to 0.75 of the time and polynomials of
+/// degree 4 to 0.8 and of degree 3 to 0.93, but of degree 2 to 1.0 and of degree 1 to 1.1.
 inline bool streams_keep_up(const Target& target, size_t instructions, size_t lines) {
-  constexpr size_t kInstructionsOfLine = 18;
+  constexpr size_t kInstructionsOfLine = 16;
   return !target.l2_prefetch && instructions < kInstructionsOfLine * lines;
 }
 
@@ -54,7 +55,8 @@ void prefetch_far_terms(Program& program, const Target& target);
 /// What loops read in order from arguments larger than the last cache, and nothing above has asked
 /// for: some lines ahead, where prefetches for the second level of cache bring more than the
 /// processor's own streams, which end at each page and begin anew; elsewhere in loops that compute
-/// much with each line, since those streams fall behind.
+/// much with each line, since those streams fall behind. Short rows count as one walk where they
+/// follow each other.
 void prefetch_streams(Program& program, const Target& target);
 
 /// Where tiles of products walk more memory than L2 holds: rows of tiles, of which single elements

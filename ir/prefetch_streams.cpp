@@ -10,12 +10,13 @@
 namespace lazuli {
 namespace {
 
-constexpr int64_t kBytesAhead = 1024;  // 512 to 2048 are as good
+constexpr int64_t kBytesAhead = 1024;  // where prefetches bring more: 512 to 2048 are as good
 constexpr int64_t kMostStep = 1024;    // bytes of an iteration: more is no walk in order
 // Where an iteration is about as long as what a core has in flight, the loads of the next one begin
-// late, so that what lies in L3 is waited for as well.
+// late: with prefetches that bring more than all else, what lies in L3 is asked for as well.
 constexpr size_t kManyInstructions = 128;
-constexpr int64_t kBytesFarAhead = 4096;  // 1536 gains half as much
+constexpr int64_t kBytesFarAhead =
+    4096;  // 1536 gains half as much; of short iterations on Zen 3 too
 
 class Streams {
  public:
@@ -37,21 +38,15 @@ class Streams {
 
   // `around`: the loop whose body the block is, or null.
   void visit(std::vector<Instruction>& block, const Instruction* around) {
-    std::unordered_set<int> read_before;  // by a loop over the same row
     for (Instruction& i : block) {
       visit(i.body, i.code == Code::Loop ? &i : nullptr);
-      if (i.code == Code::Loop) prefetch_in(i, around, read_before);
+      if (i.code == Code::Loop) prefetch_in(i, around);
     }
   }
 
-  void prefetch_in(Instruction& loop, const Instruction* around,
-                   std::unordered_set<int>& read_before) {
-    std::vector<Ask> asks = asks_of(loop, around);
+  void prefetch_in(Instruction& loop, const Instruction* around) {
+    const std::vector<Ask> asks = asks_of(loop, around);
     if (streams_keep_up(target_, loop.body.size(), asks.size())) return;
-    if (around) {
-      std::erase_if(asks, [&](const Ask& a) { return read_before.count(a.prefetch.memory) > 0; });
-      for (const Ask& ask : asks) read_before.insert(ask.prefetch.memory);
-    }
     for (auto ask = asks.rbegin(); ask != asks.rend(); ++ask) {
       loop.body.insert(loop.body.begin() + ask->behind + 1, ask->prefetch);
     }
@@ -66,8 +61,6 @@ class Streams {
   std::vector<Ask> asks_of(const Instruction& loop, const Instruction* around) const {
     const std::optional<int64_t> count = count_of(loop);
     const LoopSteps along(loop);
-    const std::optional<LoopSteps> next_row =
-        around ? std::optional(LoopSteps(*around)) : std::nullopt;
     const bool is_long = loop.body.size() > kManyInstructions;
     const int64_t ahead = is_long || !target_.l2_prefetch ? kBytesFarAhead : kBytesAhead,
                   near = is_long && target_.l2_prefetch ? target_.l2 : target_.l3;
@@ -80,11 +73,8 @@ class Streams {
       const MemoryArgument& m = program_.arguments[static_cast<size_t>(i.memory)];
       const int64_t unit = size_of(i.args[0].dtype), step = along.of(i.args[0]).value_or(0) * unit;
       const bool in_order = step >= kCacheLine && step <= kMostStep;
-      // What lies behind the end of a short row is the next one, where rows follow each other.
-      const int64_t gap =
-          count && next_row ? next_row->of(i.args[0]).value_or(0) * unit - *count * step : -1;
-      const bool goes_on = 0 <= gap && gap < step;
-      const bool ends_soon = count && *count * step < 2 * ahead && !goes_on;
+      const bool ends_soon =
+          count && *count * step < 2 * ahead && !goes_on(i, *count * step, step, around, 2 * ahead);
       if (m.output || m.bytes() <= near || !in_order || ends_soon) continue;
       if (!lines.insert({i.args[0].id, i.imm * unit / kCacheLine}).second) continue;
       Instruction ask{.code = Code::Prefetch, .imm = i.imm + ahead / unit, .memory = i.memory};
@@ -93,6 +83,17 @@ class Streams {
       asks.push_back({static_cast<std::ptrdiff_t>(at), std::move(ask)});
     }
     return asks;
+  }
+
+  // Does the row that a loop reads in so many bytes end where the next one begins, or less than an
+  // iteration before, and do so many rows follow each other that they are long together?
+  static bool goes_on(const Instruction& load, int64_t row, int64_t step, const Instruction* around,
+                      int64_t least) {
+    if (!around) return false;
+    const std::optional<int64_t> rows = count_of(*around);
+    const int64_t next =
+        LoopSteps(*around).of(load.args[0]).value_or(0) * size_of(load.args[0].dtype);
+    return row <= next && next < row + step && (!rows || *rows * next >= least);
   }
 
   const Program& program_;

@@ -64,10 +64,15 @@ class WalkedRows {
   }
 
   void prefetch() {
+    std::erase_if(passes_, [](const auto& of_memory) {
+      const std::vector<Pass>& passes = of_memory.second;
+      return (passes.size() == 1 && !passes[0].several) ||
+             !std::all_of(passes.begin(), passes.end(),
+                          [&](const Pass& p) { return p.step == passes[0].step; });
+    });
+    const bool keep_up = !target_.far_l3 && streams_keep_up_in_all();
     for (auto& [memory, passes] : passes_) {
-      const bool alike = std::all_of(passes.begin(), passes.end(),
-                                     [&](const Pass& p) { return p.step == passes[0].step; });
-      if ((passes.size() > 1 || passes[0].several) && alike) share_out(memory, passes);
+      if (passes[0].several || !keep_up) share_out(memory, passes);
     }
   }
 
@@ -113,6 +118,23 @@ class WalkedRows {
     }
   }
 
+  bool streams_keep_up_in_all() const {
+    std::set<const Instruction*> loops;
+    size_t instructions = 0, lines = 0;
+    for (const auto& [memory, passes] : passes_) {
+      std::set<int64_t> of_memory;
+      for (const Instruction& i : passes[0].loop->body) {
+        if (i.code == Code::Load && i.memory == memory)
+          of_memory.insert(i.imm * passes[0].unit / kCacheLine);
+      }
+      lines += of_memory.size();
+      for (const Pass& p : passes) {
+        if (loops.insert(p.loop).second) instructions += p.loop->body.size();
+      }
+    }
+    return streams_keep_up(target_, instructions, lines);
+  }
+
   // Each line is asked for by the pass that leaves memory idle longest.
   void share_out(int memory, std::vector<Pass>& passes) {
     const int64_t unit = passes[0].unit;
@@ -129,9 +151,6 @@ class WalkedRows {
       most.waiting -= kCyclesPerLine;
       it->second = &most;
     }
-    size_t instructions = 0;
-    for (const Pass& p : passes) instructions += p.loop->body.size();
-    if (!passes[0].several && streams_keep_up(target_, instructions, pass_of.size())) return;
     for (const Pass& p : passes) {
       std::vector<Instruction>& body = p.loop->body;
       for (size_t i = 0; i < body.size(); i++) {

@@ -277,7 +277,7 @@ TEST_SUITE("ir") {
       CHECK(test::difference(k, target) == "");
       return prefetched(k, target)[1];
     };
-    CHECK(asked(50, false, 64 << 10) == 2);  // in the tile that packs, and in the others
+    CHECK(asked(50, false, 64 << 10) == 2);   // in the tile that packs, and in the others
     CHECK(asked(50, false, 24 << 10) == 2);
     CHECK(asked(50, false, 8 << 10) == 0);    // the next panel is too large
     CHECK(asked(50, false, 256 << 10) == 0);  // the whole argument is there
@@ -372,8 +372,7 @@ TEST_SUITE("ir") {
   TEST_CASE("rows of tiles are asked for where the last cache is far and not all fits before it") {
     const auto asked = [](int64_t terms, int64_t l2, bool far) {
       Target target = named_target("x86-64-v4");
-      target.l1 =
-          4 << 10;  // where rows of so many terms push each other out, so that they are packed
+      target.l1 = 4 << 10;  // where rows of so many terms push each other out, so that they are packed
       target.l2 = l2;
       target.far_l3 = far;
       Kernel k = test::matmul(48, 480, terms, false, false, false);
@@ -446,7 +445,7 @@ TEST_SUITE("ir") {
     CHECK(second_level);
     CHECK(asked(test::total_sum(1 << 15)) == 0);  // stays in cache
     // Walks that end before what they ask for is theirs go on in the next row: 16 vectors of one.
-    CHECK(asked(test::softmax(1024, 256)) == 4);
+    CHECK(asked(test::softmax(1024, 256)) == 8);
     // Other rules know better.
     CHECK(asked(test::softmax(64, 4096)) == 4);
     target.l2_prefetch = false;  // the machine's own streams bring as much
@@ -481,18 +480,23 @@ TEST_SUITE("ir") {
     CHECK(asked(1 << 13, 50) == 256);
   }
 
-  // Values of `columns` of `stride` elements in each row, with some computations for each.
-  Kernel rows_of(int64_t rows, int64_t columns, int64_t stride, int computations) {
+  // Values of the first `columns` of rows of `stride`, and of the first `rows` of groups of
+  // `group_stride`, with some computations for each.
+  struct Rows {
+    int64_t groups, rows, columns, stride, group_stride;
+  };
+  Kernel computed(const Rows& r, int computations) {
     Kernel k;
     k.name = "rows";
-    const int x = k.add_argument("x", DType::F32, rows * stride, false),
-              out = k.add_argument("out", DType::F32, rows * columns, true);
-    const NodeRef i = axis("i", rows), j = axis("j", columns),
-                  q = load(x, DType::F32, index_add(index_mul(i, stride), j));
+    const int x = k.add_argument("x", DType::F32, r.groups * r.group_stride, false),
+              out = k.add_argument("out", DType::F32, r.groups * r.rows * r.columns, true);
+    const NodeRef g = axis("g", r.groups), i = axis("i", r.rows), j = axis("j", r.columns);
+    const NodeRef row = index_add(index_mul(g, r.group_stride), index_mul(i, r.stride));
+    const NodeRef q = load(x, DType::F32, index_add(row, j));
     NodeRef e = q;
     for (int m = 0; m < computations; m++)
       e = scalar_op(m % 2 ? Op::Mul : Op::Add, DType::F32, {e, q});
-    k.add_value(k.add_stage("out", {i, j}), "out", e, {i, j}, Op::Count_, out);
+    k.add_value(k.add_stage("out", {g, i, j}), "out", e, {g, i, j}, Op::Count_, out);
     apply_schedule(k, "split out j jo jv 16; vector out jv");
     return k;
   }
@@ -500,21 +504,24 @@ TEST_SUITE("ir") {
   TEST_CASE("the processor's own streams fall behind a loop that computes much with each line") {
     Target target = named_target("x86-64-v4");
     target.l3 = 128 << 10;
-    const auto asked = [&](int64_t rows, int64_t columns, int64_t stride, int computations) {
-      Kernel k = rows_of(rows, columns, stride, computations);
+    const auto asked = [&](const Rows& rows, int computations) {
+      Kernel k = computed(rows, computations);
       CHECK(test::difference(k, target) == "");
       const std::string text = print_program(lower(k, target));
       std::smatch found;
       static const std::regex ask(R"(prefetch %[0-9]+\[([0-9]+)\] l2\n)");
       return std::regex_search(text, found, ask) ? std::stoi(found[1]) : 0;
     };
-    CHECK(asked(16, 4096, 4096, 20) == 1024);  // 4 KiB ahead, of every line
-    CHECK(asked(16, 4096, 4096, 10) == 0);     // little to wait for
-    CHECK(asked(8, 4096, 4096, 20) == 0);      // stays in cache
-    // Short rows go on in the next one where they follow each other, but for part of a vector.
-    CHECK(asked(256, 256, 256, 20) == 1024);
-    CHECK(asked(256, 256, 264, 20) == 1024);
-    CHECK(asked(256, 256, 512, 20) == 0);
+    const Rows longer{2, 8, 4096, 4096, 8 * 4096};
+    CHECK(asked(longer, 20) == 1024);                     // 4 KiB ahead
+    CHECK(asked(longer, 10) == 0);                        // little to wait for
+    CHECK(asked({1, 8, 4096, 4096, 8 * 4096}, 20) == 0);  // stays in cache
+    // Short rows that follow each other, but for part of a vector, are one walk if it is long.
+    CHECK(asked({2, 128, 256, 256, 128 * 256}, 20) == 1024);
+    CHECK(asked({2, 128, 256, 264, 128 * 264}, 20) == 1024);
+    CHECK(asked({2, 128, 256, 512, 128 * 512}, 20) == 0);
+    CHECK(asked({64, 2, 256, 256, 16 * 256}, 20) == 0);
+    CHECK(asked({64, 2, 256, 0, 16 * 256}, 20) == 0);  // one row, again
   }
 }
 
