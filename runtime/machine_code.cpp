@@ -95,6 +95,7 @@ MachineCode read_assembly(std::string_view text) {
       code.inner_stack_accesses += inner[i];
     }
     code.inner_calls += inner[i] && (op.starts_with("call") || op == "bl" || op == "blr");
+    code.prefetches += op.starts_with("prefetch") || op == "prfm" || op == "prfum";
   }
   code.vector_registers = static_cast<int>(used.size());
   return code;

@@ -1,5 +1,5 @@
-// What assembly says of a kernel's quality: how many vector registers it uses, and what goes
-// through the stack.
+// What assembly says of a kernel's quality: how many vector registers it uses, what goes through
+// the stack, and what is asked for ahead.
 #pragma once
 
 #include <string_view>
@@ -11,6 +11,7 @@ struct MachineCode {
   int stack_accesses = 0;        // loads and stores relative to the stack pointer
   int inner_stack_accesses = 0;  // of these, in innermost loops
   int inner_calls = 0;           // calls in innermost loops
+  int prefetches = 0;            // cache lines asked for ahead
 };
 
 /// Reads GNU assembly of x86-64 (AT&T) or AArch64, all functions of it together. A loop is what

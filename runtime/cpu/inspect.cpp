@@ -292,10 +292,10 @@ std::string told(const std::vector<StepCost>& costs) {
         c.flops, c.bytes, c.predicted_seconds * 1e6, c.seconds * 1e6, c.percent(), c.bound);
     if (!c.code) continue;
     out += fmt::format(
-        "  {} vector registers, {} stack accesses; in innermost loops: {} stack accesses, {} "
-        "calls\n",
-        c.code->vector_registers, c.code->stack_accesses, c.code->inner_stack_accesses,
-        c.code->inner_calls);
+        "  {} vector registers, {} stack accesses, {} prefetches; in innermost loops: {} stack "
+        "accesses, {} calls\n",
+        c.code->vector_registers, c.code->stack_accesses, c.code->prefetches,
+        c.code->inner_stack_accesses, c.code->inner_calls);
   }
   return out;
 }

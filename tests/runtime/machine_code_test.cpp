@@ -65,6 +65,7 @@ TEST_CASE("assembly is read for vector registers, stack accesses and innermost l
       "\tvfmadd231ps\t(%rax), %ymm1, %ymm15\n"
       "\tvmovups\t%xmm15, 64(%rsp)\n"
       "\tcallq\texpf\n"
+      "\tprefetcht1\t4096(%rax)\n"
       "\tjb\t.LBB0_2\n"
       "\tjne\t.LBB0_1\n"
       "\tretq\n"
@@ -77,16 +78,19 @@ TEST_CASE("assembly is read for vector registers, stack accesses and innermost l
   CHECK(x86.stack_accesses == 4);
   CHECK(x86.inner_stack_accesses == 1);
   CHECK(x86.inner_calls == 1);
+  CHECK(x86.prefetches == 1);
   const MachineCode arm = read_assembly(
       "f:\n"
       "\tstp\td9, d8, [sp, #-16]!\n"
       ".LBB0_1:\n"
       "\tldr\tq7, [sp, #32]\n"
+      "\tprfm\tpldl2keep, [x0, #4096]\n"
       "\tfmla\tv0.4s, v7.4s, v31.s[0]\n"
       "\tb.ne\t.LBB0_1\n");
   CHECK(arm.vector_registers == 3);
   CHECK(arm.stack_accesses == 1);
   CHECK(arm.inner_stack_accesses == 1);
+  CHECK(arm.prefetches == 1);
 }
 
 #if LAZULI_LLVM

@@ -453,8 +453,8 @@ TEST_CASE("explain names the operations, the time and the bound of each kernel")
       std::regex("\\n  next best: tile of sum: \\d+x\\d+, predicted [^;]+; rule of where: [a-z "
                  "]+, predicted [^;]+\\n")));
   CHECK(std::regex_search(
-      r.out, std::regex("\\n  \\d+ vector registers, \\d+ stack accesses; in innermost loops: "
-                        "\\d+ stack accesses, \\d+ calls\n")));
+      r.out, std::regex("\\n  \\d+ vector registers, \\d+ stack accesses, \\d+ prefetches; in "
+                        "innermost loops: \\d+ stack accesses, \\d+ calls\n")));
   std::smatch percent;
   REQUIRE(std::regex_search(r.out, percent, std::regex("(\\d+) % of the floor")));
   if (std::stoi(percent[1]) > 100) {

@@ -184,6 +184,7 @@ int explain(const ExplainOptions& options, const Common& common) {
     steps.back()["stack_accesses"] = s.code->stack_accesses;
     steps.back()["inner_stack_accesses"] = s.code->inner_stack_accesses;
     steps.back()["inner_calls"] = s.code->inner_calls;
+    steps.back()["prefetches"] = s.code->prefetches;
   }
   write_text(common.json, steps.dump(1) + "\n");
   return kDone;
