@@ -1,6 +1,7 @@
 // Memory that cannot be had, gradients that do not exist, data that does not fit: the exact texts,
 // and that every tensor is as usable afterwards as before.
 #include <doctest/doctest.h>
+#include <fmt/format.h>
 
 #include <vector>
 

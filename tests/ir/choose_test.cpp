@@ -7,6 +7,7 @@
 #include <regex>
 
 #include "core/gradient.h"
+#include "core/graph.h"
 #include "core/ops.h"
 #include "ir/choose_groups.h"
 #include "ir/index.h"

@@ -5,6 +5,7 @@
 #include <cstring>
 #include <utility>
 
+#include "core/graph.h"
 #include "core/lazy_buffer.h"
 #include "core/ops.h"
 #include "ir/choose.h"
