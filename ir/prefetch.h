@@ -36,8 +36,8 @@ void prefetch_indexed_rows(Program& program, const Target& target);
 /// one, each in that which has most time to spare. So are those of the next rows where a loop
 /// computes on several short ones at once. They come to the second level of cache where more
 /// misses are underway there, and the first does not hold them beside all that the loop works on.
-/// Nothing is asked for where the passes together do so little that the processor's streams keep
-/// up.
+/// For long rows nothing is asked for where the passes together do so little that the processor's
+/// streams keep up, unless the last cache is far.
 void prefetch_walked_rows(Program& program, const Target& target);
 
 /// Where a loop packs a panel of a large argument and then walks it for many rows, memory would
