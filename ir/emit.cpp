@@ -20,8 +20,8 @@ bool fits_i32(const NodeRef& n) {
 
 }  // namespace
 
-Emitter::Emitter(const Kernel& kernel, Program& program, int lanes)
-    : kernel_(kernel), program_(program), lanes_(lanes) {
+Emitter::Emitter(const Kernel& kernel, Program& program, int lanes, int registers)
+    : kernel_(kernel), program_(program), lanes_(lanes), vector_registers_(registers) {
   for (const KernelSize& s : kernel.sizes) sizes_[s.variable] = s.slot;
 }
 

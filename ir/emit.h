@@ -33,7 +33,8 @@ struct Cell {
 
 class Emitter {
  public:
-  Emitter(const Kernel& kernel, Program& program, int lanes);
+  /// `registers`: those of the target that hold vectors.
+  Emitter(const Kernel& kernel, Program& program, int lanes, int registers);
 
   // ---- frames
   /// Forgets everything but storage: a new function begins.
@@ -53,7 +54,7 @@ class Emitter {
   size_t position() const { return frames_.back().code.size(); }
   /// Copies of a body that begin at these positions run side by side (ir/interleave.h).
   void interleave_copies(const std::vector<size_t>& starts) {
-    interleave(frames_.back().code, starts);
+    interleave(frames_.back().code, starts, vector_registers_);
   }
   /// Makes `cell` a phi of every loop and If opened since `frame`.
   void carry(Cell* cell, int frame);
@@ -200,6 +201,7 @@ class Emitter {
   const Kernel& kernel_;
   Program& program_;
   int lanes_;
+  int vector_registers_;
   std::vector<Frame> frames_;
   int loads_from_ = 0;  // no load goes further out than this frame
   std::unordered_map<Key, Remembered, KeyHash> memo_;

@@ -1,8 +1,11 @@
 #include "ir/interleave.h"
 
 #include <algorithm>
+#include <map>
+#include <optional>
 #include <set>
 #include <unordered_map>
+#include <utility>
 
 namespace lazuli {
 namespace {
@@ -43,79 +46,212 @@ bool may_move(const std::vector<Instruction>& code, size_t begin) {
   return std::none_of(stored.begin(), stored.end(), [&](int m) { return loaded.count(m) > 0; });
 }
 
-// Which instructions are placed already, as far as the copies of one loop need to know.
-class Placed {
+// Cycles from the beginning of an operation to that of what reads its result, on most processors.
+int latency(const Instruction& i) {
+  if (i.code == Code::Load || i.code == Code::Pointer || i.op == Op::Bitcast) return 0;
+  if (i.code != Code::Op) return 1;
+  switch (i.op) {
+    case Op::Div:
+    case Op::Sqrt:
+      return 12;
+    case Op::Add:
+    case Op::Sub:
+    case Op::Mul:
+    case Op::Fma:
+      return is_float(i.dst.dtype) ? 4 : 1;
+    case Op::Cast:
+      return 4;
+    default:
+      return 1;
+  }
+}
+
+template <typename Visit>
+void for_each_source(const Instruction& i, const Visit& visit) {
+  for (const Operand& a : i.args) visit(a);
+  for (const Phi& p : i.phis) {
+    visit(p.init);
+    visit(p.next);
+  }
+  for (const Instruction& inner : i.body) for_each_source(inner, visit);
+}
+
+// The instructions of all copies, and which need which.
+class Order {
  public:
-  Placed(const std::vector<Instruction>& code, const std::vector<size_t>& bounds)
-      : stores_(bounds.size() - 1) {
-    for (size_t copy = 0; copy + 1 < bounds.size(); copy++) {
-      for (size_t i = bounds[copy]; i < bounds[copy + 1]; i++) {
-        set_waiting(code[i], true);
-        stores_[copy] += code[i].code == Code::Store;
-      }
-    }
+  Order(std::vector<Instruction>& code, std::vector<size_t> bounds, int registers)
+      : code_(code), bounds_(std::move(bounds)), most_alive_(2 * registers) {
+    sort_by_place();
+    connect();
   }
 
-  bool ready(const Instruction& i, size_t copy) const {
-    if (i.code == Code::Store) {
-      for (size_t c = 0; c < copy; c++) {
-        if (stores_[c] > 0) return false;
-      }
-    }
-    return knows_sources(i);
-  }
-
-  void add(const Instruction& i, size_t copy) {
-    set_waiting(i, false);
-    stores_[copy] -= i.code == Code::Store;
-  }
+  void run();
 
  private:
-  void set_waiting(const Instruction& i, bool waits) {
-    if (i.dst.id >= 0) waiting_[i.dst.id] = waits;
-    for (const Phi& phi : i.phis) waiting_[phi.dst.id] = waits;
-  }
+  struct Step {
+    size_t at = 0;  // in the code
+    std::vector<size_t> sources;
+    std::vector<size_t> after;  // what waits for it, what is lazy left out
+    size_t missing = 0;         // that it waits for
+    size_t unread = 0;          // readers that are not placed
+    int cycle = 0;              // from which its sources are known
+    int vectors = 0;            // that it makes
+    bool placed = false;
+    bool lazy = false;  // costs nothing, and so is placed right before what reads it first
+  };
 
-  bool is_waiting(const Operand& x) const {
-    const auto it = x.kind == Operand::Kind::Value ? waiting_.find(x.id) : waiting_.end();
-    return it != waiting_.end() && it->second;
-  }
+  void sort_by_place();
+  void connect();
+  void wait_for_sources(size_t step, size_t source);
+  int added(const Step& s) const;
+  std::optional<size_t> next();
+  void place(size_t step, int cycle);
 
-  // What the body of an If makes itself waits for nothing.
-  bool knows_sources(const Instruction& i) const {
-    return std::none_of(i.args.begin(), i.args.end(),
-                        [&](const Operand& a) { return is_waiting(a); }) &&
-           std::none_of(i.phis.begin(), i.phis.end(),
-                        [&](const Phi& p) { return is_waiting(p.init) || is_waiting(p.next); }) &&
-           std::all_of(i.body.begin(), i.body.end(),
-                       [&](const Instruction& inner) { return knows_sources(inner); });
-  }
-
-  std::unordered_map<int, bool> waiting_;
-  std::vector<int> stores_;  // not placed yet, of each copy
+  std::vector<Instruction>& code_;
+  std::vector<size_t> bounds_;
+  int most_alive_;
+  int alive_ = 0;
+  size_t first_ = 0;                           // all before it are placed, or lazy
+  std::vector<Step> steps_;                    // the earlier in a copy, the earlier; copies in turn
+  std::set<size_t> ready_;                     // steps whose sources are known
+  std::map<int, std::vector<size_t>> coming_;  // by the cycle from which they are
+  std::vector<size_t> placed_;
 };
+
+void Order::sort_by_place() {
+  std::vector<std::pair<int, size_t>> places;
+  for (size_t c = 0; c + 1 < bounds_.size(); c++) {
+    int place = 0;
+    for (size_t i = bounds_[c]; i < bounds_[c + 1]; i++) {
+      places.emplace_back(place, i);
+      place += latency(code_[i]) > 0;
+    }
+  }
+  std::sort(places.begin(), places.end());
+  for (const auto& [place, i] : places) steps_.push_back({.at = i});
+}
+
+void Order::connect() {
+  std::unordered_map<int, size_t> maker;  // of values
+  std::vector<size_t> step_at(code_.size());
+  for (size_t s = 0; s < steps_.size(); s++) {
+    const Instruction& i = code_[steps_[s].at];
+    step_at[steps_[s].at] = s;
+    steps_[s].lazy = latency(i) == 0;
+    const auto makes = [&](const Operand& v) {
+      maker[v.id] = s;
+      steps_[s].vectors += v.lanes > 1;
+    };
+    if (i.dst.id >= 0) makes(i.dst);
+    for (const Phi& phi : i.phis) makes(phi.dst);
+  }
+  const auto need = [&](size_t reader, size_t source) {
+    std::vector<size_t>& sources = steps_[reader].sources;
+    if (source == reader || std::count(sources.begin(), sources.end(), source) > 0) return;
+    sources.push_back(source);
+    steps_[source].unread++;
+  };
+  std::optional<size_t> last_store;
+  for (size_t at = bounds_[0]; at < bounds_.back(); at++) {
+    for_each_source(code_[at], [&](const Operand& a) {
+      const auto it = a.kind == Operand::Kind::Value ? maker.find(a.id) : maker.end();
+      if (it != maker.end()) need(step_at[at], it->second);
+    });
+    if (code_[at].code != Code::Store) continue;
+    if (last_store) need(step_at[at], *last_store);
+    last_store = step_at[at];
+  }
+  for (size_t s = 0; s < steps_.size(); s++) {
+    if (steps_[s].lazy) continue;
+    for (const size_t source : steps_[s].sources) wait_for_sources(s, source);
+    if (steps_[s].missing == 0) ready_.insert(s);
+  }
+}
+
+void Order::wait_for_sources(size_t step, size_t source) {
+  if (steps_[source].lazy) {
+    for (const size_t further : steps_[source].sources) wait_for_sources(step, further);
+    return;
+  }
+  std::vector<size_t>& after = steps_[source].after;
+  if (std::count(after.begin(), after.end(), step) > 0) return;
+  after.push_back(step);
+  steps_[step].missing++;
+}
+
+// Vectors that wait to be read, more than before.
+int Order::added(const Step& s) const {
+  int n = s.vectors;
+  for (const size_t source : s.sources) {
+    const Step& from = steps_[source];
+    if (!from.placed) n += added(from);
+    if (from.unread == 1) n -= from.vectors;
+  }
+  return n;
+}
+
+// What begins now, or nothing.
+std::optional<size_t> Order::next() {
+  while (first_ < steps_.size() && (steps_[first_].placed || steps_[first_].lazy)) first_++;
+  for (const size_t s : ready_) {
+    const int n = added(steps_[s]);
+    if (n <= 0 || alive_ + n <= most_alive_ || s == first_) return s;
+  }
+  // A copy that waits for what comes late in another is no reason to wait for ever.
+  if (coming_.empty() && !ready_.empty()) return *ready_.begin();
+  return std::nullopt;
+}
+
+void Order::place(size_t step, int cycle) {
+  Step& s = steps_[step];
+  s.placed = true;
+  for (const size_t source : s.sources) {
+    if (!steps_[source].placed) place(source, cycle);
+    if (--steps_[source].unread == 0) alive_ -= steps_[source].vectors;
+  }
+  alive_ += s.vectors;
+  placed_.push_back(s.at);
+  for (const size_t later : s.after) {
+    Step& reader = steps_[later];
+    reader.cycle = std::max(reader.cycle, cycle + latency(code_[s.at]));
+    if (--reader.missing == 0) coming_[reader.cycle].push_back(later);
+  }
+}
+
+void Order::run() {
+  constexpr int kWidth = 4;  // operations on vectors that begin in a cycle
+  for (int cycle = 0; !ready_.empty() || !coming_.empty(); cycle++) {
+    for (int n = 0; n < kWidth;) {
+      for (auto it = coming_.begin(); it != coming_.end() && it->first <= cycle;) {
+        ready_.insert(it->second.begin(), it->second.end());
+        it = coming_.erase(it);
+      }
+      const std::optional<size_t> step = next();
+      if (!step) break;
+      ready_.erase(*step);
+      const Instruction& i = code_[steps_[*step].at];
+      n += i.code == Code::Op && i.dst.lanes > 1;
+      place(*step, cycle);
+    }
+  }
+  for (size_t s = 0; s < steps_.size(); s++) {
+    if (!steps_[s].placed) place(s, 0);  // what only later code reads
+  }
+  std::vector<Instruction> sorted;
+  for (const size_t at : placed_) sorted.push_back(std::move(code_[at]));
+  std::move(sorted.begin(), sorted.end(), code_.begin() + static_cast<ptrdiff_t>(bounds_[0]));
+}
 
 }  // namespace
 
-void interleave(std::vector<Instruction>& code, const std::vector<size_t>& starts) {
+void interleave(std::vector<Instruction>& code, const std::vector<size_t>& starts, int registers) {
   std::vector<size_t> bounds = starts;
   bounds.push_back(code.size());
   for (size_t c = 0; c + 1 < bounds.size(); c++) {
     if (!is_long_run(code, bounds[c], bounds[c + 1])) return;
   }
-  if (starts.size() < 2 || !may_move(code, starts[0])) return;
-  Placed placed(code, bounds);
-  std::vector<size_t> next = starts;
-  std::vector<Instruction> merged;
-  while (merged.size() < code.size() - starts[0]) {
-    // The first copy that is not through is always ready.
-    for (size_t c = 0; c < next.size(); c++) {
-      if (next[c] == bounds[c + 1] || !placed.ready(code[next[c]], c)) continue;
-      placed.add(code[next[c]], c);
-      merged.push_back(std::move(code[next[c]++]));
-    }
-  }
-  std::move(merged.begin(), merged.end(), code.begin() + static_cast<ptrdiff_t>(starts[0]));
+  if (starts.empty() || !may_move(code, starts[0])) return;
+  Order(code, std::move(bounds), registers).run();
 }
 
 }  // namespace lazuli

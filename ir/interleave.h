@@ -1,4 +1,4 @@
-// Order of instructions among the copies of an unrolled loop.
+// Order of instructions in an unrolled loop.
 #pragma once
 
 #include <cstddef>
@@ -8,11 +8,16 @@
 
 namespace lazuli {
 
-/// Merges the copies of a loop's body in turn, one instruction of each, so that a processor sees
-/// their chains of dependent operations side by side: one copy of a long body fills its window.
-/// `starts` holds the first instruction of each copy; the last copy ends with `code`. What a copy
-/// needs of an earlier one and the order of stores stay. Nothing is moved where a copy is short,
-/// contains a loop or a branch that touches memory, or reads memory that one writes.
-void interleave(std::vector<Instruction>& code, const std::vector<size_t>& starts);
+/// Puts the copies of a loop's body in the order in which an ideal processor would begin their
+/// instructions: each as soon as what it needs is known, and of several the earlier in its copy.
+/// Thus chains of dependent operations run side by side, those of different copies and those of
+/// one; a real processor does not look far enough ahead to find them. Where twice as many vectors
+/// wait to be read as there are `registers`, nothing begins that adds to them, but for what comes
+/// first.
+///
+/// `starts` holds the first instruction of each copy; the last copy ends with `code`. The order of
+/// stores stays. Nothing is moved where a copy is short, contains a loop or a branch that touches
+/// memory, or reads memory that one writes.
+void interleave(std::vector<Instruction>& code, const std::vector<size_t>& starts, int registers);
 
 }  // namespace lazuli

@@ -44,21 +44,61 @@ struct Copies {
   }
 };
 
+// `chains` of four operations each, one behind the other, and their sum.
+std::vector<Instruction> sum_of_chains(int chains) {
+  std::vector<Instruction> code;
+  int id = 0;
+  const auto vector = [](int v) {
+    Operand x = value_operand(v);
+    x.lanes = 8;
+    return x;
+  };
+  const auto step = [&](Op op, const Operand& x, const Operand& y) {
+    code.push_back({.code = Code::Op, .op = op, .dst = vector(id++), .args = {x, y}});
+    return code.back().dst;
+  };
+  std::vector<Operand> ends;
+  for (int c = 0; c < chains; c++) {
+    Operand x = vector(1000 + c);  // known before
+    for (int i = 0; i < 4; i++) x = step(Op::Mul, x, x);
+    ends.push_back(x);
+  }
+  Operand sum = ends[0];
+  for (int c = 1; c < chains; c++) sum = step(Op::Add, sum, ends[c]);
+  return code;
+}
+
 }  // namespace
 
 TEST_SUITE("ir") {
   TEST_CASE("long copies of a body take turns, and what a copy needs of another comes first") {
     Copies two(2, 12, 1);
-    interleave(two.code, two.starts);
-    CHECK(two.order() == std::vector<int>{0, 13, 1, 14, 2, 15, 3,  16, 4,  17, 5,  18, 6,  19,
-                                          7, 20, 8, 21, 9, 22, 10, 23, 11, 24, 12, 25, -1, -1});
+    interleave(two.code, two.starts, 16);
+    CHECK(two.order() == std::vector<int>{0, 1,  13, 14, 2, 15, 3,  16, 4,  17, 5,  18, 6,  19,
+                                          7, 20, 8,  21, 9, 22, 10, 23, 11, 24, 12, 25, -1, -1});
     Copies chain(2, 12, 1);
     chain.code[chain.starts[1] + 1].args[1] =
         value_operand(12);  // the last result of the first copy
-    interleave(chain.code, chain.starts);
-    CHECK(chain.order() == std::vector<int>{0,  13, 1,  2,  3,  4,  5,  6,  7,  8,
-                                            9,  10, 11, 12, 14, -1, 15, 16, 17, 18,
+    interleave(chain.code, chain.starts, 16);
+    CHECK(chain.order() == std::vector<int>{0,  1,  2,  3,  4,  5,  6,  7,  8,  9,
+                                            10, 11, 12, 13, 14, -1, 15, 16, 17, 18,
                                             19, 20, 21, 22, 23, 24, 25, -1});
+  }
+
+  TEST_CASE("chains of one copy run side by side, as many as there are registers for") {
+    for (const int registers : {1, 2, 16}) {
+      std::vector<Instruction> code = sum_of_chains(6);
+      interleave(code, {0}, registers);
+      int begun = 0, most = 0;  // chains begun before the first sum
+      for (const Instruction& i : code) {
+        if (i.op == Op::Add) break;
+        if (i.args[0].id >= 1000) begun++;
+        most = std::max(most, begun);
+      }
+      CAPTURE(registers);
+      // One more: what comes first in the text is never held back.
+      CHECK(most == std::min(6, 2 * registers + 1));
+    }
   }
 
   TEST_CASE("a branch that leaves memory alone moves as a whole") {
@@ -74,7 +114,7 @@ TEST_SUITE("ir") {
       Copies two(2, 14, 1);
       const std::vector<int> before = two.order();
       for (const size_t start : two.starts) branch(two, start + 5, inside);
-      interleave(two.code, two.starts);
+      interleave(two.code, two.starts, 16);
       std::vector<int> after;
       for (const Instruction& i : two.code) {
         after.push_back(i.phis.empty() ? i.dst.id : i.phis[0].dst.id);
@@ -92,8 +132,8 @@ TEST_SUITE("ir") {
       Copies same(2, 12, block ? 1 : 0), brief(2, 11, 1);
       if (block) same.code[3].code = Code::Loop;
       const std::vector<int> before = same.order(), brief_before = brief.order();
-      interleave(same.code, same.starts);
-      interleave(brief.code, brief.starts);
+      interleave(same.code, same.starts, 16);
+      interleave(brief.code, brief.starts, 16);
       CHECK(same.order() == before);
       CHECK(brief.order() == brief_before);
     }
