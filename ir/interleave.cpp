@@ -26,6 +26,7 @@ bool movable(const Instruction& i) {
     case Code::Loop:
     case Code::Barrier:
     case Code::GroupReduce:
+    case Code::TileDot:
       return false;
     case Code::If:
       return std::all_of(i.body.begin(), i.body.end(), [](const Instruction& inner) {
@@ -36,14 +37,23 @@ bool movable(const Instruction& i) {
   }
 }
 
-bool may_move(const std::vector<Instruction>& code, size_t begin) {
-  std::set<int> loaded, stored;
-  for (size_t i = begin; i < code.size(); i++) {
-    if (!movable(code[i])) return false;
-    if (code[i].code == Code::Load) loaded.insert(code[i].memory);
-    if (code[i].code == Code::Store) stored.insert(code[i].memory);
-  }
-  return std::none_of(stored.begin(), stored.end(), [&](int m) { return loaded.count(m) > 0; });
+// Elements of memory that a load or store touches, from the pointer that it has.
+struct Touched {
+  int memory, pointer;  // the value that is the pointer; -1: several
+  int64_t begin, end;
+};
+
+Touched touched_by(const Instruction& i) {
+  const bool has_pointer = !i.args.empty() && i.args[0].kind == Operand::Kind::Value;
+  const int64_t lanes = i.code == Code::Load ? i.dst.lanes : i.args[1].lanes;
+  const bool one = has_pointer && i.args[0].lanes == 1;
+  return {i.memory, one ? i.args[0].id : -1, i.imm, i.imm + (lanes - 1) * i.step + 1};
+}
+
+bool may_overlap(const Touched& a, const Touched& b) {
+  if (a.memory != b.memory) return false;
+  const bool same = a.pointer == b.pointer && a.pointer >= 0;
+  return !same || (a.begin < b.end && b.begin < a.end);
 }
 
 // Cycles from the beginning of an operation to that of what reads its result, on most processors.
@@ -128,7 +138,8 @@ void Order::sort_by_place() {
     }
   }
   std::sort(places.begin(), places.end());
-  for (const auto& [place, i] : places) steps_.push_back({.at = i});
+  steps_.resize(places.size());
+  for (size_t s = 0; s < places.size(); s++) steps_[s].at = places[s].second;
 }
 
 void Order::connect() {
@@ -151,15 +162,26 @@ void Order::connect() {
     sources.push_back(source);
     steps_[source].unread++;
   };
-  std::optional<size_t> last_store;
+  std::vector<std::pair<Touched, size_t>> loads, stores;
   for (size_t at = bounds_[0]; at < bounds_.back(); at++) {
+    const size_t step = step_at[at];
     for_each_source(code_[at], [&](const Operand& a) {
       const auto it = a.kind == Operand::Kind::Value ? maker.find(a.id) : maker.end();
-      if (it != maker.end()) need(step_at[at], it->second);
+      if (it != maker.end()) need(step, it->second);
     });
-    if (code_[at].code != Code::Store) continue;
-    if (last_store) need(step_at[at], *last_store);
-    last_store = step_at[at];
+    const Code code = code_[at].code;
+    if (code != Code::Load && code != Code::Store) continue;
+    const Touched here = touched_by(code_[at]);
+    for (const auto& [there, store] : stores) {
+      if (may_overlap(here, there)) need(step, store);
+    }
+    if (code == Code::Store) {
+      for (const auto& [there, load] : loads) {
+        if (may_overlap(here, there)) need(step, load);
+      }
+      if (!stores.empty()) need(step, stores.back().second);
+    }
+    (code == Code::Load ? loads : stores).emplace_back(here, step);
   }
   for (size_t s = 0; s < steps_.size(); s++) {
     if (steps_[s].lazy) continue;
@@ -250,7 +272,10 @@ void interleave(std::vector<Instruction>& code, const std::vector<size_t>& start
   for (size_t c = 0; c + 1 < bounds.size(); c++) {
     if (!is_long_run(code, bounds[c], bounds[c + 1])) return;
   }
-  if (starts.empty() || !may_move(code, starts[0])) return;
+  if (starts.empty() ||
+      !std::all_of(code.begin() + static_cast<ptrdiff_t>(starts[0]), code.end(), movable)) {
+    return;
+  }
   Order(code, std::move(bounds), registers).run();
 }
 

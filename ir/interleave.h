@@ -16,8 +16,8 @@ namespace lazuli {
 /// first.
 ///
 /// `starts` holds the first instruction of each copy; the last copy ends with `code`. The order of
-/// stores stays. Nothing is moved where a copy is short, contains a loop or a branch that touches
-/// memory, or reads memory that one writes.
+/// stores stays, and that of a load and a store that may touch the same element. Nothing is moved
+/// where a copy is short or contains a loop or a branch that touches memory.
 void interleave(std::vector<Instruction>& code, const std::vector<size_t>& starts, int registers);
 
 }  // namespace lazuli

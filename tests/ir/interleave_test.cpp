@@ -127,6 +127,24 @@ TEST_SUITE("ir") {
     }
   }
 
+  TEST_CASE("copies that write where they read take turns if it is not where another does") {
+    for (const bool apart : {true, false}) {
+      Copies two(2, 12, 0);  // of one element each
+      const Operand pointer = value_operand(1000);
+      for (size_t c = 0; c < 2; c++) {
+        Instruction& load = two.code[two.starts[c]];
+        Instruction& store = two.code[two.starts[c] + 13];
+        load.args = {pointer};
+        store.args[0] = pointer;
+        load.imm = store.imm = apart ? static_cast<int64_t>(c) : 0;
+      }
+      const std::vector<int> before = two.order();
+      interleave(two.code, two.starts, 16);
+      CHECK((two.order() == before) == !apart);
+      CHECK(two.code.back().imm == (apart ? 1 : 0));
+    }
+  }
+
   TEST_CASE("copies stay apart that are short, hold a loop or read what one of them writes") {
     for (const bool block : {false, true}) {
       Copies same(2, 12, block ? 1 : 0), brief(2, 11, 1);
