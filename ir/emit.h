@@ -52,7 +52,7 @@ class Emitter {
   void close_if();
   /// Where the next instruction of the frame now open goes.
   size_t position() const { return frames_.back().code.size(); }
-  /// Copies of a body that begin at these positions run side by side (ir/interleave.h).
+  /// Orders the copies of a body that begin at these positions (ir/interleave.h).
   void interleave_copies(const std::vector<size_t>& starts) {
     interleave(frames_.back().code, starts, vector_registers_);
   }

@@ -56,7 +56,7 @@ bool may_overlap(const Touched& a, const Touched& b) {
   return !same || (a.begin < b.end && b.begin < a.end);
 }
 
-// Cycles from the beginning of an operation to that of what reads its result, on most processors.
+// About how many cycles pass from the beginning of an operation to that of what reads its result.
 int latency(const Instruction& i) {
   if (i.code == Code::Load || i.code == Code::Pointer || i.op == Op::Bitcast) return 0;
   if (i.code != Code::Op) return 1;
@@ -100,6 +100,7 @@ class Order {
  private:
   struct Step {
     size_t at = 0;  // in the code
+    int part = 0;   // of its copy, which branches cut: so many are before it
     std::vector<size_t> sources;
     std::vector<size_t> after;  // what waits for it, what is lazy left out
     size_t missing = 0;         // that it waits for
@@ -129,17 +130,26 @@ class Order {
 };
 
 void Order::sort_by_place() {
-  std::vector<std::pair<int, size_t>> places;
+  struct Place {
+    int part, operation;
+    size_t at;
+    auto operator<=>(const Place&) const = default;
+  };
+  std::vector<Place> places;
   for (size_t c = 0; c + 1 < bounds_.size(); c++) {
-    int place = 0;
+    int part = 0, operation = 0;
     for (size_t i = bounds_[c]; i < bounds_[c + 1]; i++) {
-      places.emplace_back(place, i);
-      place += latency(code_[i]) > 0;
+      places.push_back({part, operation, i});
+      operation += latency(code_[i]) > 0;
+      part += code_[i].code == Code::If;
     }
   }
   std::sort(places.begin(), places.end());
   steps_.resize(places.size());
-  for (size_t s = 0; s < places.size(); s++) steps_[s].at = places[s].second;
+  for (size_t s = 0; s < places.size(); s++) {
+    steps_[s].at = places[s].at;
+    steps_[s].part = places[s].part;
+  }
 }
 
 void Order::connect() {
@@ -172,14 +182,17 @@ void Order::connect() {
     const Code code = code_[at].code;
     if (code != Code::Load && code != Code::Store) continue;
     const Touched here = touched_by(code_[at]);
-    for (const auto& [there, store] : stores) {
-      if (may_overlap(here, there)) need(step, store);
-    }
+    // One store waits for another, and thus for all that the other waits for.
+    const auto last = std::find_if(stores.rbegin(), stores.rend(), [&](const auto& store) {
+      return code == Code::Store || may_overlap(here, store.first);
+    });
+    if (last != stores.rend()) need(step, last->second);
     if (code == Code::Store) {
-      for (const auto& [there, load] : loads) {
-        if (may_overlap(here, there)) need(step, load);
-      }
-      if (!stores.empty()) need(step, stores.back().second);
+      std::erase_if(loads, [&](const auto& load) {
+        const bool waits = may_overlap(here, load.first);
+        if (waits) need(step, load.second);
+        return waits;
+      });
     }
     (code == Code::Load ? loads : stores).emplace_back(here, step);
   }
@@ -216,6 +229,8 @@ int Order::added(const Step& s) const {
 std::optional<size_t> Order::next() {
   while (first_ < steps_.size() && (steps_[first_].placed || steps_[first_].lazy)) first_++;
   for (const size_t s : ready_) {
+    // Values that a branch does not need would be stored and loaded again around it.
+    if (steps_[s].part > steps_[first_].part) break;
     const int n = added(steps_[s]);
     if (n <= 0 || alive_ + n <= most_alive_ || s == first_) return s;
   }

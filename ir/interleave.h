@@ -15,9 +15,13 @@ namespace lazuli {
 /// wait to be read as there are `registers`, nothing begins that adds to them, but for what comes
 /// first.
 ///
-/// `starts` holds the first instruction of each copy; the last copy ends with `code`. The order of
-/// stores stays, and that of a load and a store that may touch the same element. Nothing is moved
-/// where a copy is short or contains a loop or a branch that touches memory.
+/// What costs no operation, as a load, comes right before what reads it first. Nothing crosses a
+/// branch that it stands behind. The order of stores stays, and that of a load and a store that may
+/// touch the same element.
+///
+/// `starts` holds the first instruction of each copy; the last copy ends with `code`. Nothing is
+/// moved where a copy is short or contains a loop, a branch that touches memory, a barrier or a
+/// product of tiles.
 void interleave(std::vector<Instruction>& code, const std::vector<size_t>& starts, int registers);
 
 }  // namespace lazuli

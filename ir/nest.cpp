@@ -10,7 +10,10 @@
 namespace lazuli {
 
 Nest::Nest(const Kernel& kernel, const Target& target, int lanes)
-    : kernel_(kernel), target_(target), emitter_(kernel, program_, lanes, target.vector_registers), reads_(kernel) {
+    : kernel_(kernel),
+      target_(target),
+      emitter_(kernel, program_, lanes, target.vector_registers),
+      reads_(kernel) {
   program_.name = kernel.name;
   program_.lanes = lanes;
   for (const KernelArgument& a : kernel.arguments)

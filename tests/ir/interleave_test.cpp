@@ -127,6 +127,28 @@ TEST_SUITE("ir") {
     }
   }
 
+  TEST_CASE("nothing begins before a branch that it stands behind") {
+    std::vector<Instruction> code = sum_of_chains(4);
+    // A branch on the end of the second chain.
+    const Operand end = code[7].dst;
+    Operand result = end;
+    result.id = 500;
+    code.insert(code.begin() + 8,
+                {.code = Code::If, .args = {end}, .phis = {{result, end, value_operand(1001)}}});
+    interleave(code, {0}, 16);
+    const auto place = [&](int id) {
+      return std::find_if(code.begin(), code.end(),
+                          [&](const Instruction& i) { return i.dst.id == id; }) -
+             code.begin();
+    };
+    const auto branch = std::find_if(code.begin(), code.end(),
+                                     [](const Instruction& i) { return i.code == Code::If; }) -
+                        code.begin();
+    CHECK(branch == 8);
+    CHECK(place(4) < place(1));   // the second chain beside the first
+    CHECK(place(12) < place(9));  // and the fourth beside the third
+  }
+
   TEST_CASE("copies that write where they read take turns if it is not where another does") {
     for (const bool apart : {true, false}) {
       Copies two(2, 12, 0);  // of one element each
@@ -145,7 +167,7 @@ TEST_SUITE("ir") {
     }
   }
 
-  TEST_CASE("copies stay apart that are short, hold a loop or read what one of them writes") {
+  TEST_CASE("copies stay apart that are short, hold a loop or may read what one of them writes") {
     for (const bool block : {false, true}) {
       Copies same(2, 12, block ? 1 : 0), brief(2, 11, 1);
       if (block) same.code[3].code = Code::Loop;
