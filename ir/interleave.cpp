@@ -56,6 +56,11 @@ bool may_overlap(const Touched& a, const Touched& b) {
   return !same || (a.begin < b.end && b.begin < a.end);
 }
 
+// Whether v takes a register for data; indices have their own.
+bool is_data(const Operand& v) {
+  return v.lanes > 1 || (v.dtype != DType::I64 && !v.pointer);
+}
+
 // About how many cycles pass from the beginning of an operation to that of what reads its result.
 int latency(const Instruction& i) {
   if (i.code == Code::Load || i.code == Code::Pointer || i.op == Op::Bitcast) return 0;
@@ -106,7 +111,7 @@ class Order {
     size_t missing = 0;         // that it waits for
     size_t unread = 0;          // readers that are not placed
     int cycle = 0;              // from which its sources are known
-    int vectors = 0;            // that it makes
+    int registers = 0;          // that what it makes takes
     bool placed = false;
     bool lazy = false;  // costs nothing, and so is placed right before what reads it first
   };
@@ -161,7 +166,7 @@ void Order::connect() {
     steps_[s].lazy = latency(i) == 0;
     const auto makes = [&](const Operand& v) {
       maker[v.id] = s;
-      steps_[s].vectors += v.lanes > 1;
+      steps_[s].registers += is_data(v);
     };
     if (i.dst.id >= 0) makes(i.dst);
     for (const Phi& phi : i.phis) makes(phi.dst);
@@ -214,13 +219,13 @@ void Order::wait_for_sources(size_t step, size_t source) {
   steps_[step].missing++;
 }
 
-// Vectors that wait to be read, more than before.
+// Values that wait to be read, more than before.
 int Order::added(const Step& s) const {
-  int n = s.vectors;
+  int n = s.registers;
   for (const size_t source : s.sources) {
     const Step& from = steps_[source];
     if (!from.placed) n += added(from);
-    if (from.unread == 1) n -= from.vectors;
+    if (from.unread == 1) n -= from.registers;
   }
   return n;
 }
@@ -244,9 +249,9 @@ void Order::place(size_t step, int cycle) {
   s.placed = true;
   for (const size_t source : s.sources) {
     if (!steps_[source].placed) place(source, cycle);
-    if (--steps_[source].unread == 0) alive_ -= steps_[source].vectors;
+    if (--steps_[source].unread == 0) alive_ -= steps_[source].registers;
   }
-  alive_ += s.vectors;
+  alive_ += s.registers;
   placed_.push_back(s.at);
   for (const size_t later : s.after) {
     Step& reader = steps_[later];
@@ -256,7 +261,7 @@ void Order::place(size_t step, int cycle) {
 }
 
 void Order::run() {
-  constexpr int kWidth = 4;  // operations on vectors that begin in a cycle
+  constexpr int kWidth = 4;  // operations that begin in a cycle
   for (int cycle = 0; !ready_.empty() || !coming_.empty(); cycle++) {
     for (int n = 0; n < kWidth;) {
       for (auto it = coming_.begin(); it != coming_.end() && it->first <= cycle;) {
@@ -267,7 +272,7 @@ void Order::run() {
       if (!step) break;
       ready_.erase(*step);
       const Instruction& i = code_[steps_[*step].at];
-      n += i.code == Code::Op && i.dst.lanes > 1;
+      n += i.code == Code::Op && is_data(i.dst);
       place(*step, cycle);
     }
   }

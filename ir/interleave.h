@@ -11,7 +11,7 @@ namespace lazuli {
 /// Puts the copies of a loop's body in the order in which an ideal processor would begin their
 /// instructions: each as soon as what it needs is known, and of several the earlier in its copy.
 /// Thus chains of dependent operations run side by side, those of different copies and those of
-/// one; a real processor does not look far enough ahead to find them. Where twice as many vectors
+/// one; a real processor does not look far enough ahead to find them. Where twice as many values
 /// wait to be read as there are `registers`, nothing begins that adds to them, but for what comes
 /// first.
 ///
