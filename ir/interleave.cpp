@@ -1,6 +1,7 @@
 #include "ir/interleave.h"
 
 #include <algorithm>
+#include <limits>
 #include <map>
 #include <optional>
 #include <set>
@@ -81,6 +82,26 @@ int latency(const Instruction& i) {
   }
 }
 
+// Whether enough operations on floats, of several cycles each, are waited for to be worth an order.
+// What packs and what mixes bits has none.
+bool is_long_arithmetic(const std::vector<Instruction>& code, size_t begin, size_t end) {
+  constexpr int kFew = 8;
+  return std::count_if(code.begin() + static_cast<ptrdiff_t>(begin),
+                       code.begin() + static_cast<ptrdiff_t>(end), [](const Instruction& i) {
+                         return i.code == Code::Op && is_float(i.dst.dtype) && latency(i) >= 4 &&
+                                i.op != Op::Cast;
+                       }) >= kFew;
+}
+
+bool loads_what_it_stores(const std::vector<Instruction>& code, size_t begin) {
+  std::set<int> loaded, stored;
+  for (size_t i = begin; i < code.size(); i++) {
+    if (code[i].code == Code::Load) loaded.insert(code[i].memory);
+    if (code[i].code == Code::Store) stored.insert(code[i].memory);
+  }
+  return std::any_of(stored.begin(), stored.end(), [&](int m) { return loaded.count(m) > 0; });
+}
+
 template <typename Visit>
 void for_each_source(const Instruction& i, const Visit& visit) {
   for (const Operand& a : i.args) visit(a);
@@ -94,8 +115,12 @@ void for_each_source(const Instruction& i, const Visit& visit) {
 // The instructions of all copies, and which need which.
 class Order {
  public:
-  Order(std::vector<Instruction>& code, std::vector<size_t> bounds, int registers)
-      : code_(code), bounds_(std::move(bounds)), most_alive_(2 * registers) {
+  // Not `timed`: copies take turns, an instruction each.
+  Order(std::vector<Instruction>& code, std::vector<size_t> bounds, int registers, bool timed)
+      : code_(code),
+        bounds_(std::move(bounds)),
+        timed_(timed),
+        most_alive_(timed ? 2 * registers : std::numeric_limits<int>::max() / 2) {
     sort_by_place();
     connect();
   }
@@ -119,12 +144,14 @@ class Order {
   void sort_by_place();
   void connect();
   void wait_for_sources(size_t step, size_t source);
+  int cycles(const Instruction& i) const { return timed_ ? latency(i) : 0; }
   int added(const Step& s) const;
   std::optional<size_t> next();
   void place(size_t step, int cycle);
 
   std::vector<Instruction>& code_;
   std::vector<size_t> bounds_;
+  bool timed_;
   int most_alive_;
   int alive_ = 0;
   size_t first_ = 0;                           // all before it are placed, or lazy
@@ -145,7 +172,7 @@ void Order::sort_by_place() {
     int part = 0, operation = 0;
     for (size_t i = bounds_[c]; i < bounds_[c + 1]; i++) {
       places.push_back({part, operation, i});
-      operation += latency(code_[i]) > 0;
+      operation += timed_ ? latency(code_[i]) > 0 : 1;
       part += code_[i].code == Code::If;
     }
   }
@@ -163,7 +190,7 @@ void Order::connect() {
   for (size_t s = 0; s < steps_.size(); s++) {
     const Instruction& i = code_[steps_[s].at];
     step_at[steps_[s].at] = s;
-    steps_[s].lazy = latency(i) == 0;
+    steps_[s].lazy = timed_ && latency(i) == 0;
     const auto makes = [&](const Operand& v) {
       maker[v.id] = s;
       steps_[s].registers += is_data(v);
@@ -255,7 +282,7 @@ void Order::place(size_t step, int cycle) {
   placed_.push_back(s.at);
   for (const size_t later : s.after) {
     Step& reader = steps_[later];
-    reader.cycle = std::max(reader.cycle, cycle + latency(code_[s.at]));
+    reader.cycle = std::max(reader.cycle, cycle + cycles(code_[s.at]));
     if (--reader.missing == 0) coming_[reader.cycle].push_back(later);
   }
 }
@@ -272,7 +299,7 @@ void Order::run() {
       if (!step) break;
       ready_.erase(*step);
       const Instruction& i = code_[steps_[*step].at];
-      n += i.code == Code::Op && is_data(i.dst);
+      n += timed_ && i.code == Code::Op && is_data(i.dst);
       place(*step, cycle);
     }
   }
@@ -296,7 +323,12 @@ void interleave(std::vector<Instruction>& code, const std::vector<size_t>& start
       !std::all_of(code.begin() + static_cast<ptrdiff_t>(starts[0]), code.end(), movable)) {
     return;
   }
-  Order(code, std::move(bounds), registers).run();
+  bool timed = true;
+  for (size_t c = 0; c + 1 < bounds.size(); c++) {
+    timed &= is_long_arithmetic(code, bounds[c], bounds[c + 1]);
+  }
+  if (!timed && (starts.size() < 2 || loads_what_it_stores(code, starts[0]))) return;
+  Order(code, std::move(bounds), registers, timed).run();
 }
 
 }  // namespace lazuli

@@ -19,9 +19,10 @@ namespace lazuli {
 /// branch that it stands behind. The order of stores stays, and that of a load and a store that may
 /// touch the same element.
 ///
-/// `starts` holds the first instruction of each copy; the last copy ends with `code`. Nothing is
-/// moved where a copy is short or contains a loop, a branch that touches memory, a barrier or a
-/// product of tiles.
+/// `starts` holds the first instruction of each copy; the last copy ends with `code`. Copies with
+/// little arithmetic on floats just take turns, an instruction each, unless one loads what another
+/// stores. Nothing is moved where a copy is short or contains a loop, a branch that touches memory,
+/// a barrier or a product of tiles.
 void interleave(std::vector<Instruction>& code, const std::vector<size_t>& starts, int registers);
 
 }  // namespace lazuli
