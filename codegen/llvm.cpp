@@ -44,7 +44,8 @@ std::string LlvmEmitter::module(const std::string& name) {
     types += fmt::format("@tiles_{} = private unnamed_addr constant [64 x i8] [{}], align 64\n", i,
                          bytes);
   }
-  return types + out_ + shared_functions_ + head + attributes() + "!0 = !{i32 1}\n";
+  return types + out_ + shared_functions_ + head + attributes() + "!0 = !{i32 1}\n" +
+         module_flags();
 }
 
 std::string LlvmEmitter::attributes() const {
@@ -53,6 +54,13 @@ std::string LlvmEmitter::attributes() const {
       "attributes #0 = {{ nounwind \"frame-pointer\"=\"none\" \"min-legal-vector-width\"=\"{0}\" "
       "\"prefer-vector-width\"=\"{0}\" }}\n",
       bits);
+}
+
+std::string LlvmEmitter::module_flags() const {
+  if (!target_.triple.starts_with("x86_64")) return "";
+  return fmt::format(
+      "!llvm.module.flags = !{{!1}}\n!1 = !{{i32 1, !\"override-stack-alignment\", i32 {}}}\n",
+      kStackAlignment);
 }
 
 // A vector type goes by a name: LLVM reads it faster than its parts, and so do people.

@@ -9,6 +9,10 @@
 
 namespace lazuli {
 
+/// Functions for x86 are called with the stack at a multiple of so many bytes (runtime/cpu/call.h): a vector of any width
+/// that they keep there lies in one cache line.
+inline constexpr int kStackAlignment = 64;
+
 /// A module with one function for each phase, `<name>_<i>`, and `<name>_<i>_tail` for a ragged last iteration, each of type
 /// `void(ptr buffers, ptr scratch, ptr shared, i64 begin, i64 end)`: buffers is an array of the arguments' pointers.
 /// `name` defaults to the program's.

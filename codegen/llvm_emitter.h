@@ -30,6 +30,7 @@ class LlvmEmitter {
 
  private:
   std::string attributes() const;
+  std::string module_flags() const;
 
   // ---- text
   template <typename... Args>

@@ -16,7 +16,7 @@ namespace lazuli {
 
 /// The signature of each phase of a generated kernel: `buffers` holds the pointers of the kernel's
 /// arguments, `scratch` belongs to this worker alone, `shared` to all workers of the launch; the
-/// phase does the steps [begin, end).
+/// phase does the steps [begin, end). Called by call_kernel (runtime/cpu/call.h).
 using KernelFunction = void (*)(void** buffers, void* scratch, void* shared, int64_t begin,
                                 int64_t end);
 

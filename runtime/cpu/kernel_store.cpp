@@ -14,6 +14,7 @@
 #include "ir/lower.h"
 #include "ir/program_cost.h"
 #include "ir/schedule.h"
+#include "runtime/cpu/call.h"
 #include "runtime/cpu/stored.h"
 #include "runtime/cpu/tune.h"
 
@@ -380,8 +381,12 @@ void run_kernel(const CompiledKernel& kernel, void** arguments, const WorkMemory
                              int64_t end, int worker) {
     void* const scratch = memory.scratch ? memory.scratch + memory.stride * worker : nullptr;
     const int64_t whole = std::min(end, phase.count);
-    if (begin < whole) phase.body(arguments, scratch, memory.shared, begin, whole);
-    if (end > phase.count) phase.tail(arguments, scratch, memory.shared, 0, 1);
+    if (begin < whole) {
+      call_kernel(phase.body, arguments, scratch, memory.shared, begin, whole);
+    }
+    if (end > phase.count) {
+      call_kernel(phase.tail, arguments, scratch, memory.shared, 0, 1);
+    }
   };
   const auto note = [&](int64_t start) {
     if (trace) trace->add(label, start, Trace::now());

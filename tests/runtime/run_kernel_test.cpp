@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "codegen/llvm.h"
 #include "runtime/cpu/kernel_store.h"
 #include "runtime/thread_pool.h"
 
@@ -21,12 +22,14 @@ struct Phase {
   std::atomic<int64_t> calls = 0, left = 0;
   std::vector<Phase*> before;
   std::atomic<bool> early = false;
+  std::atomic<bool> misplaced = false;  // a run began with another stack than a kernel counts on
 };
 
 // A kernel's functions know their phase by a position in the program alone.
 template <int I>
-void run_part(void** arguments, int64_t begin, int64_t end) {
+void run_part(void** arguments, int64_t begin, int64_t end, bool stack_is_aligned) {
   Phase& p = *static_cast<Phase*>(arguments[I]);
+  if (!stack_is_aligned) p.misplaced = true;
   for (const Phase* b : p.before) {
     if (b->left != 0) p.early = true;
   }
@@ -34,14 +37,22 @@ void run_part(void** arguments, int64_t begin, int64_t end) {
   p.left -= end - begin;
   p.calls++;
 }
+// Of the function that it stands in: the frame lies below the address to return to.
+#if defined(__x86_64__)
+#define STACK_IS_ALIGNED \
+  ((reinterpret_cast<uintptr_t>(__builtin_frame_address(0)) + 16) % kStackAlignment == 0)
+#else
+#define STACK_IS_ALIGNED true
+#endif
+
 template <int I>
 void body(void** arguments, void*, void*, int64_t begin, int64_t end) {
-  run_part<I>(arguments, begin, end);
+  run_part<I>(arguments, begin, end, STACK_IS_ALIGNED);
 }
 template <int I>
 void tail(void** arguments, void*, void*, int64_t, int64_t) {
   const int64_t last = static_cast<Phase*>(arguments[I])->count;
-  run_part<I>(arguments, last, last + 1);
+  run_part<I>(arguments, last, last + 1, STACK_IS_ALIGNED);
 }
 
 struct Made {
@@ -85,6 +96,7 @@ struct Made {
       for (int64_t s = 0; s < steps; s++) wrong += p.done[static_cast<size_t>(s)] != 1;
       CHECK(wrong == 0);
       CHECK(!p.early);
+      CHECK(!p.misplaced);
     }
   }
 
