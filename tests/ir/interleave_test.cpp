@@ -85,6 +85,24 @@ TEST_SUITE("ir") {
                                             19, 20, 21, 22, 23, 24, 25, -1});
   }
 
+  TEST_CASE("copies without arithmetic on floats take turns, an instruction each; one stays") {
+    const auto of_integers = [](int count) {
+      Copies copies(count, 12, 1);
+      for (Instruction& i : copies.code) {
+        if (i.code == Code::Op) i.dst.dtype = DType::I32;
+      }
+      return copies;
+    };
+    Copies two = of_integers(2);
+    interleave(two.code, two.starts, 16);
+    CHECK(two.order() == std::vector<int>{0, 13, 1, 14, 2, 15, 3,  16, 4,  17, 5,  18, 6,  19,
+                                          7, 20, 8, 21, 9, 22, 10, 23, 11, 24, 12, 25, -1, -1});
+    Copies one = of_integers(1);
+    const std::vector<int> before = one.order();
+    interleave(one.code, one.starts, 16);
+    CHECK(one.order() == before);
+  }
+
   TEST_CASE("chains of one copy run side by side, as many as there are registers for") {
     for (const int registers : {1, 2, 16}) {
       std::vector<Instruction> code = sum_of_chains(6);
