@@ -28,7 +28,9 @@ class Behind {
   Behind(Program& program, const Target& target, const std::vector<Instruction>& block, size_t loop)
       : program_(program), target_(target) {
     find_walked(block[loop].body);
-    for (size_t i = loop + 1; i < block.size() && !has_body(block[i]); i++) collect(block[i]);
+    size_t next = loop + 1;
+    for (; next < block.size() && !has_body(block[next]); next++) collect(block[next]);
+    if (next < block.size()) collect_rows(block[next]);
     const int64_t products = all_products(block[loop]);
     if (products > 0 && products <= kProductsOfStore * static_cast<int64_t>(stores_.size())) {
       accesses_.insert(accesses_.end(), stores_.begin(), stores_.end());
@@ -36,11 +38,10 @@ class Behind {
     // What the loop makes, or the block loads, is not known before it.
     for (const Phi& phi : block[loop].phis) later_.insert(phi.dst.id);
     for (const Access& a : accesses_) {
-      const int pointer = known(a.pointer, block[loop].dst.level);
-      if (pointer < 0) continue;
+      const std::optional<Operand> pointer = known(a.pointer);
+      if (!pointer) continue;
       Instruction ask{.code = Code::Prefetch, .imm = a.offset, .memory = a.memory};
-      ask.args = {a.pointer};
-      ask.args[0].id = pointer;
+      ask.args = {*pointer};
       made_.push_back(std::move(ask));
     }
   }
@@ -63,48 +64,67 @@ class Behind {
     }
   }
 
-  void collect(const Instruction& i) {
+  // A loop over the rows of a tile, as an epilogue of many operations is: the lines of all of them.
+  void collect_rows(const Instruction& rows) {
+    const std::optional<int64_t> count = count_of(rows);
+    if (!count || !is_innermost(rows)) return;
+    const LoopSteps steps(rows);
+    first_.emplace(rows.dst.id, rows.begin);
+    for (const Phi& phi : rows.phis) first_.emplace(phi.dst.id, phi.init);
+    for (const Instruction& i : rows.body) {
+      const bool accesses = i.code == Code::Load || i.code == Code::Store;
+      const std::optional<int64_t> step = accesses ? steps.of(i.args[0]) : 0;
+      collect(i, step ? *count : 0, step.value_or(0));
+    }
+  }
+
+  void collect(const Instruction& i, int64_t count = 1, int64_t step = 0) {
     if (i.code != Code::Store) definitions_.emplace(i.dst.id, &i);
     const bool stores = i.code == Code::Store && !i.flag;
     if (!(stores || i.code == Code::Load) || i.memory < 0 || walked_.count(i.memory)) return;
     const MemoryArgument& m = program_.arguments[static_cast<size_t>(i.memory)];
     if (m.bytes() <= (stores ? target_.l2 : target_.l1)) return;
-    const int64_t line = i.imm * size_of(m.dtype) / kCacheLine;
     std::vector<Access>& list = stores ? stores_ : accesses_;
-    if (list.size() == kMost || !lines_.insert({i.args[0].id, line}).second) return;
-    list.push_back({i.args[0], i.imm, i.memory});
+    for (int64_t n = 0; n < count; n++) {
+      const int64_t offset = i.imm + n * step, line = offset * size_of(m.dtype) / kCacheLine;
+      if (list.size() == kMost || !lines_.insert({i.args[0].id, line}).second) continue;
+      list.push_back({i.args[0], offset, i.memory});
+    }
   }
 
-  // The id of an operand's value where it is known before the loop, computed there if need be; -1
-  // if it is not.
-  int known(const Operand& x, int level) {
+  // An operand as it is before the loop, and in the first row, computed there if need be; nothing
+  // if it is not known there.
+  std::optional<Operand> known(const Operand& x) {
+    if (x.kind != Operand::Kind::Value) return x;
+    if (const auto it = first_.find(x.id); it != first_.end()) return known(it->second);
     const auto it = definitions_.find(x.id);
-    if (it == definitions_.end()) return later_.count(x.id) ? -1 : x.id;
+    if (it == definitions_.end()) return later_.count(x.id) ? std::nullopt : std::optional(x);
     const Instruction& i = *it->second;
     const bool address = i.code == Code::Pointer ||
                          (i.code == Code::Op && i.dst.lanes == 1 && !is_float(i.dst.dtype));
-    if (!address) return -1;
-    const auto [copy, fresh] = copies_.emplace(x.id, -1);
+    if (!address) return std::nullopt;
+    const auto [copy, fresh] = copies_.emplace(x.id, std::nullopt);
     if (!fresh) return copy->second;
     Instruction again = i;
     for (Operand& a : again.args) {
-      if (a.kind != Operand::Kind::Value) continue;
-      a.id = known(a, level);
-      if (a.id < 0) return -1;
+      const std::optional<Operand> b = known(a);
+      if (!b) return std::nullopt;
+      a = *b;
     }
     again.dst.id = program_.values++;
-    copies_[x.id] = again.dst.id;
+    const Operand made = again.dst;
     made_.push_back(std::move(again));
-    return copies_[x.id];
+    return copies_[x.id] = made;
   }
 
   Program& program_;
   const Target& target_;
   std::unordered_map<int, const Instruction*> definitions_;
-  std::set<int> later_, walked_;  // values made by the loop, memory that it reads
+  std::unordered_map<int, Operand> first_;  // what counts rows, in the first
+  std::set<int> later_, walked_;            // values made by the loop, memory that it reads
   std::set<std::pair<int, int64_t>> lines_;
   std::vector<Access> accesses_, stores_;
-  std::unordered_map<int, int> copies_;
+  std::unordered_map<int, std::optional<Operand>> copies_;
   std::vector<Instruction> made_;
 };
 
