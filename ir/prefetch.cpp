@@ -13,6 +13,7 @@ namespace {
 
 constexpr int64_t kIterations = 16;  // of a loop that is long enough to hide a miss
 constexpr size_t kMost = 64;         // lines
+constexpr int64_t kMostRows = 16;    // of a tile; the processor sees where longer loops go
 // A line of a result that is not in L2 takes some ten cycles, one after the other. Where that is
 // less than a twentieth of the time of what it is made of, nothing waits.
 constexpr int64_t kProductsOfStore = 256;
@@ -67,7 +68,7 @@ class Behind {
   // A loop over the rows of a tile, as an epilogue of many operations is: the lines of all of them.
   void collect_rows(const Instruction& rows) {
     const std::optional<int64_t> count = count_of(rows);
-    if (!count || !is_innermost(rows)) return;
+    if (!count || *count > kMostRows || !is_innermost(rows)) return;
     const LoopSteps steps(rows);
     first_.emplace(rows.dst.id, rows.begin);
     for (const Phi& phi : rows.phis) first_.emplace(phi.dst.id, phi.init);

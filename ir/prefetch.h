@@ -21,7 +21,8 @@ inline bool streams_keep_up(const Target& target, size_t instructions, size_t li
 /// An epilogue loads a few elements from each row of its arrays, too few for the processor to see
 /// where it goes. Where a block loads elements of arguments larger than a cache of the first level
 /// behind a loop of many iterations, at addresses known before it, their cache lines are asked for
-/// before the loop, which hides the wait. So are lines of results larger than L2 that are stored
+/// before the loop, which hides the wait; also where the epilogue is a loop over the rows of a
+/// tile, as one of many operations is. So are lines of results larger than L2 that are stored
 /// behind a short sum of products, which would fill the queue of stores; behind others nothing
 /// waits for them. What the loop reads itself is left alone.
 void prefetch_epilogues(Program& program, const Target& target);

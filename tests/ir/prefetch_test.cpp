@@ -17,8 +17,8 @@ namespace lazuli {
 namespace {
 
 // out = sum over k of a[i, k] b[k, j], plus an array (x, or a itself) and a bias, with a register
-// tile of two rows.
-Kernel residual(int64_t m, int64_t n, int64_t k_size, bool own = false) {
+// tile of two rows, which the epilogue has written out or in a loop.
+Kernel residual(int64_t m, int64_t n, int64_t k_size, bool own = false, bool in_loop = false) {
   Kernel k;
   k.name = "residual";
   const int a = k.add_argument("a", DType::F32, m * k_size, false),
@@ -42,10 +42,11 @@ Kernel residual(int64_t m, int64_t n, int64_t k_size, bool own = false) {
                  {load(own ? a : x, DType::F32, at(i2, n, j2)), load(bias, DType::F32, j2)})});
   k.add_value(k.add_stage("out", {i2, j2}), "out", whole, {i2, j2}, Op::Count_, out);
   apply_schedule(k,
-                 "split out i2 i2o i2i 2; split out j2 j2o j2v 8; unroll out i2i; vector out j2v; "
+                 "split out i2 i2o i2i 2; split out j2 j2o j2v 8; vector out j2v; "
                  "order out i2o j2o i2i j2v; split sum i io ii 2; split sum j jo jv 8; "
                  "unroll sum ii; vector sum jv; order sum io jo k ii jv; at sum out j2o; "
-                 "scope sum reg; parallel out i2o");
+                 "parallel out i2o");
+  if (!in_loop) apply_schedule(k, "unroll out i2i; scope sum reg");
   return k;
 }
 
@@ -232,6 +233,11 @@ TEST_SUITE("ir") {
     CHECK(prefetched(residual(16, 16, 32)) == std::vector<int>{0, 0, 0, 0, 0});
     CHECK(prefetched(residual(128, 128, 8)) == std::vector<int>{0, 0, 0, 0, 0});
     CHECK(test::difference(residual(96, 120, 20), Target()) == "");
+    // A loop over the rows.
+    CHECK(prefetched(residual(128, 128, 32, false, true)) == std::vector<int>{0, 0, 2, 0, 0});
+    CHECK(prefetched(residual(128, 128, 128, true, true)) == std::vector<int>{0, 0, 0, 0, 0});
+    CHECK(prefetched(residual(16, 16, 32, false, true)) == std::vector<int>{0, 0, 0, 0, 0});
+    CHECK(test::difference(residual(96, 120, 20, false, true), Target()) == "");
   }
 
   TEST_CASE("what is stored behind a short sum is asked for before it") {

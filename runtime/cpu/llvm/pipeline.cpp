@@ -11,6 +11,7 @@
 #include <llvm/InitializePasses.h>
 #include <llvm/MC/MCSubtargetInfo.h>
 #include <llvm/PassRegistry.h>
+#include <llvm/Support/CommandLine.h>
 #include <llvm/Support/raw_ostream.h>
 #include <llvm/Target/TargetMachine.h>
 
@@ -115,6 +116,14 @@ void add_fast(llvm::LLVMTargetMachine& machine, llvm::legacy::PassManager& passe
   passes.add(llvm::createFreeMachineFunctionPass());
 }
 
+void set_option(llvm::StringRef name, llvm::StringRef value) {
+  const auto& options = llvm::cl::getRegisteredOptions();
+  const auto it = options.find(name);
+  if (it == options.end() || it->second->addOccurrence(1, name, value)) {
+    throw std::runtime_error("LLVM has no option " + name.str() + " of " + value.str());
+  }
+}
+
 }  // namespace
 
 void register_passes() {
@@ -125,6 +134,11 @@ void register_passes() {
   llvm::initializeCodeGen(registry);
   llvm::initializeExpandReductionsPass(registry);
   llvm::initializeScalarizeMaskedMemIntrinLegacyPassPass(registry);
+  // The machine scheduler draws an edge between every two of a block's loads and stores that may
+  // meet. Of a thousand, which is where LLVM stops, that takes longer than all else: the scheduler
+  // may not move these across each other where there are more than so many.
+  set_option("dag-maps-huge-region", "128");
+  set_option("dag-maps-reduction-size", "64");
 }
 
 struct Pipeline::State {
