@@ -200,4 +200,14 @@ void Trace::Spans::write_to(std::FILE* file) {
   fmt::print(file, "\n]}}\n");
 }
 
+std::string span_name(std::span<const std::string> words) {
+  constexpr size_t kMost = 60;
+  std::string text;
+  for (const std::string& word : words) {
+    if (text.size() > kMost) return text + " ...";
+    text += (text.empty() ? "" : " ") + word;
+  }
+  return text;
+}
+
 }  // namespace lazuli

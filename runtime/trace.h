@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <string>
 #include <string_view>
 
@@ -39,6 +40,9 @@ class Trace {
   bool on_;
   Ref<Spans> spans_;  // null without a file
 };
+
+/// A span's name: the first of the words, some sixty letters of them.
+std::string span_name(std::span<const std::string> words);
 
 /// Adds what happens while it lives.
 class Span {

@@ -24,18 +24,6 @@ double median(std::vector<double> v) {
   return v[v.size() / 2];
 }
 
-// What a step computes, in a few words.
-std::string label_of(const StepNote& note) {
-  constexpr size_t kMost = 60;
-  if (note.operations.empty()) return "copy";
-  std::string text;
-  for (const std::string& op : note.operations) {
-    if (text.size() > kMost) return text + " ...";
-    text += fmt::format("{}{}", text.empty() ? "" : " ", op);
-  }
-  return text;
-}
-
 std::string text(int64_t bytes) {
   return bytes_text(static_cast<uint64_t>(bytes));
 }
@@ -108,7 +96,7 @@ CpuExecutable::CpuExecutable(Runtime& runtime, const Target& target, LinkedPlan 
       scratch_bytes_ = std::max(scratch_bytes_, s.kernel->scratch_bytes);
       shared_bytes_ = std::max(shared_bytes_, s.kernel->shared_bytes);
     }
-    if (runtime_.trace.on()) c.label = runtime_.trace.label("kernel", label_of(s.note));
+    if (runtime_.trace.on()) c.label = runtime_.trace.label("kernel", s.note.operations.empty() ? "copy" : span_name(s.note.operations));
     codes.push_back(std::move(c));
   }
   plan_.decisions.clear();  // which the notes tell of

@@ -234,7 +234,9 @@ KernelStore::KernelStore(Target target, Runtime& runtime, KernelCache* cache)
 }
 
 std::shared_ptr<const CompiledKernel> KernelStore::build(const Kernel& kernel) const {
-  const Span span(runtime_.trace, "compile", "compile " + kernel.name);
+  std::vector<std::string> words = {"compile"};
+  for (const auto& stage : kernel.stages) words.push_back(stage->name);
+  const Span span(runtime_.trace, "compile", span_name(words));
   Kernel k = clone(kernel);
   Program program = choose_schedule(k, target_);
   bool searched = false;
