@@ -1,6 +1,7 @@
 #include "ir/prefetch.h"
 
 #include <algorithm>
+#include <map>
 #include <optional>
 #include <set>
 #include <unordered_map>
@@ -27,7 +28,7 @@ int64_t all_products(const Instruction& loop) {
 class Behind {
  public:
   Behind(Program& program, const Target& target, const std::vector<Instruction>& block, size_t loop)
-      : program_(program), target_(target) {
+      : program_(program), target_(target), level_(block[loop].dst.level - 1) {
     find_walked(block[loop].body);
     size_t next = loop + 1;
     for (; next < block.size() && !has_body(block[next]); next++) collect(block[next]);
@@ -37,7 +38,7 @@ class Behind {
       accesses_.insert(accesses_.end(), stores_.begin(), stores_.end());
     }
     // What the loop makes, or the block loads, is not known before it.
-    for (const Phi& phi : block[loop].phis) later_.insert(phi.dst.id);
+    for (const Phi& phi : block[loop].phis) later_.insert(phi.next.id);
     for (const Access& a : accesses_) {
       const std::optional<Operand> pointer = known(a.pointer);
       if (!pointer) continue;
@@ -65,18 +66,31 @@ class Behind {
     }
   }
 
-  // A loop over the rows of a tile, as an epilogue of many operations is: the lines of all of them.
+  // A loop over the rows of a tile, as an epilogue of many operations is: the lines of all of them,
+  // where those of two rows do not follow each other.
   void collect_rows(const Instruction& rows) {
     const std::optional<int64_t> count = count_of(rows);
     if (!count || *count > kMostRows || !is_innermost(rows)) return;
     const LoopSteps steps(rows);
     first_.emplace(rows.dst.id, rows.begin);
     for (const Phi& phi : rows.phis) first_.emplace(phi.dst.id, phi.init);
+    std::map<int, std::set<int64_t>> lines;  // of a row, by pointer
+    const auto accesses = [](const Instruction& i) {
+      return i.code == Code::Load || i.code == Code::Store;
+    };
     for (const Instruction& i : rows.body) {
-      const bool accesses = i.code == Code::Load || i.code == Code::Store;
-      const std::optional<int64_t> step = accesses ? steps.of(i.args[0]) : 0;
-      collect(i, step ? *count : 0, step.value_or(0));
+      if (accesses(i)) lines[i.args[0].id].insert(line_of(i, i.imm));
     }
+    for (const Instruction& i : rows.body) {
+      const int64_t step = accesses(i) ? steps.of(i.args[0]).value_or(0) : 0;
+      const auto row = accesses(i) ? static_cast<int64_t>(lines[i.args[0].id].size()) : 0;
+      const bool leaves_a_gap = step * size_of(i.args[0].dtype) > row * kCacheLine;
+      collect(i, leaves_a_gap ? *count : 0, step);
+    }
+  }
+
+  static int64_t line_of(const Instruction& access, int64_t offset) {
+    return offset * size_of(access.args[0].dtype) / kCacheLine;
   }
 
   void collect(const Instruction& i, int64_t count = 1, int64_t step = 0) {
@@ -87,14 +101,15 @@ class Behind {
     if (m.bytes() <= (stores ? target_.l2 : target_.l1)) return;
     std::vector<Access>& list = stores ? stores_ : accesses_;
     for (int64_t n = 0; n < count; n++) {
-      const int64_t offset = i.imm + n * step, line = offset * size_of(m.dtype) / kCacheLine;
-      if (list.size() == kMost || !lines_.insert({i.args[0].id, line}).second) continue;
+      const int64_t offset = i.imm + n * step;
+      if (accesses_.size() + stores_.size() == kMost) return;
+      if (!lines_.insert({i.args[0].id, line_of(i, offset)}).second) continue;
       list.push_back({i.args[0], offset, i.memory});
     }
   }
 
-  // An operand as it is before the loop, and in the first row, computed there if need be; nothing
-  // if it is not known there.
+  // An operand as it is before the loop, computed there if need be, and of the first row where it
+  // counts rows; nothing if it is not known there.
   std::optional<Operand> known(const Operand& x) {
     if (x.kind != Operand::Kind::Value) return x;
     if (const auto it = first_.find(x.id); it != first_.end()) return known(it->second);
@@ -113,6 +128,7 @@ class Behind {
       a = *b;
     }
     again.dst.id = program_.values++;
+    again.dst.level = std::min(again.dst.level, level_);
     const Operand made = again.dst;
     made_.push_back(std::move(again));
     return copies_[x.id] = made;
@@ -120,6 +136,7 @@ class Behind {
 
   Program& program_;
   const Target& target_;
+  const int level_;  // of the block
   std::unordered_map<int, const Instruction*> definitions_;
   std::unordered_map<int, Operand> first_;  // what counts rows, in the first
   std::set<int> later_, walked_;            // values made by the loop, memory that it reads

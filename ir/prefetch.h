@@ -22,9 +22,9 @@ inline bool streams_keep_up(const Target& target, size_t instructions, size_t li
 /// where it goes. Where a block loads elements of arguments larger than a cache of the first level
 /// behind a loop of many iterations, at addresses known before it, their cache lines are asked for
 /// before the loop, which hides the wait; also where the epilogue is a loop over the rows of a
-/// tile, as one of many operations is. So are lines of results larger than L2 that are stored
-/// behind a short sum of products, which would fill the queue of stores; behind others nothing
-/// waits for them. What the loop reads itself is left alone.
+/// tile, which do not lie behind each other, as one of many operations is. So are lines of results
+/// larger than L2 that are stored behind a short sum of products, which would fill the queue of
+/// stores; behind others nothing waits for them. What the loop reads itself is left alone.
 void prefetch_epilogues(Program& program, const Target& target);
 
 /// Rows that are found by an index, in an argument larger than the last cache: while one is read,

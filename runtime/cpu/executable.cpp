@@ -96,7 +96,10 @@ CpuExecutable::CpuExecutable(Runtime& runtime, const Target& target, LinkedPlan 
       scratch_bytes_ = std::max(scratch_bytes_, s.kernel->scratch_bytes);
       shared_bytes_ = std::max(shared_bytes_, s.kernel->shared_bytes);
     }
-    if (runtime_.trace.on()) c.label = runtime_.trace.label("kernel", s.note.operations.empty() ? "copy" : span_name(s.note.operations));
+    if (runtime_.trace.on()) {
+      const std::vector<std::string>& words = s.note.operations;
+      c.label = runtime_.trace.label("kernel", words.empty() ? "copy" : span_name(words));
+    }
     codes.push_back(std::move(c));
   }
   plan_.decisions.clear();  // which the notes tell of

@@ -235,7 +235,9 @@ KernelStore::KernelStore(Target target, Runtime& runtime, KernelCache* cache)
 
 std::shared_ptr<const CompiledKernel> KernelStore::build(const Kernel& kernel) const {
   std::vector<std::string> words = {"compile"};
-  for (const auto& stage : kernel.stages) words.push_back(stage->name);
+  if (runtime_.trace.on()) {
+    for (const auto& stage : kernel.stages) words.push_back(stage->name);
+  }
   const Span span(runtime_.trace, "compile", span_name(words));
   Kernel k = clone(kernel);
   Program program = choose_schedule(k, target_);

@@ -240,6 +240,26 @@ TEST_SUITE("ir") {
     CHECK(test::difference(residual(96, 120, 20, false, true), Target()) == "");
   }
 
+  TEST_CASE("what an epilogue reads at a place that the sum says is not asked for before it") {
+    for (const char* written_out : {"", "unroll out j"}) {
+      Kernel k;
+      k.name = "picked";
+      const int ids = k.add_argument("ids", DType::I64, 64 * 64, false),
+                table = k.add_argument("table", DType::F32, 4096 * 12, false),
+                out = k.add_argument("out", DType::F32, 64 * 12, true);
+      const NodeRef i = axis("i", 64), s = axis("k", 64), i2 = axis("i2", 64), j = axis("j", 12);
+      const NodeRef id = load(ids, DType::I64, index_add(index_mul(i, 64), s));
+      const int most = k.add_value(k.add_stage("m", {i, s}), "m", id, {i}, Op::ReduceMax);
+      const NodeRef row =
+          scalar_op(Op::And, DType::I64, {read(most, DType::I64, {i2}), index_const(255)});
+      k.add_value(k.add_stage("out", {i2, j}), "out",
+                  load(table, DType::F32, index_add(j, row, 12)), {i2, j}, Op::Count_, out);
+      apply_schedule(k, "at m out i2; scope m reg; parallel out i2");
+      apply_schedule(k, written_out);
+      CHECK(prefetched(k) == std::vector<int>{0, 0, 0});
+    }
+  }
+
   TEST_CASE("what is stored behind a short sum is asked for before it") {
     const auto asked = [](int64_t terms, int64_t l2) {
       Target target = named_target("x86-64-v3");

@@ -194,8 +194,8 @@ TEST_CASE("a run's trace has its graphs, what was compiled, and each kernel on e
   }
   const Json j = file.json();
   const std::map<std::string, int> names = count_by(j, "name"), kinds = count_by(j, "cat");
-  for (const char* name : {"look for a plan", "make a plan", "build a graph", "sort",
-                           "compile max exp sum div"}) {
+  for (const char* name :
+       {"look for a plan", "make a plan", "build a graph", "sort", "compile max exp sum div"}) {
     CAPTURE(name);
     CHECK(names.count(name) == 1);
   }

@@ -136,9 +136,8 @@ void register_passes() {
   llvm::initializeScalarizeMaskedMemIntrinLegacyPassPass(registry);
   // The machine scheduler draws an edge between every two of a block's loads and stores that may
   // meet. Of a thousand, which is where LLVM stops, that takes longer than all else: the scheduler
-  // may not move these across each other where there are more than so many.
+  // may not move half of them across the others where there are more than so many.
   set_option("dag-maps-huge-region", "128");
-  set_option("dag-maps-reduction-size", "64");
 }
 
 struct Pipeline::State {
