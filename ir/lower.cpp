@@ -78,6 +78,7 @@ Program lower(const Kernel& kernel, const Target& target) {
   prefetch_walked_rows(program, target);
   pack_ahead(program, target);
   prefetch_next_panels(program, target);
+  prefetch_next_blocks(program, target);
   pack_in_first_tile(program);
   prefetch_next_tiles(program, target);
   prefetch_far_terms(program, target);

@@ -43,8 +43,11 @@ class ProgramWriter {
   void store(int memory, const Operand& pointer, int64_t offset, const Operand& value) {
     push({.code = Code::Store, .args = {pointer, value}, .imm = offset, .memory = memory});
   }
-  void prefetch(int memory, const Operand& pointer, int64_t offset) {
-    push({.code = Code::Prefetch, .args = {pointer}, .imm = offset, .memory = memory});
+  /// `far`: for the cache of the second level alone.
+  void prefetch(int memory, const Operand& pointer, int64_t offset, bool far = false) {
+    Instruction i{.code = Code::Prefetch, .args = {pointer}, .imm = offset, .memory = memory};
+    i.flag = far;
+    push(std::move(i));
   }
   Operand push(Instruction i) {
     made_.push_back(std::move(i));

@@ -341,6 +341,26 @@ TEST_SUITE("ir") {
     CHECK(ends(8));  // whose panels the threads share
   }
 
+  TEST_CASE("the next block of terms is asked for while one is multiplied") {
+    Target target = named_target("x86-64-v3");
+    target.l1 = 32 << 10;
+    target.threads = 1;
+    const auto asked = [&](int64_t terms, int64_t l2) {
+      target.l2 = l2;
+      Kernel k = test::matmul(72, 48, terms, true, false, false);
+      choose_schedule(k, target);
+      CHECK(test::difference(k, target) == "");
+      bool second_level = false;
+      const std::vector<int> lines = prefetched(k, target, &second_level);
+      CHECK(second_level);
+      return lines;
+    };
+    // Both factors: blocks of 130 terms, in the products of 2 panels by 18 tiles of rows.
+    CHECK(asked(520, 192 << 10) == std::vector<int>{1, 1, 0});
+    CHECK(asked(520, 1 << 20) == std::vector<int>{0, 0, 0});    // they stay in cache
+    CHECK(asked(400, 192 << 10) == std::vector<int>{0, 0, 0});  // one block
+  }
+
   TEST_CASE("terms that lie far apart are asked for") {
     bool second_level = false;
     const auto asked = [&](int64_t terms, int64_t l2, bool far, int64_t columns = 128) {
