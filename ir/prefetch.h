@@ -49,8 +49,9 @@ void prefetch_next_panels(Program& program, const Target& target);
 
 /// Where each iteration of a loop around the products reads a stretch of an argument, as a block of
 /// the terms of sums, in parts of which some are read again and again: the next one's stretch comes
-/// to L2 while the products of this one are made, spread over them, unless they ask for the argument
-/// already. Products of 192 by 2,048 by 48 whose factors lie in memory take 0.7 of the time on Zen 3.
+/// to L2 while the products of this one are made, spread over them, unless they ask for the
+/// argument already. Products of 192 by 2,048 by 48 whose factors lie in memory take 0.7 of the
+/// time on Zen 3.
 void prefetch_next_blocks(Program& program, const Target& target);
 
 /// Where each iteration of a long loop, as over the terms of a sum, reads other cache lines of an
