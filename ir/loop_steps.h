@@ -1,4 +1,4 @@
-// How addresses move on from one iteration of a loop to the next.
+// Where addresses begin, and how they move on from one iteration of a loop to the next.
 #pragma once
 
 #include <algorithm>
@@ -88,5 +88,44 @@ class LoopSteps {
 
   std::unordered_map<int, std::optional<int64_t>> steps_;
 };
+
+/// The instruction of a loop, or of one inside it, that makes x; null: it is made outside.
+inline const Instruction* maker_of(const Instruction& loop, const Operand& x) {
+  for (const Instruction& i : loop.body) {
+    if (i.dst.id == x.id) return &i;
+    if (const Instruction* inside = maker_of(i, x)) return inside;
+  }
+  return nullptr;
+}
+
+/// What a loop, or one inside it, carries in x when it begins; null: it carries no x.
+inline const Operand* begin_of(const Instruction& loop, const Operand& x) {
+  for (const Phi& p : loop.phis) {
+    if (p.dst.id == x.id) return &p.init;
+  }
+  for (const Instruction& i : loop.body) {
+    if (const Operand* inside = begin_of(i, x)) return inside;
+  }
+  return nullptr;
+}
+
+/// What x, an index, is in the first iteration of a loop and of those inside it, as an operand that
+/// is made outside; nothing if that is not seen.
+inline std::optional<Operand> first_of(const Instruction& loop, const Operand& x) {
+  if (x.kind != Operand::Kind::Value) return x;
+  if (x.id == loop.dst.id) return loop.begin;
+  if (const Operand* begin = begin_of(loop, x)) return first_of(loop, *begin);
+  const Instruction* maker = maker_of(loop, x);
+  if (!maker) return x;
+  if (maker->code == Code::Loop) return first_of(loop, maker->begin);
+  if (maker->code != Code::Op || (maker->op != Op::Add && maker->op != Op::Mul)) return {};
+  const auto a = first_of(loop, maker->args[0]), b = first_of(loop, maker->args[1]);
+  const auto is_zero = [](const std::optional<Operand>& o) {
+    return o && o->kind == Operand::Kind::Constant && o->bits == 0;
+  };
+  if (!is_zero(a) && !is_zero(b)) return {};
+  if (maker->op == Op::Mul) return is_zero(a) ? a : b;
+  return is_zero(a) ? b : a;
+}
 
 }  // namespace lazuli

@@ -20,6 +20,12 @@ bool is_counted(const Instruction& i) {
   return i.code == Code::Loop && count_of(i) && i.begin.bits == 0;
 }
 
+int64_t iterations_of(const std::vector<Instruction*>& way) {
+  int64_t n = 1;
+  for (const Instruction* l : way) n *= *count_of(*l);
+  return n;
+}
+
 // The innermost loop that makes most products of all, behind those around it, outermost first.
 std::vector<Instruction*> way_to_products(std::vector<Instruction>& block) {
   std::vector<Instruction*> best;
@@ -30,8 +36,7 @@ std::vector<Instruction*> way_to_products(std::vector<Instruction>& block) {
     int64_t products = products_in(i);
     if (products == 0 || !is_innermost(i)) {
       way = way_to_products(i.body);
-      products = way.empty() ? 0 : products_in(*way.back());
-      for (const Instruction* l : way) products *= *count_of(*l);
+      products = way.empty() ? 0 : products_in(*way.back()) * iterations_of(way);
     }
     products *= *count_of(i);
     if (products <= most) continue;
@@ -117,48 +122,11 @@ class Stretches {
     r.covered += elements;
     const auto index = index_.find(i.args[0].id);
     if (index == index_.end() || (r.first && i.imm >= r.offset)) return;
-    if (const auto first = first_of(index->second.second, index->second.first)) {
+    const auto& [element, top] = index->second;
+    if (const auto first = top ? first_of(*top, element) : element) {
       r.first = first;
       r.offset = i.imm;
     }
-  }
-
-  // What x is in the first iteration of a loop and of those inside it, as an operand that is made
-  // outside.
-  static std::optional<Operand> first_of(const Instruction* loop, const Operand& x) {
-    if (x.kind != Operand::Kind::Value || !loop) return x;
-    if (x.id == loop->dst.id) return loop->begin;
-    if (const auto phi = init_of(*loop, x)) return first_of(loop, *phi);
-    const Instruction* maker = maker_of(*loop, x);
-    if (!maker) return x;
-    if (maker->code == Code::Loop) return first_of(loop, maker->begin);
-    if (maker->code != Code::Op || (maker->op != Op::Add && maker->op != Op::Mul)) return {};
-    const auto a = first_of(loop, maker->args[0]), b = first_of(loop, maker->args[1]);
-    const auto is_zero = [](const std::optional<Operand>& o) {
-      return o && o->kind == Operand::Kind::Constant && o->bits == 0;
-    };
-    if (!is_zero(a) && !is_zero(b)) return {};
-    if (maker->op == Op::Mul) return ProgramWriter::number(0);
-    return is_zero(a) ? b : a;
-  }
-
-  static std::optional<Operand> init_of(const Instruction& loop, const Operand& x) {
-    for (const Phi& p : loop.phis) {
-      if (p.dst.id == x.id) return p.init;
-    }
-    for (const Instruction& i : loop.body) {
-      if (i.body.empty()) continue;
-      if (auto init = init_of(i, x)) return init;
-    }
-    return {};
-  }
-
-  static const Instruction* maker_of(const Instruction& loop, const Operand& x) {
-    for (const Instruction& i : loop.body) {
-      if (i.dst.id == x.id) return &i;
-      if (const Instruction* inside = maker_of(i, x)) return inside;
-    }
-    return nullptr;
   }
 
   const Program& program_;
@@ -184,9 +152,8 @@ void ask(Program& program, Instruction& blocks, const std::vector<Instruction*>&
   ProgramWriter before(program, blocks.dst.level);
   const Operand more = before.op(
       Op::Lt, {before.op(Op::Add, {blocks.dst, before.number(1)}), blocks.end}, DType::Bool);
+  const int64_t times = iterations_of(way);
   for (const Stretch& s : stretches) {
-    int64_t times = 1;
-    for (const Instruction* l : way) times *= *count_of(*l);
     const int64_t part = part_of(s, times), line = kCacheLine / size_of(s.dtype);
     const Operand ahead = before.op(Op::Where, {more, before.number(s.size), before.number(0)});
     Operand element = before.op(Op::Add, {s.first, ahead});
@@ -235,8 +202,8 @@ void prefetch_blocks_in(Program& program, const Target& target, std::vector<Inst
     const std::vector<Instruction*> way = way_to_products(i.body);
     if (way.size() < 2 || products_in(*way.back()) == 0) continue;
     std::vector<Stretch> stretches = Stretches(program, target, i).take();
-    int64_t bytes = 0, lines = 0, times = 1;
-    for (const Instruction* l : way) times *= *count_of(*l);
+    int64_t bytes = 0, lines = 0;
+    const int64_t times = iterations_of(way);
     std::erase_if(stretches, [&](const Stretch& s) {
       // Whole elements in each iteration should not come to much more than there are.
       const bool beyond = 2 * part_of(s, times) * times > 3 * s.size;

@@ -55,33 +55,6 @@ std::optional<Copy> copy_of(const Program& program, const Target& target, const 
   return copy;
 }
 
-// The instruction of a loop, or of one inside it, that makes x; null: it is made outside.
-const Instruction* maker_of(const Instruction& loop, const Operand& x) {
-  for (const Instruction& i : loop.body) {
-    if (i.dst.id == x.id) return &i;
-    if (const Instruction* inside = maker_of(i, x)) return inside;
-  }
-  return nullptr;
-}
-
-// What `x` is in the first iteration of a loop from 0 and those inside it, as an operand that is
-// made outside; nothing if that is not seen.
-std::optional<Operand> first_of(const Instruction& loop, const Operand& x) {
-  if (x.kind != Operand::Kind::Value) return x;
-  if (x.id == loop.dst.id) return ProgramWriter::number(0);
-  const Instruction* maker = maker_of(loop, x);
-  if (!maker) return x;
-  if (maker->code == Code::Loop) return ProgramWriter::number(0);
-  if (maker->code != Code::Op || (maker->op != Op::Add && maker->op != Op::Mul)) return {};
-  const auto a = first_of(loop, maker->args[0]), b = first_of(loop, maker->args[1]);
-  const auto is_zero = [](const std::optional<Operand>& o) {
-    return o && o->kind == Operand::Kind::Constant && o->bits == 0;
-  };
-  if (!is_zero(a) && !is_zero(b)) return {};
-  if (maker->op == Op::Mul) return ProgramWriter::number(0);
-  return is_zero(a) ? b : a;
-}
-
 // What a loop over squares of rows reads, which are turned around in registers, if it lies
 // together: lines, one after the other.
 std::optional<Copy> squares_of(const Program& program, const Target& target,
