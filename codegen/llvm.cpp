@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <cmath>
+#include <numeric>
 
 #include "codegen/llvm_emitter.h"
 #include "codegen/llvm_types.h"
@@ -20,16 +21,16 @@ bool is_nonzero_number(const Operand& a) {
 
 }  // namespace
 
-LlvmEmitter::LlvmEmitter(const Program& p, const Target& t) : program_(p), target_(t), repeats_(p) {
+ProgramFacts::ProgramFacts(const Program& p) : repeats(p) {
   for (const Phase& phase : p.phases) {
-    count_uses(phase.body, uses_);
-    count_uses(phase.tail, uses_);
+    count_uses(phase.body, uses);
+    count_uses(phase.tail, uses);
   }
 }
 
-std::string LlvmEmitter::module(const std::string& name) {
+std::string LlvmEmitter::module(const std::string& name, const std::vector<size_t>& phases) {
   name_ = name;
-  for (size_t i = 0; i < program_.phases.size(); i++) {
+  for (const size_t i : phases) {
     const Phase& phase = program_.phases[i];
     function(phase_function(name, i, false), phase.body);
     if (phase.has_tail) function(phase_function(name, i, true), phase.tail);
@@ -210,7 +211,7 @@ void LlvmEmitter::instruction(const Instruction& i) {
     case Code::Any:
       return any(i);
     case Code::Loop:
-      return !inside_ && repeats_.repeated(i) ? call_loop(i) : loop(i);
+      return !inside_ && facts_.repeats.repeated(i) ? call_loop(i) : loop(i);
     case Code::If:
       return branch(i);
     case Code::Barrier:
@@ -245,7 +246,22 @@ std::string phase_function(const std::string& name, size_t index, bool tail) {
 }
 
 std::string emit_llvm(const Program& program, const Target& target, const std::string& name) {
-  return LlvmEmitter(program, target).module(name.empty() ? program.name : name);
+  std::vector<size_t> all(program.phases.size());
+  std::iota(all.begin(), all.end(), size_t{0});
+  const ProgramFacts facts(program);
+  return LlvmEmitter(program, target, facts).module(name.empty() ? program.name : name, all);
+}
+
+std::vector<std::string> emit_llvm_parts(const Program& program, const Target& target,
+                                         const std::string& name) {
+  // A module of its own costs as much as some 20 instructions.
+  constexpr int64_t kFewest = 150;
+  const ProgramFacts facts(program);
+  std::vector<std::string> parts;
+  for (const std::vector<size_t>& phases : facts.repeats.separate_phases(kFewest)) {
+    parts.push_back(LlvmEmitter(program, target, facts).module(name, phases));
+  }
+  return parts;
 }
 
 }  // namespace lazuli

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <string>
+#include <vector>
 
 #include "ir/program.h"
 #include "ir/target.h"
@@ -17,6 +18,10 @@ inline constexpr int kStackAlignment = 64;
 /// `void(ptr buffers, ptr scratch, ptr shared, i64 begin, i64 end)`: buffers is an array of the arguments' pointers.
 /// `name` defaults to the program's.
 std::string emit_llvm(const Program& program, const Target& target, const std::string& name = "");
+
+/// The same functions in modules that can be compiled side by side, at least one, each function in one of them. Phases that
+/// call a function for loops alike stay together, and short phases share a module.
+std::vector<std::string> emit_llvm_parts(const Program& program, const Target& target, const std::string& name);
 
 /// Name of the function of phase `index`, as emit_llvm spells it.
 std::string phase_function(const std::string& name, size_t index, bool tail);

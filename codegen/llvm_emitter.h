@@ -1,4 +1,4 @@
-// The class behind emit_llvm(): one program as text. Its functions stand in llvm.cpp (the module,
+// The class behind emit_llvm(): a program, or some phases of it, as text. Its functions stand in llvm.cpp (the module,
 // lanes of vectors), llvm_elementwise.cpp, llvm_memory.cpp and llvm_loops.cpp.
 #pragma once
 
@@ -22,11 +22,21 @@
 
 namespace lazuli {
 
+// What holds for all phases of a program.
+struct ProgramFacts {
+  explicit ProgramFacts(const Program& p);
+
+  Repeats repeats;
+  Uses uses;
+};
+
 class LlvmEmitter {
  public:
-  LlvmEmitter(const Program& p, const Target& t);
+  LlvmEmitter(const Program& p, const Target& t, const ProgramFacts& facts)
+      : program_(p), target_(t), facts_(facts) {}
 
-  std::string module(const std::string& name);
+  // To be called once. A loop that is repeated has all that are like it in `phases`.
+  std::string module(const std::string& name, const std::vector<size_t>& phases);
 
  private:
   std::string attributes() const;
@@ -122,8 +132,7 @@ class LlvmEmitter {
 
   const Program& program_;
   const Target& target_;
-  const Repeats repeats_;
-  Uses uses_;
+  const ProgramFacts& facts_;
   std::string name_, out_, block_;
   Inside* inside_ = nullptr;
   std::map<std::string, size_t> loop_functions_;  // by text

@@ -138,7 +138,7 @@ void LlvmEmitter::loop(const Instruction& i) {
   // Products whose number nobody reads count down to the zero flag, two instructions fewer than a
   // comparison: such a loop takes most of what a core can issue. Where there are conversions among
   // them, LLVM's order spills registers then (tests/runtime/machine_code_test.cpp).
-  const bool down = only_multiplies(i) && !uses_.count(i.dst.id);
+  const bool down = only_multiplies(i) && !facts_.uses.count(i.dst.id);
   line("br label %{}", head);
   out_ += head + ":\n";
   const std::string next = temporary(), more = temporary();

@@ -1,6 +1,8 @@
 #include "codegen/repeats.h"
 
 #include <algorithm>
+#include <numeric>
+#include <utility>
 
 namespace lazuli {
 namespace {
@@ -41,15 +43,58 @@ double iterations(const Instruction& i) {
 }  // namespace
 
 Repeats::Repeats(const Program& program) {
+  phases_.reserve(program.phases.size());
   for (const Phase& phase : program.phases) {
-    visit(phase.body);
-    visit(phase.tail);
+    phases_.emplace_back();
+    phases_.back().size = visit(phase.body).size + visit(phase.tail).size;
   }
 }
 
 bool Repeats::repeated(const Instruction& loop) const {
   const auto it = candidates_.find(&loop);
   return it != candidates_.end() && counts_.at(it->second) > 1;
+}
+
+std::vector<std::vector<size_t>> Repeats::separate_phases(int64_t fewest) const {
+  // Each phase leads to an earlier one of its group, the first of them to itself.
+  std::vector<size_t> earlier(phases_.size());
+  std::iota(earlier.begin(), earlier.end(), size_t{0});
+  const auto first_of = [&](size_t i) {
+    while (earlier[i] != i) i = earlier[i] = earlier[earlier[i]];
+    return i;
+  };
+  std::unordered_map<uint64_t, size_t> owners;
+  for (size_t i = 0; i < phases_.size(); i++) {
+    for (const uint64_t loop : phases_[i].candidates) {
+      if (counts_.at(loop) == 1) continue;
+      const auto [at, is_new] = owners.emplace(loop, i);
+      if (is_new) continue;
+      const auto [low, high] = std::minmax({first_of(at->second), first_of(i)});
+      earlier[high] = low;
+    }
+  }
+  std::vector<std::vector<size_t>> alike(phases_.size());
+  for (size_t i = 0; i < phases_.size(); i++) alike[first_of(i)].push_back(i);
+  std::vector<std::vector<size_t>> groups;
+  int64_t size = fewest;  // of the last group
+  for (const std::vector<size_t>& more : alike) {
+    if (more.empty()) continue;
+    if (size >= fewest) {
+      groups.emplace_back();
+      size = 0;
+    }
+    for (const size_t i : more) {
+      groups.back().push_back(i);
+      size += phases_[i].size;
+    }
+  }
+  if (groups.size() > 1 && size < fewest) {
+    auto& last = groups[groups.size() - 2];
+    last.insert(last.end(), groups.back().begin(), groups.back().end());
+    groups.pop_back();
+  }
+  for (auto& group : groups) std::sort(group.begin(), group.end());
+  return groups;
 }
 
 Repeats::Shape Repeats::visit(const std::vector<Instruction>& body) {
@@ -86,6 +131,7 @@ Repeats::Shape Repeats::visit(const Instruction& i) {
   if (i.code == Code::Loop && i.phis.empty() && s.closed && large) {
     candidates_[&i] = h;
     counts_[h]++;
+    phases_.back().candidates.push_back(h);
   }
   return s;
 }

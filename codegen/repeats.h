@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <unordered_map>
+#include <vector>
 
 #include "ir/program.h"
 
@@ -18,6 +19,10 @@ class Repeats {
   /// arrays and places in scratch or shared memory. No value made in such a loop is used outside.
   bool repeated(const Instruction& loop) const;
 
+  /// Phases of the program in groups that have no such loop in common, in ascending order. A group
+  /// has at least so many instructions, if the program has.
+  std::vector<std::vector<size_t>> separate_phases(int64_t fewest) const;
+
  private:
   struct Shape {
     uint64_t hash = 0;
@@ -30,6 +35,11 @@ class Repeats {
 
   std::unordered_map<const Instruction*, uint64_t> candidates_;
   std::unordered_map<uint64_t, int> counts_;
+  struct PhaseShape {
+    int64_t size = 0;
+    std::vector<uint64_t> candidates;
+  };
+  std::vector<PhaseShape> phases_;
 };
 
 /// Where in scratch or shared memory the value begins that a Load, Store or Prefetch of `i` is of,

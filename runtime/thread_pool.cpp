@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "core/error.h"
+#include "runtime/forks.h"
 
 #if defined(__x86_64__)
 #include <immintrin.h>
@@ -95,15 +96,6 @@ bool spin_until(Done done, std::chrono::microseconds longest) {
     if (spent >= longest) return done();
     if (spent >= kBusyTime) std::this_thread::yield();
   }
-}
-
-std::atomic<unsigned> fork_count = 0;
-
-void watch_forks() {
-  static std::once_flag once;
-  std::call_once(once, [] {
-    pthread_atfork(nullptr, nullptr, [] { fork_count.fetch_add(1, std::memory_order_relaxed); });
-  });
 }
 
 // That the process may use.
@@ -340,8 +332,7 @@ ThreadPool::ThreadPool(int threads) : size_(threads) {
           "thread pool: {} is no number of threads; give an integer from 1 to {}", threads,
           kMaxThreads);
   team_ = make_ref<Team>(size_);
-  watch_forks();
-  fork_count_ = fork_count.load(std::memory_order_relaxed);
+  fork_count_ = fork_count();
   // Signals are the program's business: its own threads get them.
   sigset_t all;
   sigset_t before;
@@ -373,7 +364,7 @@ ThreadPool::~ThreadPool() {
 }
 
 bool ThreadPool::is_forked() const {
-  return fork_count.load(std::memory_order_relaxed) != fork_count_;
+  return fork_count() != fork_count_;
 }
 
 void ThreadPool::run(int64_t begin, int64_t end, int64_t grain, Work work, void* context) {

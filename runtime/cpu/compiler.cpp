@@ -272,6 +272,13 @@ std::shared_ptr<const CompiledModule> compile(std::string_view text, const Compi
   return std::make_shared<const CompiledModule>(compile_image(text, options), symbols);
 }
 
+std::shared_ptr<const CompiledModule> compile(std::span<const std::string> texts,
+                                              const CompileOptions& options, SharedWork& work) {
+  std::vector<Image> images(texts.size());
+  work.run(texts.size(), [&](size_t i) { images[i] = compile_image(texts[i], options); });
+  return std::make_shared<const CompiledModule>(join_images(std::move(images)));
+}
+
 std::string assembly(std::string_view text, const CompileOptions& options) {
   return std::string(run(text, options, Output::kAssembly)->text());
 }

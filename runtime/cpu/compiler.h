@@ -4,6 +4,7 @@
 #pragma once
 
 #include <memory>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -11,6 +12,7 @@
 #include "ir/program.h"
 #include "ir/target.h"
 #include "runtime/cpu/object.h"
+#include "runtime/shared_work.h"
 
 namespace lazuli {
 
@@ -90,6 +92,11 @@ class CompiledModule {
 std::shared_ptr<const CompiledModule> compile(
     std::string_view text, const CompileOptions& options = {},
     const std::vector<HostSymbol>& symbols = default_host_symbols());
+
+/// One module of all texts, at least one, which are compiled apart, as tasks of `work`; errors as
+/// compile(). No two may have a function of the same name.
+std::shared_ptr<const CompiledModule> compile(std::span<const std::string> texts,
+                                              const CompileOptions& options, SharedWork& work);
 
 /// The linked code without loading it; errors as compile().
 Image compile_image(std::string_view text, const CompileOptions& options = {});

@@ -182,9 +182,46 @@ std::shared_ptr<const CompiledKernel> KernelStore::find(const Hash128& key) {
 
 std::shared_ptr<const CompiledKernel> KernelStore::get(const Kernel& kernel, const Hash128& key) {
   if (auto found = find(key)) return found;
-  const std::shared_ptr<const CompiledKernel> built = add(key, build(kernel), compiles_);
+  if (auto found = find_or_begin(key)) return found;
+  struct End {
+    ~End() {
+      {
+        const std::lock_guard lock(store.mutex_);
+        store.begun_.erase(key);
+      }
+      store.work_.wake();
+    }
+    KernelStore& store;
+    const Hash128& key;
+  };
+  std::shared_ptr<const CompiledKernel> built;
+  {
+    const End end{*this, key};
+    built = add(key, build(kernel), compiles_);
+  }
   if (cache_) cache_->keep(kernel_file(key), store_kernel(*built));
   return built;
+}
+
+std::shared_ptr<const CompiledKernel> KernelStore::find_or_begin(const Hash128& key) {
+  for (;;) {
+    {
+      const std::lock_guard lock(mutex_);
+      if (const auto found = kernels_.find(key); found != kernels_.end()) return found->second;
+      const auto [it, is_new] = begun_.emplace(key, fork_count());
+      if (is_new || it->second != fork_count()) {
+        it->second = fork_count();
+        return nullptr;
+      }
+    }
+    work_.help_until([&] { return !is_begun(key); });
+  }
+}
+
+bool KernelStore::is_begun(const Hash128& key) {
+  const std::lock_guard lock(mutex_);
+  const auto it = begun_.find(key);
+  return it != begun_.end() && it->second == fork_count();
 }
 
 namespace {
@@ -233,7 +270,7 @@ KernelStore::KernelStore(Target target, Runtime& runtime, KernelCache* cache)
   cache_ = nullptr;  // winners may change at any time, so what is tuned is compiled
 }
 
-std::shared_ptr<const CompiledKernel> KernelStore::build(const Kernel& kernel) const {
+std::shared_ptr<const CompiledKernel> KernelStore::build(const Kernel& kernel) {
   std::vector<std::string> words = {"compile"};
   if (runtime_.trace.on()) {
     for (const auto& stage : kernel.stages) words.push_back(stage->name);
@@ -247,7 +284,7 @@ std::shared_ptr<const CompiledKernel> KernelStore::build(const Kernel& kernel) c
     searched = winner && schedule_as(*winner, kernel, target_, k, program);
   }
   std::shared_ptr<CompiledKernel> out =
-      compile_kernel(k, program, target_, predict_seconds(kernel, target_));
+      compile_kernel(k, program, target_, predict_seconds(kernel, target_), work_);
   out->searched = searched;
   return out;
 }
@@ -271,12 +308,13 @@ void KernelStore::tune(const Kernel& kernel) {
 }
 
 std::shared_ptr<CompiledKernel> compile_kernel(const Kernel& kernel, const Program& program,
-                                               const Target& target, double predicted_seconds) {
+                                               const Target& target, double predicted_seconds,
+                                               SharedWork& work) {
   verify_program(program);
   auto out = std::make_shared<CompiledKernel>();
   CompileOptions options = options_for(target, program);
   options.verify = false;
-  out->module = compile(emit_llvm(program, target, "kernel"), options);
+  out->module = compile(emit_llvm_parts(program, target, "kernel"), options, work);
   for (size_t i = 0; i < program.phases.size(); i++) {
     CompiledKernel::PhaseFunctions f;
     f.cycles = estimate_cycles(program.phases[i]);

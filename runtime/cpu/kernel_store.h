@@ -18,6 +18,7 @@
 #include "runtime/cpu/winners.h"
 #include "runtime/kernel_cache.h"
 #include "runtime/runtime.h"
+#include "runtime/shared_work.h"
 
 namespace lazuli {
 
@@ -44,9 +45,11 @@ struct CompiledKernel {
   bool searched = false;  // its schedule is what a search found
 };
 
-/// Code of a kernel that has a schedule, by which it lowers to `program`.
+/// Code of a kernel that has a schedule, by which it lowers to `program`. Parts of the program are
+/// compiled as tasks of `work`.
 std::shared_ptr<CompiledKernel> compile_kernel(const Kernel& kernel, const Program& program,
-                                               const Target& target, double predicted_seconds);
+                                               const Target& target, double predicted_seconds,
+                                               SharedWork& work);
 
 /// Bytes from one worker's scratch memory to the next one's.
 int64_t scratch_stride(int64_t scratch_bytes);
@@ -73,14 +76,18 @@ class KernelStore {
   /// `cache`, which may be null, outlives it.
   KernelStore(Target target, Runtime& runtime, KernelCache* cache);
 
-  /// The compiled form, from the disk if it is there; compiles it else. `key` is the kernel's
-  /// structural_hash(). Thread-safe.
+  /// The compiled form, from the disk if it is there; compiles it else, or helps the thread that
+  /// does. `key` is the kernel's structural_hash(). Thread-safe.
   std::shared_ptr<const CompiledKernel> get(const Kernel& kernel, const Hash128& key);
   /// As get(), but null if it is neither here nor on the disk.
   std::shared_ptr<const CompiledKernel> find(const Hash128& key);
   /// Where the runtime is to measure schedules, searches for a better one, unless a search has been
   /// made or is not worth it; get() then gives that.
   void tune(const Kernel& kernel);
+  /// Is a thread compiling it?
+  bool is_begun(const Hash128& key);
+  /// What threads that compile kernels share.
+  SharedWork& work() { return work_; }
   /// What kernels are made for.
   const Target& target() const { return target_; }
   /// Where they are kept; null: nowhere, since they are not the same the next time.
@@ -92,7 +99,9 @@ class KernelStore {
 
  private:
   Hash128 kernel_file(const Hash128& key) const;
-  std::shared_ptr<const CompiledKernel> build(const Kernel& kernel) const;
+  std::shared_ptr<const CompiledKernel> build(const Kernel& kernel);
+  // The kernel, or null: then it is this thread that has to build it.
+  std::shared_ptr<const CompiledKernel> find_or_begin(const Hash128& key);
   std::shared_ptr<const CompiledKernel> add(const Hash128& key,
                                             std::shared_ptr<const CompiledKernel> made,
                                             std::atomic<int64_t>& count);
@@ -106,6 +115,8 @@ class KernelStore {
     size_t operator()(const Hash128& h) const { return h.low; }
   };
   std::unordered_map<Hash128, std::shared_ptr<const CompiledKernel>, KeyHash> kernels_;
+  std::unordered_map<Hash128, unsigned, KeyHash> begun_;  // with the process's fork_count()
+  SharedWork work_;
   std::atomic<int64_t> compiles_ = 0, loads_ = 0;
 };
 

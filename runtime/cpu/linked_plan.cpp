@@ -1,6 +1,7 @@
 #include "runtime/cpu/linked_plan.h"
 
 #include <algorithm>
+#include <atomic>
 #include <unordered_set>
 
 #include "runtime/progress.h"
@@ -26,14 +27,27 @@ LinkedPlan link_plan(Plan plan, KernelStore& store, Runtime& runtime) {
   std::stable_sort(distinct.begin(), distinct.end(), [&](size_t a, size_t b) {
     return kernel(a).stages.size() > kernel(b).stages.size();
   });
-  const auto count = static_cast<int64_t>(distinct.size());
-  Progress progress(runtime.config.progress.value_or(false), "compiling: kernels", count);
-  runtime.pool.parallel_for(0, count, 1, [&](int64_t from, int64_t to, int) {
-    for (int64_t i = from; i < to; i++) {
-      const size_t step = distinct[static_cast<size_t>(i)];
-      store.get(kernel(step), steps[step].key);
-      progress.step();
+  // Last what a thread is compiling, which may end meanwhile.
+  std::stable_partition(distinct.begin(), distinct.end(),
+                        [&](size_t step) { return !store.is_begun(steps[step].key); });
+  Progress progress(runtime.config.progress.value_or(false), "compiling: kernels",
+                    static_cast<int64_t>(distinct.size()));
+  // A thread that finds no kernel left helps with the parts of one that another compiles.
+  std::atomic<size_t> next = 0, done = 0;
+  std::atomic<bool> failed = false;
+  runtime.pool.parallel_for(0, runtime.pool.size(), 1, [&](int64_t, int64_t, int) {
+    try {
+      for (size_t i; !failed && (i = next++) < distinct.size();) {
+        store.get(kernel(distinct[i]), steps[distinct[i]].key);
+        progress.step();
+        if (++done == distinct.size()) store.work().wake();
+      }
+    } catch (...) {
+      failed = true;
+      store.work().wake();
+      throw;
     }
+    store.work().help_until([&] { return failed || done == distinct.size(); });
   });
   for (const size_t step : distinct) store.tune(kernel(step));
   std::vector<StepNote> notes = step_notes(plan);

@@ -106,7 +106,7 @@ class Linker {
       }
       if (!is_content || name == ".eh_frame") continue;
       const uint64_t align = std::max<uint64_t>(section.sh_addralign, 1);
-      ensure(align <= 4096, "kernel object asks for more than page alignment");
+      ensure(align <= kImageAlignment, "kernel object asks for more alignment than images have");
       places_[i] = round_up(end, align);
       end = *places_[i] + section.sh_size;
       image_.bytes.resize(end);
@@ -223,6 +223,21 @@ class Linker {
 
 Image link_object(std::span<const std::byte> object) {
   return Linker(object).link();
+}
+
+Image join_images(std::vector<Image> images) {
+  ensure(!images.empty(), "no kernel image to join");
+  Image all = std::move(images[0]);
+  for (const Image& more : std::span(images).subspan(1)) {
+    const uint64_t place = round_up(all.bytes.size(), kImageAlignment);
+    all.bytes.resize(place);
+    all.bytes.insert(all.bytes.end(), more.bytes.begin(), more.bytes.end());
+    for (const Image::Symbol& s : more.symbols) all.symbols.push_back({s.name, s.offset + place});
+    for (const Image::Slot& s : more.slots) {
+      all.slots.push_back({s.offset + place, s.name, s.name.empty() ? s.addend + place : 0});
+    }
+  }
+  return all;
 }
 
 LoadedImage::LoadedImage(const Image& image, const Resolver& resolve) {

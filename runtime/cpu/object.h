@@ -39,6 +39,9 @@ struct Image {
 /// for.
 Image link_object(std::span<const std::byte> object);
 
+/// One image of all, with the functions of each. InternalError if there is none.
+Image join_images(std::vector<Image> images);
+
 /// An image in executable memory, unmapped when dropped.
 class LoadedImage {
  public:

@@ -61,7 +61,6 @@ void PlanMaker::keep(const LinkedPlan& linked) const {
 }
 
 LinkedPlan PlanMaker::link() {
-  finish();
   if (loaded_) return std::move(*loaded_);
   LinkedPlan linked = link_plan(std::move(plan_), store_, runtime_);
   keep(linked);

@@ -138,7 +138,9 @@ class Search {
         0, static_cast<int64_t>(list.size()), 1, [&](int64_t from_, int64_t to, int) {
           for (int64_t i = from_; i < to; i++) {
             Candidate& n = list[static_cast<size_t>(i)];
-            n.code = compile_kernel(n.kernel, n.program, target_, model_.code->predicted_seconds);
+            SharedWork alone;
+            n.code =
+                compile_kernel(n.kernel, n.program, target_, model_.code->predicted_seconds, alone);
           }
         });
     return list;

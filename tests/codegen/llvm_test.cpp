@@ -3,8 +3,12 @@
 
 #include <doctest/doctest.h>
 
+#include <map>
+#include <string>
 #include <string_view>
+#include <vector>
 
+#include "core/gradient.h"
 #include "core/ops.h"
 #include "ir/choose.h"
 #include "ir/lower.h"
@@ -95,6 +99,56 @@ TEST_SUITE("codegen") {
     CHECK(counted_down(64 << 10) < counted_down(256 << 10));
   }
 
+  TEST_CASE("phases are printed in parts, each as in the module of all") {
+    const Tensor x = zeros({256, 320}).realize(), y = zeros({256, 192}).realize();
+    const Tensor w = zeros({320, 192}).realize(), b = zeros({192}).realize();
+    const Tensor m = zeros({320, 192}).realize(), v = zeros({320, 192}).realize();
+    const Tensor w2 = zeros({192, 10}).realize(), h = tanh(matmul(x, w) + b);
+    const Tensor loss = mean(square(softmax(matmul(h, w2), 1) - mean(y, {1}, true)));
+    const std::vector<Tensor> xs = {w, b, w2}, g = grad(loss, xs);
+    std::vector<NodeRef> roots;
+    for (const Tensor& t : {w - g[0] / (sqrt(v + g[0] * g[0]) + 1e-8) + m, b - g[1] / 10, g[2]}) {
+      roots.push_back(t.node());
+    }
+    const Target target = named_target("x86-64-v3");
+    const Plan plan = make_plan(roots, target);
+    size_t split = 0;
+    for (const PlanStep& step : plan.steps) {
+      if (!step.kernel) continue;
+      Kernel k = clone(*step.kernel);
+      const Program program = choose_schedule(k, target);
+      const std::string all = emit_llvm(program, target, "kernel");
+      const auto parts = emit_llvm_parts(program, target, "kernel");
+      split += parts.size() > 1;
+      const auto functions = [](const std::string& text) {
+        std::map<std::string, std::string> found;
+        for (size_t at = 0; (at = text.find("\ndefine void @", at)) != std::string::npos;) {
+          const size_t end = text.find("\n}\n", at);
+          const std::string whole = text.substr(at, end - at);
+          found[whole.substr(0, whole.find('('))] = whole;
+          at = end;
+        }
+        return found;
+      };
+      std::map<std::string, std::string> joined;
+      size_t count = 0;
+      for (const std::string& part : parts) {
+        CHECK_NOTHROW(verify_llvm(part, options_for(target)));
+        const auto some = functions("\n" + part);
+        count += some.size();
+        joined.insert(some.begin(), some.end());
+      }
+      CHECK(joined.size() == count);  // none is there twice
+      const auto names = [](const auto& map) {
+        std::vector<std::string> list;
+        for (const auto& [name, text] : map) list.push_back(name);
+        return list;
+      };
+      CHECK(names(joined) == names(functions("\n" + all)));
+    }
+    CHECK(split > 0);
+  }
+
   TEST_CASE("equal steps of a recurrent network are printed once and called") {
     const Tensor x = randn({32, 64}).realize(), w = randn({64, 128}).realize();
     const Tensor u = randn({128, 128}).realize(), start = randn({32, 128}).realize();
@@ -116,6 +170,10 @@ TEST_SUITE("codegen") {
       for (size_t at = 0; (at = text.find(what, at)) != std::string::npos; at++) n++;
       return n;
     };
+    // What calls a common function stays with it.
+    const auto parts = emit_llvm_parts(lower(k, target), target, "kernel");
+    CHECK(parts.size() == 1);
+    CHECK(parts[0] == text);
     CHECK(count("define internal") >= 1);
     CHECK(count("call void @kernel_loop") >= 6 * count("define internal"));
     CHECK_NOTHROW(verify_llvm(text, options_for(target)));

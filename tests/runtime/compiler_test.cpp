@@ -107,6 +107,43 @@ TEST_SUITE("runtime") {
     CHECK(y[0] == 21);
   }
 
+  TEST_CASE("texts are compiled apart and are one image, each with its constants and calls") {
+    const auto text = [](int k) {
+      std::string t = phase("<4 x double>", "<4 x double>",
+                            fmt::format("%s = call <4 x double> "
+                                        "@llvm.floor.v4f64(<4 x double> %x)\n"
+                                        "%m = frem <4 x double> %s, splat (double 7.0)\n"
+                                        "%r = fadd <4 x double> %m, <double {0}.0, double {0}.5, "
+                                        "double {0}.25, double 0.0>\n",
+                                        k),
+                            "declare <4 x double> @llvm.floor.v4f64(<4 x double>)");
+      return t.replace(t.find("@f("), 2, fmt::format("@f{}", k));
+    };
+    std::vector<std::string> texts;
+    for (int k = 1; k <= 5; k++) texts.push_back(text(k));
+    // Without SSE4.1 floor is a call of the host's function too.
+    for (const char* cpu : {"x86-64", "x86-64-v3"}) {
+      SharedWork work;
+      const auto all = compile(texts, {.cpu = cpu}, work);
+      const CompiledModule again(all->image());
+      for (int k = 1; k <= 5; k++) {
+        const std::vector<double> x = {8.75, 15, -3.5, 100};
+        const std::vector<double> expected = {1. + k, 1.5 + k, -3.75 + k, 2};
+        for (const CompiledModule* m : {all.get(), &again}) {
+          std::vector<double> in = x, out(4);
+          void* buffers[] = {in.data(), out.data()};
+          m->kernel(fmt::format("f{}", k))(buffers, nullptr, nullptr, 0, 1);
+          CHECK(out == expected);
+        }
+      }
+      texts[3] = "define void @f4( {";
+      CHECK(text_of_error<InternalError>([&] {
+              compile(texts, {.cpu = cpu}, work);
+            }).starts_with("internal: LLVM does not accept a kernel's text: "));
+      texts[3] = text(4);
+    }
+  }
+
   TEST_CASE("damaged objects and images are refused") {
     CHECK(text_of_error<InternalError>([] {
             link_object({});

@@ -73,7 +73,8 @@ std::vector<RawBytes> random_arguments(const Kernel& kernel) {
 }
 
 std::vector<RawBytes> results(const Kernel& scheduled, const Target& target, ThreadPool& pool) {
-  const auto code = compile_kernel(scheduled, lower(scheduled, target), target, 1);
+  SharedWork work;
+  const auto code = compile_kernel(scheduled, lower(scheduled, target), target, 1, work);
   std::vector<RawBytes> bytes = random_arguments(scheduled);
   std::vector<void*> arguments;
   for (RawBytes& b : bytes) arguments.push_back(b.data());
