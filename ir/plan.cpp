@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <functional>
-#include <numeric>
 #include <utility>
 
 #include "core/graph.h"
@@ -13,6 +12,7 @@
 #include "ir/fuse.h"
 #include "ir/simplify.h"
 #include "ir/softmax_chunks.h"
+#include "ir/step_order.h"
 
 namespace lazuli {
 namespace {
@@ -41,10 +41,7 @@ class Planner {
     }
     for (const NodeRef& root : p_.roots) output(root);
     plan_.decisions = std::move(p_.decisions);
-    std::vector<int> place(plan_.steps.size());  // of each step
-    std::iota(place.begin(), place.end(), 0);
-    delay_steps(place);
-    change_after_reads(place);
+    const std::vector<int> place = order_steps(plan_, donors_);
     for (Decision& d : plan_.decisions) {
       const int step = step_of[static_cast<size_t>(d.step)];
       d.step = step < 0 ? step : place[static_cast<size_t>(step)];
@@ -62,136 +59,6 @@ class Planner {
                              n->shape, NodeRef(n)});
     }
     return it->second;
-  }
-
-  static bool writes(const PlanStep& s, size_t argument) {
-    return s.kernel ? s.kernel->arguments[argument].output : argument + 1 == s.arguments.size();
-  }
-
-  // What follows from inputs in a few steps, such as transformed weights, is computed just before
-  // it is read, so that it takes no memory before.
-  void delay_steps(std::vector<int>& places) {
-    constexpr int kMostSteps = 4;  // deep graphs keep their order, and the recursion is bounded
-    const size_t n = plan_.steps.size();
-    std::vector<int> writer(plan_.slots.size(), -1), depth(n);  // 0: the step does not wait
-    for (size_t k = 0; k < n; k++) {
-      const PlanStep& s = plan_.steps[k];
-      int longest = 0;
-      for (size_t a = 0; a < s.arguments.size(); a++) {
-        const auto slot = static_cast<size_t>(s.arguments[a]);
-        const PlanSlot::Role role = plan_.slots[slot].role;
-        bool waits = role == PlanSlot::Role::Input;
-        if (writes(s, a)) {
-          writer[slot] = static_cast<int>(k);
-          waits = role == PlanSlot::Role::Temporary;
-        } else if (!waits && writer[slot] >= 0) {
-          const int before = depth[static_cast<size_t>(writer[slot])];
-          longest = std::max(longest, before);
-          waits = before > 0;
-        }
-        if (!waits) longest = kMostSteps;
-      }
-      depth[k] = longest < kMostSteps ? longest + 1 : 0;
-    }
-    std::vector<int> place(n, -1);
-    std::vector<PlanStep> steps;
-    const std::function<void(size_t)> run = [&](size_t k) {
-      if (place[k] >= 0) return;
-      for (int slot : plan_.steps[k].arguments) {
-        const int w = writer[static_cast<size_t>(slot)];
-        if (w >= 0 && w != static_cast<int>(k) && depth[static_cast<size_t>(w)] > 0) run(static_cast<size_t>(w));
-      }
-      place[k] = static_cast<int>(steps.size());
-      steps.push_back(std::move(plan_.steps[k]));
-    };
-    for (size_t k = 0; k < n; k++) {
-      if (depth[k] == 0) run(k);
-    }
-    for (size_t k = 0; k < n; k++) run(k);  // what nothing reads
-    plan_.steps = std::move(steps);
-    for (int& k : places) k = place[static_cast<size_t>(k)];
-  }
-
-  // The array that a step changes a part of, if that can be done where it lies; -1: none. Otherwise
-  // all of it is copied.
-  int changed_array(const PlanStep& s) const {
-    if (s.kernel || (s.node->op != Op::Update && s.node->op != Op::Scatter)) return -1;
-    const int base = s.arguments[0];
-    const PlanSlot& slot = plan_.slots[static_cast<size_t>(base)];
-    const bool is_free = slot.role == PlanSlot::Role::Temporary || donors_.count(slot.node) > 0;
-    return is_free && std::count(s.arguments.begin(), s.arguments.end(), base) == 1 ? base : -1;
-  }
-
-  // A step that changes a part of an array comes after those that read the array as it was, where
-  // these do not wait for that step: then it can be done where the array lies. What is done so is
-  // decided by lifetimes (ir/memory_plan.cpp): a step that still comes before a reader copies.
-  void change_after_reads(std::vector<int>& places) {
-    const auto changes = [&](const PlanStep& s) { return changed_array(s) >= 0; };
-    if (std::none_of(plan_.steps.begin(), plan_.steps.end(), changes)) return;
-    const size_t n = plan_.steps.size();
-    int64_t left = 64 * static_cast<int64_t>(n) + 4096;  // steps to look at
-    std::vector<size_t> order(n), at(n);                 // steps, and where each is
-    std::iota(order.begin(), order.end(), 0);
-    at = order;
-    std::vector<size_t> last_read(plan_.slots.size());
-    // The step that changes a slot, and is to come after all its readers.
-    std::vector<int> changed_by(plan_.slots.size(), -1);
-    const auto each_read = [&](size_t step, auto f) {
-      const PlanStep& s = plan_.steps[step];
-      for (size_t a = 0; a < s.arguments.size(); a++) {
-        if (!writes(s, a)) f(static_cast<size_t>(s.arguments[a]));
-      }
-    };
-    const auto note_places = [&](size_t from, size_t to) {
-      for (size_t i = from; i < to; i++) {
-        at[order[i]] = i;
-        each_read(order[i], [&](size_t slot) {
-          if (last_read[slot] < to) last_read[slot] = i;
-        });
-      }
-    };
-    note_places(0, n);
-    // For the sake of which step a slot is written late, and a step comes late.
-    std::vector<size_t> written_late(last_read.size(), n), late(n, n);
-    for (size_t step = 0; step < n; step++) {
-      const int base = changed_array(plan_.steps[step]);
-      if (base < 0 || changed_by[static_cast<size_t>(base)] >= 0) continue;
-      const size_t from = at[step], to = last_read[static_cast<size_t>(base)] + 1;
-      if ((left -= static_cast<int64_t>(to - from)) < 0) break;
-      // Behind the last reader: this step, what waits for it, and what must stay behind those.
-      std::vector<size_t> before, after;
-      late[step] = step;
-      bool fits = true;
-      for (size_t i = from; i < to && fits; i++) {
-        const size_t s = order[i];
-        bool reads_base = false;
-        each_read(s, [&](size_t slot) {
-          if (written_late[slot] == step) late[s] = step;
-          reads_base = reads_base || slot == static_cast<size_t>(base);
-        });
-        (late[s] == step ? after : before).push_back(s);
-        if (late[s] != step) continue;
-        fits = s == step || !reads_base;
-        for (size_t a = 0; a < plan_.steps[s].arguments.size(); a++) {
-          const auto slot = static_cast<size_t>(plan_.steps[s].arguments[a]);
-          if (writes(plan_.steps[s], a)) {
-            written_late[slot] = step;
-          } else if (changed_by[slot] >= 0) {
-            late[static_cast<size_t>(changed_by[slot])] = step;
-          }
-        }
-      }
-      if (!fits) continue;
-      changed_by[static_cast<size_t>(base)] = static_cast<int>(step);
-      std::copy(before.begin(), before.end(), order.begin() + static_cast<ptrdiff_t>(from));
-      std::copy(after.begin(), after.end(),
-                order.begin() + static_cast<ptrdiff_t>(to - after.size()));
-      note_places(from, to);
-    }
-    std::vector<PlanStep> steps;
-    for (size_t s : order) steps.push_back(std::move(plan_.steps[s]));
-    plan_.steps = std::move(steps);
-    for (int& k : places) k = static_cast<int>(at[static_cast<size_t>(k)]);
   }
 
   // A kernel whose values are all evaluated by their readers is none.
