@@ -341,7 +341,8 @@ void Emitter::store(int memory, DType dtype, const NodeRef& at, const Operand& v
   if (lane) {
     const int64_t step = form.coefficient(lane);
     const NodeRef rest = index_add(at, lane, -step);
-    const bool single = (step != 1 && step != 2) || lane_of(rest);
+    const bool in_gaps = step == 2 || (step == 4 && lanes_ >= 4),
+               single = (step != 1 && !in_gaps) || lane_of(rest);
     if (single) {
       const Operand wide = widen(v, lanes_);
       for (int64_t q = 0; q < live_lanes(lane); q++) {
@@ -352,8 +353,8 @@ void Emitter::store(int memory, DType dtype, const NodeRef& at, const Operand& v
       return;
     }
     form = linear_form(rest);
-    if (step == 2) {
-      Instruction i{.code = Code::Store, .memory = memory, .step = 2};
+    if (in_gaps) {
+      Instruction i{.code = Code::Store, .memory = memory, .step = static_cast<int>(step)};
       i.imm = form.constant;
       form.constant = 0;
       i.args = {pointer(memory, dtype, from_linear(form)), widen(v, lanes_)};
@@ -375,35 +376,48 @@ void Emitter::store(int memory, DType dtype, const NodeRef& at, const Operand& v
   top().code.push_back(std::move(i));
 }
 
-// The store that fills the gaps of the strided one at `first`, if nothing between them could see
-// that one's elements.
-static size_t find_partner(const std::vector<Instruction>& code, size_t first) {
+// The strided stores that fill each other's gaps with the one at `first`, if nothing between them
+// could see its elements, in the order of their elements; or none.
+static std::vector<size_t> find_partners(const std::vector<Instruction>& code, size_t first) {
   const Instruction& s = code[first];
-  for (size_t i = first + 1; i < code.size(); i++) {
+  std::map<int64_t, size_t> found;  // by what is added to the pointer
+  for (size_t i = first; i < code.size(); i++) {
     const Instruction& c = code[i];
     const bool store = c.code == Code::Store && c.memory == s.memory;
-    if (store && c.step == 2 && c.args[0].id == s.args[0].id && c.mask == s.mask &&
-        c.imm == s.imm + 1)
-      return i;
+    if (store && c.step == s.step && c.args[0].id == s.args[0].id && c.mask == s.mask)
+      found.emplace(c.imm, i);
     const bool sees = c.code == Code::Loop || c.code == Code::If || c.code == Code::Barrier ||
                       (c.code == Code::Load && c.memory == s.memory) || (store && c.step == 1);
     if (sees) break;
   }
-  return code.size();
+  for (int64_t from = s.imm; from > s.imm - s.step; from--) {
+    std::vector<size_t> all;
+    for (auto it = found.find(from);
+         it != found.end() && it->first == from + static_cast<int64_t>(all.size()) &&
+         static_cast<int>(all.size()) < s.step;
+         ++it) {
+      all.push_back(it->second);
+    }
+    if (static_cast<int>(all.size()) == s.step) return all;
+  }
+  return {};
 }
 
-// Two strided stores that fill each other's gaps become stores of whole vectors; another becomes
-// one store for each lane.
+// Strided stores that fill each other's gaps become stores of whole vectors; another becomes one
+// store for each lane.
 void Emitter::settle_strided(std::vector<Instruction>& code) {
-  const auto strided = [](const Instruction& i) { return i.code == Code::Store && i.step == 2; };
+  const auto strided = [](const Instruction& i) { return i.code == Code::Store && i.step > 1; };
   if (std::none_of(code.begin(), code.end(), strided)) return;
-  std::vector<size_t> partner(code.size(), code.size());
+  std::map<size_t, std::vector<size_t>> partners;  // by the last of them
+  std::vector<bool> taken(code.size());
   for (size_t i = 0; i < code.size(); i++) {
-    if (!strided(code[i]) || partner[i] != code.size()) continue;
-    const size_t other = find_partner(code, i);
-    if (other == code.size() || partner[other] != code.size()) continue;
-    partner[i] = other;
-    partner[other] = i;
+    if (!strided(code[i]) || taken[i]) continue;
+    std::vector<size_t> all = find_partners(code, i);
+    if (all.empty() || std::any_of(all.begin(), all.end(), [&](size_t p) { return taken[p]; }))
+      continue;
+    for (const size_t p : all) taken[p] = true;
+    const size_t last = *std::max_element(all.begin(), all.end());
+    partners.emplace(last, std::move(all));
   }
   std::vector<Instruction> out;
   const auto make = [&](Instruction i, DType dtype, int lanes) {
@@ -425,19 +439,35 @@ void Emitter::settle_strided(std::vector<Instruction>& code) {
       continue;
     }
     const Instruction& s = code[i];
-    const Operand& v = s.args[1];
-    if (partner[i] == code.size()) {
-      for (int q = 0; q < s.mask; q++) {
-        put(s, s.imm + 2 * q, make({.code = Code::Extract, .args = {v}, .imm = q}, v.dtype, 1), 0);
+    const auto all = partners.find(i);
+    if (all != partners.end()) {
+      // The lanes of each vector in turn with those of the one half of all behind it; the numbers
+      // of the elements begin with the vector's and end with it then.
+      std::vector<Operand> vectors;
+      for (const size_t p : all->second) vectors.push_back(code[p].args[1]);
+      const size_t half = vectors.size() / 2;
+      for (size_t bit = 1; bit < vectors.size(); bit *= 2) {
+        std::vector<Operand> next;
+        for (size_t k = 0; k < half; k++) {
+          for (const bool high : {false, true}) {
+            const DType t = vectors[k].dtype;
+            next.push_back(
+                make({.code = Code::Zip, .args = {vectors[k], vectors[k + half]}, .flag = high}, t,
+                     lanes_));
+          }
+        }
+        vectors = std::move(next);
       }
-    } else if (partner[i] < i) {
-      const Instruction& even = code[partner[i]];
-      for (const bool high : {false, true}) {
-        const int first = high ? lanes_ : 0, count = std::min(2 * s.mask - first, lanes_);
-        if (count <= 0) continue;
-        const Operand both =
-            make({.code = Code::Zip, .args = {even.args[1], v}, .flag = high}, v.dtype, lanes_);
-        put(s, even.imm + first, both, count < lanes_ ? count : 0);
+      const int64_t first = code[all->second[0]].imm;
+      for (size_t k = 0; k < vectors.size(); k++) {
+        const int from = static_cast<int>(k) * lanes_, count = s.step * s.mask - from;
+        if (count > 0) put(s, first + from, vectors[k], count < lanes_ ? count : 0);
+      }
+    } else if (!taken[i]) {
+      const Operand& v = s.args[1];
+      for (int q = 0; q < s.mask; q++) {
+        put(s, s.imm + s.step * q, make({.code = Code::Extract, .args = {v}, .imm = q}, v.dtype, 1),
+            0);
       }
     }
   }

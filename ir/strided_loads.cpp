@@ -14,10 +14,11 @@
 namespace lazuli {
 namespace {
 
-// A vector that a chain of inserts makes of elements `step` apart, from `first` on.
+// A vector that a chain of inserts makes of elements `step` apart, from `first` on: its first
+// `live` lanes, the others are zero.
 struct Strided {
   size_t at = 0;  // its last insert
-  int64_t first = 0, step = 0;
+  int64_t first = 0, step = 0, live = 0;
 };
 
 // Which of `from` vectors lane 0 of a blended one is of, and what each round of blends adds to that
@@ -47,6 +48,7 @@ class LoadBlock {
   void join() {
     for (size_t at = 0; at < block_.size(); at++) {
       if (block_[at].dst.id >= 0) made_[block_[at].dst.id] = at;
+      if (block_[at].code == Code::Insert) continued_.insert(block_[at].args[0].id);
     }
     std::map<std::pair<int, int64_t>, std::vector<Strided>> vectors;  // by pointer and step
     for (size_t at = 0; at < block_.size(); at++) {
@@ -59,7 +61,11 @@ class LoadBlock {
         std::vector<Strided> family;
         const int64_t end = list[i].first + key.second;
         while (i < list.size() && list[i].first < end) family.push_back(list[i++]);
-        if (is_worth_it(family)) write(family);
+        if (key.second % 2 == 0) {
+          if (is_complete(family)) write_interleaved(family);
+        } else if (is_worth_it(family)) {
+          write(family);
+        }
       }
     }
     if (!written_.empty()) replace();
@@ -86,22 +92,83 @@ class LoadBlock {
   std::optional<Strided> strided_at(size_t at) const {
     const Instruction* i = &block_[at];
     const int lanes = i->dst.lanes;
-    if (i->code != Code::Insert || i->imm != lanes - 1 || lanes < 4 || i->dst.dtype == DType::Bool)
+    if (i->code != Code::Insert || continued_.count(i->dst.id) || lanes < 4 || i->imm == 0 ||
+        i->dst.dtype == DType::Bool)
       return {};
     const Instruction* const last = element(i->args[1]);
     if (!last) return {};
-    Strided v{at, last->imm, 0};
-    for (int q = lanes - 1; q > 0; q--) {
+    const int live = static_cast<int>(i->imm) + 1;
+    Strided v{at, last->imm, 0, live};
+    for (int q = live - 1; q > 0; q--) {
       i = maker(i->args[0]);
       const bool next = i && i->code == Code::Insert && i->imm == q - 1 && uses_.at(i->dst.id) == 1;
       const Instruction* const x = next ? element(i->args[1]) : nullptr;
       if (!x || x->args[0].id != last->args[0].id) return {};
-      if (q == lanes - 1) v.step = last->imm - x->imm;
+      if (q == live - 1) v.step = last->imm - x->imm;
       if (v.first - x->imm != v.step) return {};
       v.first = x->imm;
     }
-    const bool odd = v.step > 1 && v.step % 2 == 1;
-    return odd && i->args[0].kind == Operand::Kind::Constant ? std::optional(v) : std::nullopt;
+    const bool odd = v.step > 1 && v.step % 2 == 1 && live == lanes,
+               power = v.step > 1 && v.step <= lanes && (v.step & (v.step - 1)) == 0,
+               alone = i->args[0].kind == Operand::Kind::Constant && i->args[0].bits == 0;
+    return (odd || power) && alone ? std::optional(v) : std::nullopt;
+  }
+
+  // Whether every element between the first and the last is of one of the vectors, and each of
+  // these is needed once.
+  static bool is_complete(const std::vector<Strided>& family) {
+    bool all = static_cast<int64_t>(family.size()) == family[0].step;
+    for (size_t r = 0; r < family.size(); r++) {
+      all &= family[r].first == family[0].first + static_cast<int64_t>(r) &&
+             family[r].live == family[0].live;
+    }
+    return all;
+  }
+
+  // As many whole vectors as there are. With their elements numbered in one row, the lanes of each
+  // in turn with those of the one half of all behind it move the highest bit of the numbers to the
+  // lowest place; as often as a lane's number has bits, and each has its residue's elements.
+  void write_interleaved(const std::vector<Strided>& family) {
+    const size_t at = first_of(family);
+    const Operand like = block_[at].dst;
+    const int64_t lanes = like.lanes, all = family[0].step * family[0].live;
+    const Instruction load = *element(block_[at].args[1]);
+    std::vector<Instruction>& out = written_[at];
+    std::vector<Operand> vectors;
+    for (int64_t from = 0; from < family[0].step * lanes; from += lanes) {
+      Instruction i = load;
+      i.imm = family[0].first + from;
+      i.mask = static_cast<int>(all - from < lanes ? all - from : 0);
+      Operand zero = like;
+      zero.kind = Operand::Kind::Constant;
+      zero.bits = 0;
+      vectors.push_back(from < all ? make(std::move(i), like, out) : zero);
+    }
+    const size_t half = vectors.size() / 2;
+    for (int64_t bit = 1; bit < lanes; bit *= 2) {
+      std::vector<Operand> next;
+      for (size_t k = 0; k < half; k++) {
+        for (const bool high : {false, true}) {
+          Instruction i{.code = Code::Zip, .args = {vectors[k], vectors[k + half]}, .flag = high};
+          i.dst = like;
+          const Strided* const done = 2 * bit == lanes ? &family[2 * k + high] : nullptr;
+          if (done) {
+            i.dst = block_[done->at].dst;
+            out.push_back(std::move(i));
+            drop(done->at);
+          } else {
+            next.push_back(make(std::move(i), like, out));
+          }
+        }
+      }
+      vectors = std::move(next);
+    }
+  }
+
+  static size_t first_of(const std::vector<Strided>& family) {
+    return std::min_element(family.begin(), family.end(),
+                            [](const auto& a, const auto& b) { return a.at < b.at; })
+        ->at;
   }
 
   // The vectors that each round makes, the last round's first.
@@ -145,10 +212,7 @@ class LoadBlock {
   // In place of the first of the vectors.
   void write(const std::vector<Strided>& family) {
     const int64_t n = family[0].step, first = family[0].first;
-    const size_t at =
-        std::min_element(family.begin(), family.end(), [](const auto& a, const auto& b) {
-          return a.at < b.at;
-        })->at;
+    const size_t at = first_of(family);
     const Operand like = block_[at].dst;
     const int64_t lanes = like.lanes;
     const Instruction load = *element(block_[at].args[1]);
@@ -215,6 +279,7 @@ class LoadBlock {
   const Uses& uses_;
   std::vector<Instruction>& block_;
   std::unordered_map<int, size_t> made_;  // where values of this block are made
+  std::set<int> continued_;               // values that lanes are inserted into
   std::map<size_t, std::vector<Instruction>> written_;
   std::set<size_t> dropped_;
 };

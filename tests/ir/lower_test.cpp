@@ -509,6 +509,71 @@ TEST_SUITE("ir") {
     }
   }
 
+  TEST_CASE("elements a power of two apart are taken from whole vectors if all are wanted") {
+    for (const int64_t step : {4, 8}) {
+      for (const int64_t terms : {step - 1, step}) {
+        for (const int64_t n : {3, 8, 19, 32}) {
+          for (const DType t : {DType::F32, DType::U8, DType::F64}) {
+            const int64_t row_elements = step * (n - 1) + terms;
+            Kernel k;
+            k.name = "residues";
+            const int x = k.add_argument("x", t, 3 * row_elements, false),
+                      out = k.add_argument("out", t, 3 * n, true);
+            const NodeRef row = axis("row", 3), i = axis("i", n);
+            const NodeRef first = index_add(index_mul(row, row_elements), i, step);
+            NodeRef sum;
+            for (int64_t q = 0; q < terms; q++) {
+              const NodeRef at = index_add(first, index_const((3 * q + 1) % terms));
+              const NodeRef term = load(x, t, at);
+              sum = sum ? scalar_op(q % 2 ? Op::Mul : Op::Add, t, {sum, term}) : term;
+            }
+            k.add_value(k.add_stage("out", {row, i}), "out", sum, {row, i}, Op::Count_, out);
+            for (const int lanes : {4, 8, 16}) {
+              Kernel trial = clone(k);
+              apply_schedule(trial, fmt::format("split out i io iv {}; vector out iv", lanes));
+              INFO(step, " ", terms, " ", n, " ", name(t), " ", lanes);
+              CHECK(test::difference(trial, Target()) == "");
+              const std::string text = print_program(lower(trial, Target()));
+              const bool whole = terms == step && step <= lanes,
+                         halved = step == 4 && lanes == 16;  // each vector by itself
+              if (n >= 3 && !halved) CHECK((text.find("zip") != std::string::npos) == whole);
+              if (whole && !halved) CHECK(text.find("insert") == std::string::npos);
+            }
+          }
+        }
+      }
+    }
+  }
+
+  TEST_CASE("stores that fill each other's gaps are stores of whole vectors") {
+    for (const int64_t step : {2, 3, 4, 8}) {
+      for (const int64_t n : {3, 8, 19, 32}) {
+        for (const DType t : {DType::F32, DType::Bool, DType::F64}) {
+          Kernel k;
+          k.name = "gaps";
+          const int x = k.add_argument("x", t, step * n, false),
+                    out = k.add_argument("out", t, step * n, true);
+          const NodeRef i = axis("i", n), q = axis("q", step);
+          const NodeRef e = load(x, t, index_add(i, q, n));
+          const std::vector<NodeRef> dims = {i, q};
+          k.add_value(k.add_stage("out", dims), "out", e, dims, Op::Count_, out);
+          for (const int lanes : {4, 8, 16}) {
+            Kernel trial = clone(k);
+            apply_schedule(trial, fmt::format("split out i io iv {}; order out io q iv; "
+                                              "unroll out q; vector out iv",
+                                              lanes));
+            INFO(step, " ", n, " ", name(t), " ", lanes);
+            CHECK(test::difference(trial, Target()) == "");
+            const std::string text = print_program(lower(trial, Target()));
+            const bool whole = step == 2 || step == 4;
+            CHECK((text.find("zip") != std::string::npos) == whole);
+            CHECK((text.find("extract") == std::string::npos) == whole);
+          }
+        }
+      }
+    }
+  }
+
   TEST_CASE("lanes are halved where elements have eight bytes") {
     Target t;
     CHECK(vector_lanes(test::chain(4, 4), t) == 8);
