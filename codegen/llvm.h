@@ -19,9 +19,10 @@ inline constexpr int kStackAlignment = 64;
 /// `name` defaults to the program's.
 std::string emit_llvm(const Program& program, const Target& target, const std::string& name = "");
 
-/// The same functions in modules that can be compiled side by side, at least one, each function in one of them. Phases that
-/// call a function for loops alike stay together, and short phases share a module.
-std::vector<std::string> emit_llvm_parts(const Program& program, const Target& target, const std::string& name);
+/// The same functions, of at least one phase, in modules that can be compiled side by side. Phases that call a function for
+/// loops alike stay together, and short phases share a module.
+std::vector<std::string> emit_llvm_parts(const Program& program, const Target& target,
+                                         const std::string& name);
 
 /// Name of the function of phase `index`, as emit_llvm spells it.
 std::string phase_function(const std::string& name, size_t index, bool tail);

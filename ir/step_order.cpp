@@ -16,8 +16,8 @@ class StepOrder {
   }
 
   std::vector<int> run() {
-    find_writers();
-    take_soon_and_late();
+    take_late();
+    take_soon();
     change_after_reads();
     return std::move(places_);
   }
@@ -28,183 +28,178 @@ class StepOrder {
   static bool writes(const PlanStep& s, size_t argument) {
     return s.kernel ? s.kernel->arguments[argument].output : argument + 1 == s.arguments.size();
   }
-  const PlanSlot& slot(int i) const { return plan_.slots[static_cast<size_t>(i)]; }
-  double bytes(int i) const {
-    return static_cast<double>(numel(slot(i).shape)) * size_of(slot(i).dtype);
-  }
-
-  void find_writers() {
-    constexpr int kMostSteps = 4;  // deep graphs keep their order, and the recursion is bounded
-    const size_t n = plan_.steps.size();
-    writer_.assign(plan_.slots.size(), -1);
-    depth_.assign(n, 0);
-    for (size_t k = 0; k < n; k++) {
-      const PlanStep& s = plan_.steps[k];
-      int longest = 0;
-      for (size_t a = 0; a < s.arguments.size(); a++) {
-        const auto at = static_cast<size_t>(s.arguments[a]);
-        const Role role = plan_.slots[at].role;
-        bool waits = role == Role::Input;
-        if (writes(s, a)) {
-          writer_[at] = static_cast<int>(k);
-          waits = role == Role::Temporary;
-        } else if (!waits && writer_[at] >= 0) {
-          const int before = depth_[static_cast<size_t>(writer_[at])];
-          longest = std::max(longest, before);
-          waits = before > 0;
-        }
-        if (!waits) longest = kMostSteps;
-      }
-      depth_[k] = longest < kMostSteps ? longest + 1 : 0;
-    }
-  }
-
-  // The steps that read a slot: the last, and the last but that; -1: none.
-  struct Readers {
-    int last = -1, before = -1;
-  };
-
-  std::vector<Readers> find_readers() const {
-    std::vector<Readers> readers(plan_.slots.size());
-    for (size_t k = 0; k < plan_.steps.size(); k++) {
-      const PlanStep& s = plan_.steps[k];
-      for (size_t a = 0; a < s.arguments.size(); a++) {
-        Readers& r = readers[static_cast<size_t>(s.arguments[a])];
-        const int step = static_cast<int>(k);
-        if (!writes(s, a) && r.last != step) r = {step, r.last};
-      }
-    }
-    return readers;
-  }
-
-  // Of each step that waits for a reader, the first that does not wait and needs it; -1: none.
-  std::vector<int> first_needs() const {
-    std::vector<int> needs(plan_.steps.size(), -1);
-    const std::function<void(const PlanStep&, int)> visit = [&](const PlanStep& s, int step) {
-      for (const int i : s.arguments) {
-        const int w = writer_[static_cast<size_t>(i)];
-        if (w < 0 || depth_[static_cast<size_t>(w)] == 0 || needs[static_cast<size_t>(w)] >= 0)
-          continue;
-        needs[static_cast<size_t>(w)] = step;
-        visit(plan_.steps[static_cast<size_t>(w)], step);
-      }
-    };
-    for (size_t k = 0; k < plan_.steps.size(); k++) {
-      if (depth_[k] == 0) visit(plan_.steps[k], static_cast<int>(k));
-    }
-    return needs;
-  }
-
-  struct Memory {
-    double taken = 0, freed = 0;  // bytes, of temporaries and results
-  };
-
-  // Results are written over donors that the step reads last. What waited for this step is not
-  // there before.
-  Memory memory_of(int step, const std::vector<Readers>& readers,
-                   const std::vector<int>& needs) const {
-    Memory m;
-    double results = 0, donors = 0;
-    const PlanStep& s = plan_.steps[static_cast<size_t>(step)];
+  // Calls f(slot) for what a step reads, or for what it writes.
+  template <typename F>
+  static void each(const PlanStep& s, bool written, F f) {
     for (size_t a = 0; a < s.arguments.size(); a++) {
-      const int i = s.arguments[a];
-      const auto here = s.arguments.begin() + static_cast<ptrdiff_t>(a);
-      // A library step may read an array twice.
-      if (!s.kernel && std::find(s.arguments.begin(), here, i) != here) continue;
-      const bool temporary = slot(i).role == Role::Temporary;
-      if (writes(s, a)) {
-        (temporary ? m.taken : results) += bytes(i);
-      } else if (readers[static_cast<size_t>(i)].last == step) {
-        const int w = writer_[static_cast<size_t>(i)];
-        if (temporary && needs[static_cast<size_t>(w)] != step) m.freed += bytes(i);
-        if (donors_.count(slot(i).node)) donors += bytes(i);
-      }
+      if (writes(s, a) == written) f(static_cast<size_t>(s.arguments[a]));
     }
-    m.taken += std::max(results - donors, 0.0);
-    return m;
+  }
+  // Calls f(slot), once each, for what `step` alone reads from there on.
+  template <typename F>
+  static void each_last_read(const PlanStep& s, int step, const std::vector<int>& last, F f) {
+    std::vector<size_t> twice;  // a library step may read an array twice
+    each(s, false, [&](size_t slot) {
+      if (last[slot] != step) return;
+      if (!s.kernel) {
+        if (std::find(twice.begin(), twice.end(), slot) != twice.end()) return;
+        twice.push_back(slot);
+      }
+      f(slot);
+    });
+  }
+  bool is(size_t slot, Role role) const { return plan_.slots[slot].role == role; }
+  bool is_donor(size_t slot) const { return donors_.count(plan_.slots[slot].node) > 0; }
+  double bytes(size_t slot) const {
+    const PlanSlot& s = plan_.slots[slot];
+    return static_cast<double>(numel(s.shape)) * size_of(s.dtype);
   }
 
-  // Behind which step each is to run; of one that stays, itself. What reads arrays for the last
-  // time, as a weight's gradient does, and lets go of more memory than it takes, runs as soon as
-  // all that it reads is there: that is in the caches then, and its memory is free again.
-  std::vector<int> soonest() const {
-    const size_t n = plan_.steps.size();
-    const std::vector<Readers> readers = find_readers();
-    const std::vector<int> needs = first_needs();
-    std::vector<Memory> memory;
-    std::vector<double> live(n);  // bytes while each step runs, as they stand
-    double most = 0, now = 0;
-    for (size_t k = 0; k < n; k++) {
-      memory.push_back(memory_of(static_cast<int>(k), readers, needs));
-      live[k] = now += memory[k].taken;
-      most = std::max(most, now);
-      now -= memory[k].freed;
+  void put_in_order(const std::vector<size_t>& order) {
+    std::vector<PlanStep> steps;
+    std::vector<int> place(order.size());
+    for (size_t i = 0; i < order.size(); i++) {
+      place[order[i]] = static_cast<int>(i);
+      steps.push_back(std::move(plan_.steps[order[i]]));
     }
-    std::vector<int> behind(n);
-    std::iota(behind.begin(), behind.end(), 0);
-    for (size_t k = 0; k < n; k++) {
-      const auto [taken, freed] = memory[k];
-      if (depth_[k] > 0 || freed <= taken) continue;
-      const int step = static_cast<int>(k);
-      const PlanStep& s = plan_.steps[k];
-      int first = -1, first_of_all = -1;
-      double pulled = 0;  // what waits, and would be there sooner
-      const auto wait = [&](int& at, int other) {
-        if (other >= 0) at = std::max(at, behind[static_cast<size_t>(other)]);
-      };
-      for (size_t a = 0; a < s.arguments.size(); a++) {
-        const auto at = static_cast<size_t>(s.arguments[a]);
-        if (writes(s, a)) continue;
-        const int w = writer_[at];
-        if (w >= 0 && depth_[static_cast<size_t>(w)] > 0) {
-          const int needing = needs[static_cast<size_t>(w)];
-          if (needing == step) continue;
-          wait(first_of_all, needing);
-          pulled += bytes(s.arguments[a]);
-        } else {
-          wait(first, w);
-        }
-        // A donor's memory can be taken by its last reader alone.
-        const Readers& r = readers[at];
-        if (r.last == step && donors_.count(plan_.slots[at].node)) wait(first, r.before);
-      }
-      if (first < 0 || freed <= taken + pulled) first = std::max(first, first_of_all);
-      if (first < 0 || first + 1 == step || live[static_cast<size_t>(first)] + taken > most)
-        continue;
-      behind[k] = first;
-      live[static_cast<size_t>(first)] += taken;
+    plan_.steps = std::move(steps);
+    for (int& k : places_) k = place[static_cast<size_t>(k)];
+  }
+
+  // Which step writes each slot; -1: none.
+  std::vector<int> find_writers() const {
+    std::vector<int> writer(plan_.slots.size(), -1);
+    for (size_t k = 0; k < plan_.steps.size(); k++) {
+      each(plan_.steps[k], true, [&](size_t slot) { writer[slot] = static_cast<int>(k); });
     }
-    return behind;
+    return writer;
   }
 
   // What follows from inputs in a few steps, such as transformed weights, is computed just before
-  // it is read, so that it takes no memory before.
-  void take_soon_and_late() {
+  // it is read, so that it takes no memory before. What takes next to none, such as a learning
+  // rate, comes first, so that no step waits for it.
+  void take_late() {
+    constexpr int kMostSteps = 4;  // deep graphs keep their order, and the recursion is bounded
+    constexpr double kLittle = 1.0 / 4096, kLittleInAll = 1.0 / 64;  // of all temporaries
     const size_t n = plan_.steps.size();
-    const std::vector<int> behind = soonest();
+    const std::vector<int> writer = find_writers();
+    std::vector<int> depth(n);  // 0: the step does not wait
+    std::vector<double> taken(n);
+    double all = 0;
+    for (size_t k = 0; k < n; k++) {
+      const PlanStep& s = plan_.steps[k];
+      int longest = 0;
+      each(s, true, [&](size_t slot) {
+        if (!is(slot, Role::Temporary)) longest = kMostSteps;
+        taken[k] += bytes(slot);
+      });
+      each(s, false, [&](size_t slot) {
+        if (is(slot, Role::Input)) return;
+        const int w = writer[slot];
+        const int before = w < 0 ? 0 : depth[static_cast<size_t>(w)];
+        longest = std::max(longest, before > 0 ? before : kMostSteps);
+      });
+      depth[k] = longest < kMostSteps ? longest + 1 : 0;
+      all += taken[k];
+    }
+    std::vector<size_t> order;
+    std::vector<bool> placed(n);
+    const std::function<void(size_t)> place = [&](size_t k) {
+      if (placed[k]) return;
+      each(plan_.steps[k], false, [&](size_t slot) {
+        const int w = writer[slot];
+        if (w >= 0 && depth[static_cast<size_t>(w)] > 0) place(static_cast<size_t>(w));
+      });
+      placed[k] = true;
+      order.push_back(k);
+    };
+    double little = kLittleInAll * all;
+    for (size_t k = 0; k < n; k++) {
+      bool alone = depth[k] > 0 && taken[k] <= std::min(little, kLittle * all);
+      each(plan_.steps[k], false, [&](size_t slot) {
+        const int w = writer[slot];
+        alone = alone && (w < 0 || placed[static_cast<size_t>(w)]);
+      });
+      if (!alone) continue;
+      little -= taken[k];
+      place(k);
+    }
+    for (size_t k = 0; k < n; k++) {
+      if (depth[k] == 0) place(k);
+    }
+    for (size_t k = 0; k < n; k++) place(k);  // what nothing reads
+    put_in_order(order);
+  }
+
+  // What reads arrays for the last time, as a weight's gradient does, and lets go of more memory
+  // than it takes, runs as soon as all that it reads is there: that is in the caches then, and its
+  // memory is free again. At no step is more alive than there was at some step before.
+  void take_soon() {
+    const size_t n = plan_.steps.size();
+    const std::vector<int> writer = find_writers();
+    std::vector<int> last(plan_.slots.size(), -1);  // that reads a slot, or writes it
+    for (size_t k = 0; k < n; k++) {
+      for (const int slot : plan_.steps[k].arguments)
+        last[static_cast<size_t>(slot)] = static_cast<int>(k);
+    }
+    std::vector<double> taken(n), live(n);  // by the step; while it runs
+    double most = 0, now = 0;
+    for (size_t k = 0; k < n; k++) {
+      double results = 0;
+      const PlanStep& s = plan_.steps[k];
+      each(s, true,
+           [&](size_t slot) { (is(slot, Role::Temporary) ? taken[k] : results) += bytes(slot); });
+      // Results are written over donors that the step reads last.
+      each_last_read(s, static_cast<int>(k), last, [&](size_t slot) {
+        if (is_donor(slot)) results -= bytes(slot);
+      });
+      taken[k] += std::max(results, 0.0);
+      live[k] = now += taken[k];
+      most = std::max(most, now);
+      each_last_read(s, static_cast<int>(k), last, [&](size_t slot) {
+        if (is(slot, Role::Temporary)) now -= bytes(slot);
+      });
+      each(s, true, [&](size_t slot) {
+        if (is(slot, Role::Temporary) && last[slot] == static_cast<int>(k))
+          now -= bytes(slot);  // unread
+      });
+    }
+    // Behind which step each is to run; of one that stays, itself.
+    std::vector<int> behind(n);
+    std::iota(behind.begin(), behind.end(), 0);
+    std::vector<int> latest(plan_.slots.size(), -1);  // that reads a slot, of those seen so far
+    for (size_t k = 0; k < n; k++) {
+      const PlanStep& s = plan_.steps[k];
+      const int step = static_cast<int>(k);
+      int first = -1, all_free = -1;  // when what it needs is there, and nobody else reads it
+      each(s, false, [&](size_t slot) {
+        const int w = writer[slot];
+        if (w >= 0) first = std::max(first, behind[static_cast<size_t>(w)]);
+        // A donor's memory can be taken by its last reader alone.
+        if (last[slot] == step && is_donor(slot)) first = std::max(first, latest[slot]);
+      });
+      each_last_read(s, step, last, [&](size_t slot) {
+        if (is(slot, Role::Temporary)) all_free = std::max(all_free, latest[slot]);
+      });
+      for (const int at : {first, std::max(first, all_free)}) {
+        if (at < 0 || at + 1 >= step) break;
+        double freed = 0;
+        each_last_read(s, step, last, [&](size_t slot) {
+          if (is(slot, Role::Temporary) && latest[slot] <= at) freed += bytes(slot);
+        });
+        double& there = live[static_cast<size_t>(at)];
+        if (freed <= taken[k] || there + taken[k] > most) continue;
+        there += taken[k];
+        behind[k] = at;
+        break;
+      }
+      each(s, false, [&](size_t slot) { latest[slot] = std::max(latest[slot], behind[k]); });
+    }
     std::vector<size_t> order(n);
     std::iota(order.begin(), order.end(), size_t{0});
     std::stable_sort(order.begin(), order.end(),
                      [&](size_t a, size_t b) { return behind[a] < behind[b]; });
-    std::vector<int> place(n, -1);
-    std::vector<PlanStep> steps;
-    const std::function<void(size_t)> run = [&](size_t k) {
-      if (place[k] >= 0) return;
-      for (int slot : plan_.steps[k].arguments) {
-        const int w = writer_[static_cast<size_t>(slot)];
-        if (w >= 0 && w != static_cast<int>(k) && depth_[static_cast<size_t>(w)] > 0) {
-          run(static_cast<size_t>(w));
-        }
-      }
-      place[k] = static_cast<int>(steps.size());
-      steps.push_back(std::move(plan_.steps[k]));
-    };
-    for (const size_t k : order) {
-      if (depth_[k] == 0) run(k);
-    }
-    for (size_t k = 0; k < n; k++) run(k);  // what nothing reads
-    plan_.steps = std::move(steps);
-    for (int& k : places_) k = place[static_cast<size_t>(k)];
+    put_in_order(order);
   }
 
   // The array that a step changes a part of, if that can be done where it lies; -1: none. Otherwise
@@ -212,8 +207,8 @@ class StepOrder {
   int changed_array(const PlanStep& s) const {
     if (s.kernel || (s.node->op != Op::Update && s.node->op != Op::Scatter)) return -1;
     const int base = s.arguments[0];
-    const PlanSlot& slot = plan_.slots[static_cast<size_t>(base)];
-    const bool is_free = slot.role == Role::Temporary || donors_.count(slot.node) > 0;
+    const auto slot = static_cast<size_t>(base);
+    const bool is_free = is(slot, Role::Temporary) || is_donor(slot);
     return is_free && std::count(s.arguments.begin(), s.arguments.end(), base) == 1 ? base : -1;
   }
 
@@ -231,16 +226,10 @@ class StepOrder {
     std::vector<size_t> last_read(plan_.slots.size());
     // The step that changes a slot, and is to come after all its readers.
     std::vector<int> changed_by(plan_.slots.size(), -1);
-    const auto each_read = [&](size_t step, auto f) {
-      const PlanStep& s = plan_.steps[step];
-      for (size_t a = 0; a < s.arguments.size(); a++) {
-        if (!writes(s, a)) f(static_cast<size_t>(s.arguments[a]));
-      }
-    };
     const auto note_places = [&](size_t from, size_t to) {
       for (size_t i = from; i < to; i++) {
         at[order[i]] = i;
-        each_read(order[i], [&](size_t slot) {
+        each(plan_.steps[order[i]], false, [&](size_t slot) {
           if (last_read[slot] < to) last_read[slot] = i;
         });
       }
@@ -260,7 +249,7 @@ class StepOrder {
       for (size_t i = from; i < to && fits; i++) {
         const size_t s = order[i];
         bool reads_base = false;
-        each_read(s, [&](size_t slot) {
+        each(plan_.steps[s], false, [&](size_t slot) {
           if (written_late[slot] == step) late[s] = step;
           reads_base = reads_base || slot == static_cast<size_t>(base);
         });
@@ -283,19 +272,12 @@ class StepOrder {
                 order.begin() + static_cast<ptrdiff_t>(to - after.size()));
       note_places(from, to);
     }
-    std::vector<PlanStep> steps;
-    for (size_t s : order) steps.push_back(std::move(plan_.steps[s]));
-    plan_.steps = std::move(steps);
-    for (int& k : places_) k = static_cast<int>(at[static_cast<size_t>(k)]);
+    put_in_order(order);
   }
 
   Plan& plan_;
   const NodeSet& donors_;
   std::vector<int> places_;  // of each step, as it stood
-  std::vector<int> writer_;  // of each slot; -1: none
-  // How many steps lie between the inputs and what this one computes, counted with it, of those
-  // that can wait for a reader; 0: it does not wait.
-  std::vector<int> depth_;
 };
 
 }  // namespace

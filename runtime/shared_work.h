@@ -1,5 +1,5 @@
 // Work that threads share when they happen to have nothing else to do: unlike the pool's, whose
-// loops are run by one team at a time, several may be under way, and whoever waits joins in.
+// loops are run by one team at a time, several may be under way.
 #pragma once
 
 #include <condition_variable>
@@ -28,7 +28,7 @@ class SharedWork {
   }
 
   /// Does tasks of others until `done()`, which is asked again after each wake(). In a forked child
-  /// returns at once: nobody is left to wait for.
+  /// returns at once.
   template <typename F>
   void help_until(F&& done) {
     if (is_forked()) return;
@@ -41,6 +41,9 @@ class SharedWork {
       }
     }
   }
+
+  /// Is this a forked child of the process that made it?
+  bool is_forked() const { return fork_count() != fork_count_; }
 
   /// To be called when what somebody waits for in help_until() may have come true.
   void wake();
@@ -55,7 +58,6 @@ class SharedWork {
     Batch* next = nullptr;
   };
 
-  bool is_forked() const { return fork_count() != fork_count_; }
   void run(Batch& batch);
   // One that has a task which is not begun, the oldest first; or null.
   Batch* waiting() const;

@@ -208,11 +208,8 @@ std::shared_ptr<const CompiledKernel> KernelStore::find_or_begin(const Hash128& 
     {
       const std::lock_guard lock(mutex_);
       if (const auto found = kernels_.find(key); found != kernels_.end()) return found->second;
-      const auto [it, is_new] = begun_.emplace(key, fork_count());
-      if (is_new || it->second != fork_count()) {
-        it->second = fork_count();
-        return nullptr;
-      }
+      // Threads that had begun stay with the parent, as those do that help.
+      if (work_.is_forked() || begun_.insert(key).second) return nullptr;
     }
     work_.help_until([&] { return !is_begun(key); });
   }
@@ -220,8 +217,7 @@ std::shared_ptr<const CompiledKernel> KernelStore::find_or_begin(const Hash128& 
 
 bool KernelStore::is_begun(const Hash128& key) {
   const std::lock_guard lock(mutex_);
-  const auto it = begun_.find(key);
-  return it != begun_.end() && it->second == fork_count();
+  return begun_.count(key) > 0 && !work_.is_forked();
 }
 
 namespace {

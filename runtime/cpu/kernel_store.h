@@ -8,6 +8,7 @@
 #include <optional>
 #include <string>
 #include <unordered_map>
+#include <unordered_set>
 #include <vector>
 
 #include "ir/in_place.h"
@@ -77,7 +78,8 @@ class KernelStore {
   KernelStore(Target target, Runtime& runtime, KernelCache* cache);
 
   /// The compiled form, from the disk if it is there; compiles it else, or helps the thread that
-  /// does. `key` is the kernel's structural_hash(). Thread-safe.
+  /// does. In a forked child each thread compiles for itself. `key` is the kernel's
+  /// structural_hash(). Thread-safe.
   std::shared_ptr<const CompiledKernel> get(const Kernel& kernel, const Hash128& key);
   /// As get(), but null if it is neither here nor on the disk.
   std::shared_ptr<const CompiledKernel> find(const Hash128& key);
@@ -115,7 +117,7 @@ class KernelStore {
     size_t operator()(const Hash128& h) const { return h.low; }
   };
   std::unordered_map<Hash128, std::shared_ptr<const CompiledKernel>, KeyHash> kernels_;
-  std::unordered_map<Hash128, unsigned, KeyHash> begun_;  // with the process's fork_count()
+  std::unordered_set<Hash128, KeyHash> begun_;
   SharedWork work_;
   std::atomic<int64_t> compiles_ = 0, loads_ = 0;
 };

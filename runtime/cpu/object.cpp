@@ -123,7 +123,8 @@ class Linker {
     const Elf64_Shdr& strings = object_.section(table.sh_link);
     for (const Elf64_Sym& symbol : object_.table<Elf64_Sym>(table)) {
       const auto place = place_of(symbol.st_shndx);
-      if (place && ELF64_ST_TYPE(symbol.st_info) == STT_FUNC) {
+      if (place && ELF64_ST_TYPE(symbol.st_info) == STT_FUNC &&
+          ELF64_ST_BIND(symbol.st_info) == STB_GLOBAL) {
         image_.symbols.push_back(
             {std::string(object_.string(strings, symbol.st_name)), *place + symbol.st_value});
       }

@@ -16,7 +16,7 @@ namespace lazuli {
 /// The linked form of an object: bytes that run at any address once the slots are filled, so that a
 /// cache can store them as they are.
 struct Image {
-  /// A function of the object, at `offset` in `bytes`.
+  /// A function of the object that others may call, at `offset` in `bytes`.
   struct Symbol {
     std::string name;
     uint64_t offset;

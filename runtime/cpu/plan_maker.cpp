@@ -117,7 +117,7 @@ void PlanMaker::compile() {
       lock.unlock();
       const Hash128 key = structural_hash(*kernel);
       lock.lock();
-      if (!begun_.emplace(key.high, key.low).second) continue;
+      if (!begun_.emplace(key.high, key.low).second || store_.is_begun(key)) continue;
       lock.unlock();
       store_.get(*kernel, key);
       lock.lock();

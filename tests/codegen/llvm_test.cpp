@@ -99,7 +99,7 @@ TEST_SUITE("codegen") {
     CHECK(counted_down(64 << 10) < counted_down(256 << 10));
   }
 
-  TEST_CASE("phases are printed in parts, each as in the module of all") {
+  TEST_CASE("phases are printed in parts, each phase in one of them") {
     const Tensor x = zeros({256, 320}).realize(), y = zeros({256, 192}).realize();
     const Tensor w = zeros({320, 192}).realize(), b = zeros({192}).realize();
     const Tensor m = zeros({320, 192}).realize(), v = zeros({320, 192}).realize();

@@ -3,9 +3,12 @@
 // thread sanitizer runs these tests.
 #include <doctest/doctest.h>
 #include <fmt/format.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <atomic>
 #include <barrier>
+#include <cmath>
 #include <cstring>
 #include <functional>
 #include <set>
@@ -341,5 +344,30 @@ TEST_CASE("nodes are freed whichever thread lets go last") {
   }
   CHECK(live_nodes() == before);
 }
+
+#if !defined(__SANITIZE_THREAD__)  // which does not let a forked child start threads
+TEST_CASE("a forked child compiles what it realises, on threads of its own") {
+  Runtime runtime(with_threads(3));
+  const Runtime::Use use(runtime);
+  const Tensor x = arange(1000) / 1000;
+  const auto sums = [&](double scale) {
+    // Kernels of several shapes, some of them alike.
+    Tensor all = full({}, 0.0);
+    for (int64_t rows : {2, 4, 5, 8, 2}) {
+      const Tensor y = contiguous(exp(reshape(x, {rows, 1000 / rows}) * scale));
+      all = all + sum(softmax(y, 1) * y);
+    }
+    return all.item<float>();
+  };
+  CHECK(sums(0) == 21);  // softmax of ones is 1 in all, for each row
+  const pid_t child = fork();
+  REQUIRE(child >= 0);
+  if (child == 0) _exit(std::abs(sums(0.001) - 21) < 0.1 ? 7 : 8);
+  int status = 0;
+  REQUIRE(waitpid(child, &status, 0) == child);
+  CHECK(WIFEXITED(status));
+  CHECK(WEXITSTATUS(status) == 7);
+}
+#endif
 
 TEST_SUITE_END();
