@@ -12,7 +12,9 @@
 namespace lazuli {
 namespace {
 
-constexpr int64_t kIterations = 16;  // of a loop that is long enough to hide a miss
+// Of a loop that is long enough to hide a miss: iterations, or products of vectors, of which two
+// are made in a cycle and a line of L3 takes some fifty.
+constexpr int64_t kIterations = 16, kProducts = 192;
 constexpr size_t kMost = 64;         // lines
 constexpr int64_t kMostRows = 16;    // of a tile; the processor sees where longer loops go
 // A line of a result that is not in L2 takes some ten cycles, one after the other. Where that is
@@ -152,7 +154,7 @@ bool is_long(const Instruction& i) {
     return false;
   }
   const auto count = static_cast<int64_t>(i.end.bits) - static_cast<int64_t>(i.begin.bits);
-  return count >= kIterations && !i.phis.empty();
+  return (count >= kIterations || all_products(i) >= kProducts) && !i.phis.empty();
 }
 
 void prefetch_loads_in(Program& program, const Target& target, std::vector<Instruction>& block) {

@@ -270,6 +270,8 @@ TEST_SUITE("ir") {
       return prefetched(k, target)[2];
     };
     CHECK(asked(64, 16 << 10) == 6);   // a tile of six rows and two vectors, a line each
+    CHECK(asked(48, 16 << 10) == 6);   // few iterations, each of many products
+    CHECK(asked(12, 16 << 10) == 0);   // it is over before the line could come
     CHECK(asked(300, 16 << 10) == 0);  // the line's time is little beside the sum's
     CHECK(asked(64, 64 << 10) == 0);   // the result stays in cache
   }
