@@ -387,7 +387,8 @@ static std::vector<size_t> find_partners(const std::vector<Instruction>& code, s
     if (store && c.step == s.step && c.args[0].id == s.args[0].id && c.mask == s.mask)
       found.emplace(c.imm, i);
     const bool sees = c.code == Code::Loop || c.code == Code::If || c.code == Code::Barrier ||
-                      (c.code == Code::Load && c.memory == s.memory) || (store && c.step == 1);
+                      c.code == Code::TileDot || (c.code == Code::Load && c.memory == s.memory) ||
+                      (store && c.step == 1);
     if (sees) break;
   }
   for (int64_t from = s.imm; from > s.imm - s.step; from--) {

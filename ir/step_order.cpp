@@ -77,15 +77,14 @@ class StepOrder {
 
   // What follows from inputs in a few steps, such as transformed weights, is computed just before
   // it is read, so that it takes no memory before. What takes next to none, such as a learning
-  // rate, comes first, so that no step waits for it.
+  // rate, comes first, so that no step has to wait for it.
   void take_late() {
     constexpr int kMostSteps = 4;  // deep graphs keep their order, and the recursion is bounded
-    constexpr double kLittle = 1.0 / 4096, kLittleInAll = 1.0 / 64;  // of all temporaries
+    constexpr double kLittle = 64, kLittleInAll = 4096;  // bytes
     const size_t n = plan_.steps.size();
     const std::vector<int> writer = find_writers();
     std::vector<int> depth(n);  // 0: the step does not wait
     std::vector<double> taken(n);
-    double all = 0;
     for (size_t k = 0; k < n; k++) {
       const PlanStep& s = plan_.steps[k];
       int longest = 0;
@@ -100,7 +99,6 @@ class StepOrder {
         longest = std::max(longest, before > 0 ? before : kMostSteps);
       });
       depth[k] = longest < kMostSteps ? longest + 1 : 0;
-      all += taken[k];
     }
     std::vector<size_t> order;
     std::vector<bool> placed(n);
@@ -113,9 +111,9 @@ class StepOrder {
       placed[k] = true;
       order.push_back(k);
     };
-    double little = kLittleInAll * all;
+    double little = kLittleInAll;
     for (size_t k = 0; k < n; k++) {
-      bool alone = depth[k] > 0 && taken[k] <= std::min(little, kLittle * all);
+      bool alone = plan_.steps[k].kernel && depth[k] > 0 && taken[k] <= std::min(little, kLittle);
       each(plan_.steps[k], false, [&](size_t slot) {
         const int w = writer[slot];
         alone = alone && (w < 0 || placed[static_cast<size_t>(w)]);

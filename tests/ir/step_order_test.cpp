@@ -210,8 +210,10 @@ TEST_SUITE("ir") {
     const std::string changes = "r = rate; w0' = g0 x w0 r; w1' = g1 h0 w1 r";
     CHECK(WrittenPlan(kStart + backward + changes, "w0 w1").ordered() ==
           started("h0 h1 g1 g0 r w1' w0'"));
+    CHECK(WrittenPlan(kStart + backward + changes, "w0 w1", {{"r", 17}}).ordered() ==
+          started("h0 h1 g1 g0 r w1' w0'"));
     // Next to no memory is no reason to wait, and nobody has to wait for it.
-    CHECK(WrittenPlan(kStart + backward + changes, "w0 w1", {{"r", 1}}).ordered() ==
+    CHECK(WrittenPlan(kStart + backward + changes, "w0 w1", {{"r", 16}}).ordered() ==
           "r " + started("h0 h1 g1 w1' g0 w0'"));
     WrittenPlan s(
         "t = w0; h0 = i t; h1 = h0; h2 = h1; h3 = h2; h4 = h3 t; h5 = h4 ; o' = h2 h5; e' = h1", "",
