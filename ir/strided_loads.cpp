@@ -114,8 +114,8 @@ class LoadBlock {
     return (odd || power) && alone ? std::optional(v) : std::nullopt;
   }
 
-  // Whether every element between the first and the last is of one of the vectors, and each of
-  // these is needed once.
+  // Whether there is one vector for each residue: every element between the first and the last is
+  // of one.
   static bool is_complete(const std::vector<Strided>& family) {
     bool all = static_cast<int64_t>(family.size()) == family[0].step;
     for (size_t r = 0; r < family.size(); r++) {
