@@ -3,7 +3,6 @@
 #include <pthread.h>
 
 #include <atomic>
-#include <mutex>
 
 namespace lazuli {
 namespace {
@@ -13,10 +12,9 @@ std::atomic<unsigned> forks = 0;
 }  // namespace
 
 unsigned fork_count() {
-  static std::once_flag once;
-  std::call_once(once, [] {
-    pthread_atfork(nullptr, nullptr, [] { forks.fetch_add(1, std::memory_order_relaxed); });
-  });
+  // Not call_once, which takes some time at every launch of a kernel.
+  [[maybe_unused]] static const int watched =
+      pthread_atfork(nullptr, nullptr, [] { forks.fetch_add(1, std::memory_order_relaxed); });
   return forks.load(std::memory_order_relaxed);
 }
 
