@@ -5,6 +5,7 @@
 
 #include "core/error.h"
 #include "ir/emit.h"
+#include "ir/zip_rounds.h"
 
 namespace lazuli {
 namespace {
@@ -442,23 +443,12 @@ void Emitter::settle_strided(std::vector<Instruction>& code) {
     const Instruction& s = code[i];
     const auto all = partners.find(i);
     if (all != partners.end()) {
-      // The lanes of each vector in turn with those of the one half of all behind it; the numbers
-      // of the elements begin with the vector's and end with it then.
       std::vector<Operand> vectors;
       for (const size_t p : all->second) vectors.push_back(code[p].args[1]);
-      const size_t half = vectors.size() / 2;
-      for (size_t bit = 1; bit < vectors.size(); bit *= 2) {
-        std::vector<Operand> next;
-        for (size_t k = 0; k < half; k++) {
-          for (const bool high : {false, true}) {
-            const DType t = vectors[k].dtype;
-            next.push_back(
-                make({.code = Code::Zip, .args = {vectors[k], vectors[k + half]}, .flag = high}, t,
-                     lanes_));
-          }
-        }
-        vectors = std::move(next);
-      }
+      vectors = zip_rounds(
+          std::move(vectors), s.step, [&](const Operand& x, const Operand& y, bool high, int) {
+            return make({.code = Code::Zip, .args = {x, y}, .flag = high}, x.dtype, lanes_);
+          });
       const int64_t first = code[all->second[0]].imm;
       for (size_t k = 0; k < vectors.size(); k++) {
         const int from = static_cast<int>(k) * lanes_, count = s.step * s.mask - from;

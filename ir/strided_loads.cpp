@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "ir/value_uses.h"
+#include "ir/zip_rounds.h"
 
 namespace lazuli {
 namespace {
@@ -125,9 +126,7 @@ class LoadBlock {
     return all;
   }
 
-  // As many whole vectors as there are. With their elements numbered in one row, the lanes of each
-  // in turn with those of the one half of all behind it move the highest bit of the numbers to the
-  // lowest place; as often as a lane's number has bits, and each has its residue's elements.
+  // As many whole vectors as there are, and zips that give each residue's elements.
   void write_interleaved(const std::vector<Strided>& family) {
     const size_t at = first_of(family);
     const Operand like = block_[at].dst;
@@ -144,25 +143,16 @@ class LoadBlock {
       zero.bits = 0;
       vectors.push_back(from < all ? make(std::move(i), like, out) : zero);
     }
-    const size_t half = vectors.size() / 2;
-    for (int64_t bit = 1; bit < lanes; bit *= 2) {
-      std::vector<Operand> next;
-      for (size_t k = 0; k < half; k++) {
-        for (const bool high : {false, true}) {
-          Instruction i{.code = Code::Zip, .args = {vectors[k], vectors[k + half]}, .flag = high};
-          i.dst = like;
-          const Strided* const done = 2 * bit == lanes ? &family[2 * k + high] : nullptr;
-          if (done) {
-            i.dst = block_[done->at].dst;
-            out.push_back(std::move(i));
-            drop(done->at);
-          } else {
-            next.push_back(make(std::move(i), like, out));
-          }
-        }
-      }
-      vectors = std::move(next);
-    }
+    zip_rounds(std::move(vectors), lanes,
+               [&](const Operand& x, const Operand& y, bool high, int result) {
+                 Instruction i{.code = Code::Zip, .args = {x, y}, .flag = high};
+                 if (result < 0) return make(std::move(i), like, out);
+                 const size_t done = family[static_cast<size_t>(result)].at;
+                 i.dst = block_[done].dst;
+                 out.push_back(std::move(i));
+                 drop(done);
+                 return out.back().dst;
+               });
   }
 
   static size_t first_of(const std::vector<Strided>& family) {

@@ -3,6 +3,7 @@
 #include <doctest/doctest.h>
 #include <fmt/format.h>
 
+#include <functional>
 #include <random>
 
 #include "core/error.h"
@@ -121,6 +122,26 @@ Kernel small_kernel(size_t which) {
     default:
       return test::chain(3, 11, DType::F64);
   }
+}
+
+// out[row, i] = a chain of sums and products of the elements pick(q), q < terms, of x behind
+// step * i; rows end with the last element.
+Kernel windows_of(DType t, int64_t step, int64_t terms, int64_t n,
+                  const std::function<int64_t(int64_t q)>& pick) {
+  const int64_t row_elements = step * (n - 1) + terms;
+  Kernel k;
+  k.name = "windows";
+  const int x = k.add_argument("x", t, 3 * row_elements, false),
+            out = k.add_argument("out", t, 3 * n, true);
+  const NodeRef row = axis("row", 3), i = axis("i", n);
+  const NodeRef first = index_add(index_mul(row, row_elements), i, step);
+  NodeRef sum;
+  for (int64_t q = 0; q < terms; q++) {
+    const NodeRef term = load(x, t, index_add(first, index_const(pick(q))));
+    sum = sum ? scalar_op(q % 2 ? Op::Mul : Op::Add, t, {sum, term}) : term;
+  }
+  k.add_value(k.add_stage("out", {row, i}), "out", sum, {row, i}, Op::Count_, out);
+  return k;
 }
 
 TEST_SUITE("ir") {
@@ -478,21 +499,8 @@ TEST_SUITE("ir") {
     for (int64_t step : {3, 5, 7, 9, 25}) {
       for (int64_t terms : {int64_t{1}, int64_t{2}, step / 2 + 1, step}) {
         for (DType t : {DType::F32, DType::U8, DType::F64}) {
-          const int64_t n = 19, row_elements = step * (n - 1) + terms;
-          Kernel k;
-          k.name = "apart";
-          const int x = k.add_argument("x", t, 3 * row_elements, false),
-                    out = k.add_argument("out", t, 3 * n, true);
-          const NodeRef row = axis("row", 3), i = axis("i", n);
-          const NodeRef first = index_add(index_mul(row, row_elements), i, step);
-          NodeRef sum;
-          for (int64_t q = 0; q < terms; q++) {
-            // Elements that are not in a row, and not in order.
-            const NodeRef at = index_add(first, index_const(q * 2 % terms));
-            const NodeRef term = load(x, t, at);
-            sum = sum ? scalar_op(q % 2 ? Op::Mul : Op::Add, t, {sum, term}) : term;
-          }
-          k.add_value(k.add_stage("out", {row, i}), "out", sum, {row, i}, Op::Count_, out);
+          // Elements that are not in a row, and not in order.
+          const Kernel k = windows_of(t, step, terms, 19, [&](int64_t q) { return q * 2 % terms; });
           for (int lanes : {4, 8, 16}) {
             Kernel trial = clone(k);
             apply_schedule(trial, fmt::format("split out i io iv {}; vector out iv", lanes));
@@ -514,20 +522,8 @@ TEST_SUITE("ir") {
       for (const int64_t terms : {step - 1, step}) {
         for (const int64_t n : {3, 8, 19, 32}) {
           for (const DType t : {DType::F32, DType::U8, DType::F64}) {
-            const int64_t row_elements = step * (n - 1) + terms;
-            Kernel k;
-            k.name = "residues";
-            const int x = k.add_argument("x", t, 3 * row_elements, false),
-                      out = k.add_argument("out", t, 3 * n, true);
-            const NodeRef row = axis("row", 3), i = axis("i", n);
-            const NodeRef first = index_add(index_mul(row, row_elements), i, step);
-            NodeRef sum;
-            for (int64_t q = 0; q < terms; q++) {
-              const NodeRef at = index_add(first, index_const((3 * q + 1) % terms));
-              const NodeRef term = load(x, t, at);
-              sum = sum ? scalar_op(q % 2 ? Op::Mul : Op::Add, t, {sum, term}) : term;
-            }
-            k.add_value(k.add_stage("out", {row, i}), "out", sum, {row, i}, Op::Count_, out);
+            const Kernel k =
+                windows_of(t, step, terms, n, [&](int64_t q) { return (3 * q + 1) % terms; });
             for (const int lanes : {4, 8, 16}) {
               Kernel trial = clone(k);
               apply_schedule(trial, fmt::format("split out i io iv {}; vector out iv", lanes));
