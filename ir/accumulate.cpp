@@ -1,6 +1,7 @@
 // Leaves of a nest: values, and the accumulators of reductions (rules L6, L7 of ir/nest.h).
 
 #include <algorithm>
+#include <limits>
 
 #include "core/error.h"
 #include "core/evaluate.h"
@@ -22,6 +23,12 @@ namespace {
 DType accumulator_of(const Value& v) {
   if (is_dot(v.expr->op)) return v.expr->src[2]->dtype;
   return is_narrow_index(v) ? DType::I32 : accumulator(v.expr->dtype);
+}
+
+// Where no element is larger than that which maxima begin with, all are equal, and the first is the
+// place.
+uint64_t identity_of(const Value& v, DType dtype) {
+  return v.place_of >= 0 ? 0 : reduce_identity(v.reduce, dtype);
 }
 
 }  // namespace
@@ -91,7 +98,7 @@ Cell& Nest::accumulator(const Stage* s, const Value& v, const NodeRef& term,
   bool vector = across;
   for (const NodeRef& i : index) vector |= emitter_.lane_of(i) != nullptr;
   const DType dtype = accumulator_of(v);
-  cell->current = Emitter::constant(dtype, reduce_identity(v.reduce, dtype));
+  cell->current = Emitter::constant(dtype, identity_of(v, dtype));
   cell->current.lanes = vector ? emitter_.lanes() : 1;
   if (const NodeRef start = is_dot(term->op) ? dot_start(term) : NodeRef()) {
     require(!across && ilp.empty(),
@@ -129,7 +136,16 @@ void Nest::leaf(const Stage* s, Environment& e) {
       keep(v, index, r);
       continue;
     }
-    accumulate(v, x, accumulator(s, v, x, index, e, e.lane && !lane_kept), e);
+    if (v.place_of >= 0) continue;  // with its extreme
+    const bool across = e.lane && !lane_kept;
+    Cell& cell = accumulator(s, v, x, index, e, across);
+    if (const Value* place = place_of(*s, v)) {
+      const NodeRef at_place = substitute(place->expr, at, memo);
+      Cell& p = accumulator(s, *place, at_place, index, e, across);
+      accumulate_place(s, v, x, at_place, cell, p, e);
+    } else {
+      accumulate(v, x, cell, e);
+    }
   }
 }
 
@@ -159,37 +175,136 @@ void Nest::accumulate(const Value& v, const NodeRef& term, Cell& c, const Enviro
   }
 }
 
-void Nest::finish(const Value& v) {
-  Accumulators g = std::move(accumulators_.at(v.id));
+namespace {
+
+// Whether each accumulator of v meets its terms in the order of their indices.
+bool is_ascending(const Stage& s, const Value& v) {
+  int64_t outer = std::numeric_limits<int64_t>::max();
+  for (const Loop& l : s.loops) {
+    const bool apart = l.kind == LoopKind::Ilp || l.kind == LoopKind::Vector;
+    if (s.keeps(v, l.axis) || apart || l.extent == 1) continue;
+    if (l.stride > outer) return false;
+    outer = l.stride;
+  }
+  return true;
+}
+
+}  // namespace
+
+// A term takes the place of an extreme that it exceeds, and the first NaN that of any number; where
+// terms come in another order, a former one that of its equal, too.
+void Nest::accumulate_place(const Stage* s, const Value& v, const NodeRef& term,
+                            const NodeRef& index, Cell& extreme, Cell& place,
+                            const Environment& e) {
+  const DType dtype = accumulator_of(v);
+  Operand x = emitter_.emit(term);
+  if (x.dtype != dtype) x = emitter_.convert(x, dtype);
+  if (extreme.across_lanes) {
+    x = emitter_.only_live(e.lane, x, Emitter::constant(dtype, reduce_identity(v.reduce, dtype)));
+  }
+  x = emitter_.widen(x, extreme.current.lanes);
+  Operand at = emitter_.emit_narrow(index);
+  if (at.dtype != place.current.dtype) at = emitter_.convert(at, place.current.dtype);
+  at = emitter_.widen(at, place.current.lanes);
+  const auto op = [&](Op o, std::vector<Operand> args) {
+    return emitter_.op_here(o, std::move(args));
+  };
+  const Operand m = extreme.current, &low = v.reduce == Op::ReduceMax ? m : x,
+                &high = v.reduce == Op::ReduceMax ? x : m;
+  Operand takes = !is_float(dtype)
+                      ? op(Op::Lt, {low, high})
+                      : op(Op::And, {op(Op::Not, {op(Op::Le, {high, low})}), op(Op::Eq, {m, m})});
+  if (!is_ascending(*s, v)) {
+    Operand same = op(Op::Eq, {x, m});
+    if (is_float(dtype)) {
+      const Operand both = op(Op::And, {op(Op::Ne, {x, x}), op(Op::Ne, {m, m})});
+      same = op(Op::Or, {same, both});
+    }
+    const Operand former = op(Op::And, {same, op(Op::Lt, {at, place.current})});
+    takes = op(Op::Or, {takes, former});
+  }
+  place.current = op(Op::Where, {takes, at, place.current});
+  extreme.current = op(Op::Where, {takes, x, m});
+}
+
+namespace {
+
+// A fixed tree, of pairs.
+Operand combine(Emitter& emitter, Op op, std::vector<Operand> parts) {
+  while (parts.size() > 1) {
+    std::vector<Operand> next;
+    for (size_t p = 0; p + 1 < parts.size(); p += 2)
+      next.push_back(emitter.op_here(op, {parts[p], parts[p + 1]}));
+    if (parts.size() % 2) next.push_back(parts.back());
+    parts = std::move(next);
+  }
+  return parts[0];
+}
+
+}  // namespace
+
+void Nest::finish(const Value& v, const Value* place) {
+  Accumulators g = std::move(accumulators_.at(v.id)), at;
   accumulators_.erase(v.id);
+  if (place) {
+    at = std::move(accumulators_.at(place->id));
+    accumulators_.erase(place->id);
+  }
   const Op op = combining_op(v.reduce, accumulator_of(v));
   std::vector<bool> done(g.entries.size());
   for (size_t i = 0; i < g.entries.size(); i++) {
     if (done[i]) continue;
-    std::vector<Operand> parts;
+    const std::vector<NodeRef>& index = g.entries[i].index;
+    const bool across = g.entries[i].cell->across_lanes;
+    std::vector<Operand> parts, places;
     for (size_t j = i; j < g.entries.size(); j++) {
-      const auto &a = g.entries[i].index, &b = g.entries[j].index;
-      if (!std::equal(a.begin(), a.end(), b.begin(), b.end(), NodeEqual())) continue;
+      const auto& other = g.entries[j].index;
+      if (!std::equal(index.begin(), index.end(), other.begin(), other.end(), NodeEqual()))
+        continue;
       done[j] = true;
       parts.push_back(g.entries[j].cell->current);
+      if (place) places.push_back(at.entries[j].cell->current);
     }
-    while (parts.size() > 1) {
-      std::vector<Operand> next;
-      for (size_t p = 0; p + 1 < parts.size(); p += 2)
-        next.push_back(emitter_.op_here(op, {parts[p], parts[p + 1]}));
-      if (parts.size() % 2) next.push_back(parts.back());
-      parts = std::move(next);
-    }
-    Operand r = parts[0];
-    if (g.entries[i].cell->across_lanes && r.lanes > 1) r = emitter_.lane_reduce(op, r);
+    Operand r = combine(emitter_, op, parts);
+    if (across && r.lanes > 1) r = emitter_.lane_reduce(op, r);
     if (g.first && g.split) {
-      Operand nothing = Emitter::constant(r.dtype, reduce_identity(v.reduce, r.dtype));
-      nothing.lanes = r.lanes;
-      r = emitter_.op_here(op, {stored_partial(v, g, g.entries[i].index, nothing), r});
+      const auto stored = [&](const Value& value, const Operand& part) {
+        Operand nothing = Emitter::constant(part.dtype, identity_of(value, part.dtype));
+        nothing.lanes = r.lanes;
+        return stored_partial(value, g, index, nothing);
+      };
+      parts.push_back(stored(v, r));
+      if (place) places.push_back(stored(*place, places[0]));
+      r = emitter_.op_here(op, {parts.back(), r});
     }
+    const Operand found = place ? place_among(parts, places, r, across) : Operand();
     if (r.dtype != v.expr->dtype) r = emitter_.convert(r, v.expr->dtype);
-    keep(v, g.entries[i].index, r);
+    keep(v, index, r);
+    if (place) keep(*place, index, emitter_.convert(found, place->expr->dtype));
   }
+}
+
+// The least of the places at which parts of a row are equal to its extreme.
+Operand Nest::place_among(const std::vector<Operand>& parts, const std::vector<Operand>& places,
+                          const Operand& extreme, bool across) {
+  if (parts.size() == 1 && parts[0].lanes == extreme.lanes) return places[0];
+  std::vector<Operand> found, lanes;
+  for (size_t i = 0; i < parts.size(); i++) {
+    const Operand& part = parts[i];
+    Operand is = emitter_.op_here(Op::Eq, {part, emitter_.widen(extreme, part.lanes)});
+    if (is_float(part.dtype)) {
+      is = emitter_.op_here(Op::Or, {is, emitter_.op_here(Op::Ne, {part, part})});
+    }
+    const DType dtype = places[i].dtype;
+    const Operand none =
+        emitter_.widen(Emitter::constant(dtype, reduce_identity(Op::ReduceMin, dtype)), part.lanes);
+    const bool of_lanes = across && part.lanes > 1;
+    (of_lanes ? lanes : found).push_back(emitter_.op_here(Op::Where, {is, places[i], none}));
+  }
+  if (!lanes.empty()) {
+    found.push_back(emitter_.lane_reduce(Op::Min, combine(emitter_, Op::Min, lanes)));
+  }
+  return combine(emitter_, Op::Min, found);
 }
 
 void Nest::keep(const Value& v, const std::vector<NodeRef>& index, const Operand& r) {

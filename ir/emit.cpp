@@ -205,7 +205,7 @@ Operand Emitter::op_in_frame(int frame, Op o, std::vector<Operand> args) {
   int lanes = 1;
   for (const Operand& a : args) lanes = std::max(lanes, a.lanes);
   for (Operand& a : args) a = widen(a, lanes);
-  const DType dtype = args.back().dtype;
+  const DType dtype = info(o).rule == DTypeRule::Bool ? DType::Bool : args.back().dtype;
   return push({.code = Code::Op, .op = o, .args = std::move(args)}, std::max(frame, level_of(args)),
               dtype, lanes);
 }

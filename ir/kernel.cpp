@@ -84,6 +84,20 @@ void verify_expression(const Kernel& kernel, const Stage& stage, const Value& va
   });
 }
 
+void verify_place(const Stage& s, const Value& v, const Expect& expect) {
+  const auto of = std::find_if(s.values.begin(), s.values.end(),
+                               [&](const Value& o) { return o.id == v.place_of; });
+  expect(of < s.values.begin() + (&v - s.values.data()),
+         "is the place of value {}, which is no earlier one of its stage", v.place_of);
+  expect(is_extreme(*of) && std::equal(of->dims.begin(), of->dims.end(), v.dims.begin(),
+                                       v.dims.end(), NodeEqual()),
+         "is the place of {}, which is not the largest or smallest element of the same rows",
+         of->name);
+  expect(v.reduce == Op::ReduceMin && v.dims.size() + 1 == s.axes.size() &&
+             contains(s.axes, v.expr.get()) && !contains(v.dims, v.expr.get()),
+         "is a place, and so the least index along the one axis that it does not keep");
+}
+
 }  // namespace
 
 const NodeRef& combination(const Value& v) {
@@ -99,6 +113,16 @@ const NodeRef& combination(const Value& v) {
 
 const NodeRef& factor(const Value& v, int place) {
   return combination(v)->src[static_cast<size_t>(place)];
+}
+
+bool is_extreme(const Value& v) {
+  return v.reduce == Op::ReduceMax || v.reduce == Op::ReduceMin;
+}
+
+const Value* place_of(const Stage& stage, const Value& v) {
+  const auto it = std::find_if(stage.values.begin(), stage.values.end(),
+                               [&](const Value& p) { return p.place_of == v.id; });
+  return it == stage.values.end() ? nullptr : &*it;
 }
 
 bool Stage::keeps(const Value& v, int axis) const {
@@ -248,6 +272,7 @@ void verify_algorithm(const Kernel& kernel) {
              "keeps {} of {} axes but has no reduction", kept.size(), s->axes.size());
       if (v.reduces()) expect(is_reduce(v.reduce), "{} is not a reduction", name(v.reduce));
       verify_expression(kernel, *s, v, known);
+      if (v.place_of >= 0) verify_place(*s, v, expect);
       if (v.slot >= 0) {
         expect(v.slot < static_cast<int>(kernel.arguments.size()), "there is no argument {}",
                v.slot);

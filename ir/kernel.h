@@ -46,6 +46,10 @@ struct Value {
   Op reduce = Op::Count_;  // ReduceAdd, ReduceMul, ReduceMax, ReduceMin, or Count_: no reduction
   std::vector<NodeRef> dims;  // the axes kept, in the order of coordinates
   int slot = -1;              // the kernel argument it is stored to, row-major over dims; -1: none
+  // The earlier value of this stage, a largest or smallest element, whose index along the one axis
+  // that both are reduced over this is: the least one, of a NaN if there is one. expr is that axis,
+  // reduce ReduceMin. -1: of none.
+  int place_of = -1;
   bool zero_beyond = false;   // the stage's limit ends computing it: beyond that, zeros are stored
   // written by the schedule
   Scope scope = Scope::Scratch;
@@ -56,6 +60,8 @@ struct Value {
   bool reduces() const { return reduce != Op::Count_; }
 };
 
+/// Is it the largest or the smallest of its terms?
+bool is_extreme(const Value& v);
 /// What combines the two factors of a value's terms: the product that is summed, or the difference
 /// whose squares or absolute values are.
 const NodeRef& combination(const Value& v);
@@ -105,6 +111,9 @@ struct Stage {
   bool is_triangular() const { return !limit.empty() || !begin.empty(); }
   bool is_triangular_along(int axis) const { return limit.count(axis) + begin.count(axis) > 0; }
 };
+
+/// The value of `stage` that is the place of `v`; null: none is.
+const Value* place_of(const Stage& stage, const Value& v);
 
 struct KernelArgument {
   std::string name;

@@ -226,7 +226,9 @@ void Nest::loops(const Stage* s, size_t position, Environment& e) {
   } else {
     run_loop(s, position, e);
   }
-  for (const Value* v : opened) finish(*v);
+  for (const Value* v : opened) {
+    if (v->place_of < 0) finish(*v, place_of(*s, *v));
+  }
 }
 
 void Nest::run_loop(const Stage* s, size_t position, Environment& e) {

@@ -16,6 +16,8 @@
 //    storage. Register tiles, blocking, dot products and column sums are all this one rule. A sum
 //    of a product is emitted as fma(a, b, accumulator) for floats.
 // L7 Combining. Accumulators of ilp loops in a fixed pairwise tree, then lanes in a fixed tree.
+// The place of an extreme (Value::place_of) is carried beside it, and is the least among the places
+// of those parts that are equal to it.
 // L9 Regions: ir/footprint.h. If a reader of a stage sits outside the loop the stage is attached
 // at, the storage belongs to the
 //    loop now opening, and the inner emission only fills it.
@@ -100,9 +102,13 @@ class Nest {
                          const Operand& initial);
   Cell& accumulator(const Stage* s, const Value& v, const NodeRef& term,
                     const std::vector<NodeRef>& index, const Environment& e, bool across);
-  void finish(const Value& v);
+  void finish(const Value& v, const Value* place);
+  Operand place_among(const std::vector<Operand>& parts, const std::vector<Operand>& places,
+                      const Operand& extreme, bool across);
   void leaf(const Stage* s, Environment& e);
   void accumulate(const Value& v, const NodeRef& term, Cell& c, const Environment& e);
+  void accumulate_place(const Stage* s, const Value& v, const NodeRef& term, const NodeRef& index,
+                        Cell& extreme, Cell& place, const Environment& e);
   void keep(const Value& v, const std::vector<NodeRef>& index, const Operand& r);
   bool may_end(const Stage* s, int axis, bool by_size) const;
   bool ends_at_bound(const Stage* s, size_t position, const Environment& e) const;

@@ -169,6 +169,9 @@ std::string print_algorithm(const Kernel& kernel) {
         }
         out += "} ";
       }
+      if (v.place_of >= 0) {
+        out += fmt::format("place of {} along ", kernel.find_value(v.place_of).second->name);
+      }
       out += text + "\n";
     }
   }

@@ -13,6 +13,7 @@
 #include "ir/index_map.h"
 #include "ir/inline.h"
 #include "ir/kernel_axes.h"
+#include "ir/places.h"
 #include "ir/stage_writer.h"
 
 namespace lazuli {
@@ -75,6 +76,7 @@ class KernelBuilder {
     for (int n : group_.main) emit(n);
     for (int n : group_.finish) emit_part(n);
     for (int n : group_.finish) emit(n);
+    find_places(writer_.kernel);
     return {std::make_shared<Kernel>(std::move(writer_.kernel)), std::move(arguments_)};
   }
 

@@ -129,6 +129,7 @@ Hash128 structural_hash(const Kernel& kernel) {
     for (const Value& v : s->values) {
       h.number(v.id);
       h.number(static_cast<int64_t>(v.reduce));
+      h.number(v.place_of);
       h.number(v.slot);
       h.count(v.dims);
       for (const NodeRef& d : v.dims) h.node(d);

@@ -295,6 +295,21 @@ Kernel column_sum(int64_t rows, int64_t columns, DType t) {
   return k;
 }
 
+Kernel column_maxima(int64_t rows, int64_t columns, DType t) {
+  Kernel k;
+  k.name = "column_maxima";
+  const int x = k.add_argument("x", t, rows * columns, false),
+            most = k.add_argument("most", t, columns, true),
+            place = k.add_argument("place", DType::I64, columns, true);
+  const NodeRef i = axis("i", rows), j = axis("j", columns);
+  Stage* const s = k.add_stage("most", {j, i});
+  const int id = k.add_value(s, "most", array_input(x, index_sum({{i, columns}, {j, 1}}), t), {j},
+                             Op::ReduceMax, most);
+  k.add_value(s, "place", i, {j}, Op::ReduceMin, place);
+  s->values.back().place_of = id;
+  return k;
+}
+
 Kernel total_sum(int64_t n, DType t) {
   Kernel k;
   k.name = "total_sum";

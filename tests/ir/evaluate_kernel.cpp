@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <span>
 #include <unordered_map>
 #include <utility>
 
@@ -142,7 +143,12 @@ std::vector<uint64_t> evaluate_value(const Kernel& kernel, const Stage& s, const
   const DType t = v.expr->dtype;
   std::vector<uint64_t> r(static_cast<size_t>(size),
                           v.reduces() ? reduce_identity(v.reduce, t) : 0);
-  PointEvaluator point(kernel, arguments, values, s.axes, v.expr);
+  // A place is the first point at which what it is the place of is reached.
+  const Value* const extreme = v.place_of < 0 ? nullptr : kernel.find_value(v.place_of).second;
+  if (extreme) std::fill(r.begin(), r.end(), to_bits(Scalar(-1), t));
+  PointEvaluator point(kernel, arguments, values, s.axes, extreme ? extreme->expr : v.expr);
+  const auto along = std::find_if(s.axes.begin(), s.axes.end(),
+                                  [&](const NodeRef& x) { return x.get() == v.expr.get(); });
   std::vector<int64_t> position(s.axes.size(), 0), stride(s.axes.size(), 0);
   int64_t step = 1;
   for (size_t d = v.dims.size(); d-- > 0; step *= v.dims[d]->hi + 1) {
@@ -156,7 +162,18 @@ std::vector<uint64_t> evaluate_value(const Kernel& kernel, const Stage& s, const
     for (size_t a = 0; a < position.size(); a++) flat += position[a] * stride[a];
     const uint64_t x = point.run(position, moved);
     uint64_t& to = r[static_cast<size_t>(flat)];
-    if (v.reduces()) {
+    if (extreme) {
+      const uint64_t most = values.at(extreme->id)[static_cast<size_t>(flat)];
+      const DType of = extreme->expr->dtype;
+      const uint64_t pair[] = {x, most}, both[] = {x, x}, nan[] = {most, most};
+      const auto holds = [&](Op o, std::span<const uint64_t> args) {
+        return evaluate(o, DType::Bool, args, of) != 0;
+      };
+      const bool reached = holds(Op::Eq, pair) || (holds(Op::Ne, both) && holds(Op::Ne, nan));
+      if (reached && from_bits(to, t).as_int() < 0) {
+        to = to_bits(Scalar(position[static_cast<size_t>(along - s.axes.begin())]), t);
+      }
+    } else if (v.reduces()) {
       const uint64_t pair[] = {to, x};
       to = evaluate(combiner(v.reduce), t, pair, t);
     } else {

@@ -102,7 +102,7 @@ class RandomSchedule {
 };
 
 Kernel small_kernel(size_t which) {
-  switch (which % 9) {
+  switch (which % 11) {
     case 0:
       return test::softmax(4, 19);
     case 1:
@@ -119,6 +119,10 @@ Kernel small_kernel(size_t which) {
       return test::cross_entropy(3, 11);
     case 7:
       return test::layer_norm_backward(6, 10, 3);
+    case 8:
+      return test::column_maxima(9, 21);
+    case 9:
+      return test::column_maxima(21, 9, DType::I8);
     default:
       return test::chain(3, 11, DType::F64);
   }

@@ -1,0 +1,129 @@
+// Rows that are walked once for the largest element and where it stands.
+#include "ir/places.h"
+
+#include <doctest/doctest.h>
+
+#include <string>
+#include <vector>
+
+#include "core/error.h"
+#include "core/graph.h"
+#include "core/ops.h"
+#include "core/symbolic.h"
+#include "ir/plan.h"
+#include "ir/schedule.h"
+#include "tests/ir/algorithms.h"
+#include "tests/ir/chosen.h"
+
+namespace lazuli {
+namespace {
+
+using test::array;
+
+std::string algorithms(std::initializer_list<Tensor> tensors) {
+  std::vector<NodeRef> roots;
+  for (const Tensor& t : tensors) roots.push_back(t.node());
+  std::string r;
+  for (const PlanStep& step : make_plan(roots, named_target("x86-64-v3")).steps) {
+    if (step.kernel) r += print_algorithm(*step.kernel);
+  }
+  return r;
+}
+
+bool in_one_walk(const Tensor& t) {
+  return test::holds(algorithms({t}), "place of ");
+}
+
+TEST_SUITE("ir") {
+  TEST_CASE("the place of an extreme is found while it is sought") {
+    CHECK(algorithms({argmax(input_array({5, 77}), 1)}) ==
+          "kernel kernel\n"
+          "  input in0: f32[385]\n"
+          "  output out1: i64[5]\n"
+          "  stage max i:5 j:77\n"
+          "    max(i) = reduce_max{j} in0[77*i + j]\n"
+          "    min(i) -> out1 = reduce_min{j} place of max along j\n");
+    const Tensor x = array({40, 97}), y = array({97});
+    for (const int axis : {0, 1}) {
+      CHECK(in_one_walk(argmax(x, axis)));
+      CHECK(in_one_walk(argmin(x * y + 1.0, axis)));
+      CHECK(in_one_walk(max(x, axis).indices));
+      for (const DType t : {DType::I8, DType::U32, DType::I64, DType::F16, DType::F64}) {
+        CHECK(in_one_walk(argmax(array({40, 97}, t), axis)));
+      }
+    }
+    CHECK(in_one_walk(argmax(x)));
+    CHECK(in_one_walk(argmax(array({3, 40, 97}), 1)));
+  }
+
+  TEST_CASE("what is more than the place of an extreme is a walk of its own") {
+    const Tensor x = array({40, 97}), place = broadcast_to(arange(97), {40, 97});
+    const auto least = [&](const Tensor& found, const Tensor& at) {
+      return amin(where(found, at, 97), 1);
+    };
+    const Tensor most = amax(x, 1, true);
+    CHECK(in_one_walk(least((x == most) | isnan(x), place)));
+    CHECK_FALSE(in_one_walk(least(x == most, place)));  // of a NaN, none
+    CHECK_FALSE(in_one_walk(least((x == most) | isnan(x + 1.0), place)));
+    CHECK_FALSE(in_one_walk(least((x + 1.0 == most) | isnan(x + 1.0), place)));
+    CHECK_FALSE(in_one_walk(least((x == most) | isnan(x), place * 2)));
+    CHECK_FALSE(in_one_walk(amax(where((x == most) | isnan(x), place, -1), 1)));
+    CHECK_FALSE(in_one_walk(least((x == sum(x, 1, true)) | isnan(x), place)));
+    const Tensor square = array({97, 97});
+    CHECK_FALSE(in_one_walk(
+        least((square == amax(square, 1)) | isnan(square), broadcast_to(arange(97), {97, 97}))));
+  }
+
+  TEST_CASE("places are right in every order of the loops") {
+    for (const char* schedule :
+         {"", "split most j j.o j.v 8; order most i j.o j.v; vector most j.v",
+          "split most i i.o i.v 8; vector most i.v", "ilp most i",
+          "split most i i.o i.u 4; ilp most i.u",
+          "split most i i.o i.u 32; split most i.u i.u i.v 8; ilp most i.u; vector most i.v",
+          "split most i i.o i.i 5; order most i.o j i.i",
+          "split most i i.o i.i 5; order most i.i j i.o; unroll most i.o",
+          "split most i i.o i.i 8; order most i.o j i.i; ilp most i.i",
+          "split most i i.o i.v 8; order most i.o j i.v; vector most i.v"}) {
+      for (const DType t : {DType::F32, DType::I8, DType::U64}) {
+        CAPTURE(schedule);
+        Kernel k = test::column_maxima(43, 21, t);
+        apply_schedule(k, schedule);
+        CHECK(test::difference(k, Target()) == "");
+      }
+    }
+  }
+
+  TEST_CASE("a place is that of an extreme of its stage, along the one axis that both sum") {
+    const auto error_of = [](const Kernel& k) -> std::string {
+      try {
+        verify_algorithm(k);
+      } catch (const UserError& e) {
+        return e.what();
+      }
+      return "";
+    };
+    Kernel k = test::column_maxima(4, 6);
+    Stage& s = *k.stages[0];
+    CHECK(error_of(k) == "");
+    Value& place = s.values[1];
+    const int id = place.place_of;
+    place.place_of = place.id;
+    CHECK(error_of(k) ==
+          "kernel column_maxima: value place: is the place of value 1, which is no earlier one of "
+          "its stage");
+    place.place_of = id;
+    s.values[0].reduce = Op::ReduceAdd;
+    CHECK(error_of(k) ==
+          "kernel column_maxima: value place: is the place of most, which is not the largest or "
+          "smallest element of the same rows");
+    s.values[0].reduce = Op::ReduceMin;
+    CHECK(error_of(k) == "");
+    place.expr = s.axes[0];
+    CHECK(error_of(k) ==
+          "kernel column_maxima: value place: is a place, and so the least index along the one "
+          "axis that it does not keep");
+  }
+}
+
+}  // namespace
+}  // namespace lazuli
