@@ -25,8 +25,8 @@ DType accumulator_of(const Value& v) {
   return is_narrow_index(v) ? DType::I32 : accumulator(v.expr->dtype);
 }
 
-// Where no element is larger than that which maxima begin with, all are equal, and the first is the
-// place.
+// A place begins with 0: where no element exceeds what its extreme begins with, all are equal to
+// that, and the first of them is the place.
 uint64_t identity_of(const Value& v, DType dtype) {
   return v.place_of >= 0 ? 0 : reduce_identity(v.reduce, dtype);
 }
@@ -191,8 +191,8 @@ bool is_ascending(const Stage& s, const Value& v) {
 
 }  // namespace
 
-// A term takes the place of an extreme that it exceeds, and the first NaN that of any number; where
-// terms come in another order, a former one that of its equal, too.
+// A term becomes the extreme if it exceeds it, or is the first NaN. Where terms do not come in the
+// order of their indices, so does one that is equal, and stands before it.
 void Nest::accumulate_place(const Stage* s, const Value& v, const NodeRef& term,
                             const NodeRef& index, Cell& extreme, Cell& place,
                             const Environment& e) {
@@ -224,7 +224,9 @@ void Nest::accumulate_place(const Stage* s, const Value& v, const NodeRef& term,
     takes = op(Op::Or, {takes, former});
   }
   place.current = op(Op::Where, {takes, at, place.current});
-  extreme.current = op(Op::Where, {takes, x, m});
+  // Who sees the extreme sees the sign of a zero, which no comparison tells.
+  extreme.current =
+      is_seen(v) ? op(combining_op(v.reduce, dtype), {m, x}) : op(Op::Where, {takes, x, m});
 }
 
 namespace {
@@ -279,9 +281,14 @@ void Nest::finish(const Value& v, const Value* place) {
     }
     const Operand found = place ? place_among(parts, places, r, across) : Operand();
     if (r.dtype != v.expr->dtype) r = emitter_.convert(r, v.expr->dtype);
-    keep(v, index, r);
+    if (!place || g.first || is_seen(v)) keep(v, index, r);
     if (place) keep(*place, index, emitter_.convert(found, place->expr->dtype));
   }
+}
+
+bool Nest::is_seen(const Value& v) const {
+  return v.slot >= 0 || std::any_of(kernel_.stages.begin(), kernel_.stages.end(),
+                                    [&](const auto& s) { return reads_.reads(s.get(), v.id); });
 }
 
 // The least of the places at which parts of a row are equal to its extreme.

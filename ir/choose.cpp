@@ -192,6 +192,29 @@ struct ChosenRule {
 // Rules that failed; they are not tried again.
 using Refused = std::set<ChosenRule>;
 
+// An extreme of which only the place is wanted needs no memory, unless loops over its terms stand
+// outside of its accumulators.
+void keep_unread_extremes(ScheduleWriter& w) {
+  const Reads reads(w.kernel());
+  std::vector<std::string> names;
+  for (const auto& s : w.kernel().stages) {
+    for (const Value& v : s->values) {
+      if (v.slot >= 0 || !place_of(*s, v)) continue;
+      const bool read = std::any_of(w.kernel().stages.begin(), w.kernel().stages.end(),
+                                    [&](const auto& r) { return reads.reads(r.get(), v.id); });
+      // A kept axis that is neither a vector nor unrolled stands inside of no loop over terms.
+      bool terms = false, outside = false;
+      for (const Loop& l : s->loops) {
+        const bool kept = s->keeps(v, l.axis);
+        outside |= kept && terms && !l.is_unrolled();
+        terms |= !kept;
+      }
+      if (!read && !outside) names.push_back(v.name);
+    }
+  }
+  for (const std::string& n : names) w.step("scope {} reg", n);
+}
+
 // Tries the first rule that applies to each group. `current` is what was at work if an error is
 // thrown.
 std::vector<ChosenRule> schedule_by_rules(Kernel& kernel, const Target& target,
@@ -209,7 +232,7 @@ std::vector<ChosenRule> schedule_by_rules(Kernel& kernel, const Target& target,
   chunk_terms(w);
   chunk_narrow_columns(w);
   chunk_few_sums(w);
-  std::vector<StageGroup> groups = group_stages(kernel);
+  std::vector<StageGroup> groups = cut_at_tall_columns(w, group_stages(kernel));
   std::set<const Stage*> panels;
   for (size_t i = 0; i < groups.size(); i++) {
     if (!refused.count({i, "contraction"})) groups[i].panel = panel_stage(w, groups[i]);
@@ -230,6 +253,7 @@ std::vector<ChosenRule> schedule_by_rules(Kernel& kernel, const Target& target,
     }
   }
   current = {};
+  keep_unread_extremes(w);
   return chosen;
 }
 

@@ -193,6 +193,13 @@ constexpr int64_t kEnoughChunks = 8;
 /// Are all arrays that a value is a sum of as wide as the sum, or wider?
 bool loads_no_less(const Value& v);
 
+/// Groups that walk the columns of a matrix several times, as a variance does, are cut where they
+/// begin anew: all columns are then walked together, row by row as they lie, each time. A block of
+/// columns that is walked again and again takes short stretches of each row, and is no longer in
+/// the cache where rows lie a power of two apart.
+std::vector<StageGroup> cut_at_tall_columns(const ScheduleWriter& w,
+                                            std::vector<StageGroup> groups);
+
 /// The product of one row and a large matrix, and unless memory is far the sum of the rows of one,
 /// becomes a sum of what chunks of the matrix's rows give: every core then reads whole rows in the
 /// order of memory. Blocks of columns would read stretches, for which memory takes up to twice the

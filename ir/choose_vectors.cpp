@@ -370,8 +370,9 @@ void VectorLoops::write_loops() {
       w_.loops(*s_, {reduced_.begin() + static_cast<ptrdiff_t>(window_), reduced_.end()});
   std::string inside = w_.loops(*s_, reduced_), side_by_side;
   const bool waits =
-      reduces(*s_) && std::all_of(s_->values.begin(), s_->values.end(),
-                                  [](const Value& v) { return is_float(v.expr->dtype); });
+      reduces(*s_) && std::all_of(s_->values.begin(), s_->values.end(), [](const Value& v) {
+        return is_float(v.expr->dtype) || v.place_of >= 0;
+      });
   if (kept_vector_ && waits && !windows_ && terms_ > 1 && !reduced_.empty() && chosen_.empty() &&
       whole_rows_.empty() && extent(reduced_.back()) >= kManyTerms) {
     side_by_side = " " + w_.loop(*s_, reduced_.back());

@@ -93,6 +93,7 @@ void verify_place(const Stage& s, const Value& v, const Expect& expect) {
                                        v.dims.end(), NodeEqual()),
          "is the place of {}, which is not the largest or smallest element of the same rows",
          of->name);
+  expect(place_of(s, *of) == &v, "is another place of {}, which has one", of->name);
   expect(v.reduce == Op::ReduceMin && v.dims.size() + 1 == s.axes.size() &&
              contains(s.axes, v.expr.get()) && !contains(v.dims, v.expr.get()),
          "is a place, and so the least index along the one axis that it does not keep");
@@ -116,7 +117,7 @@ const NodeRef& factor(const Value& v, int place) {
 }
 
 bool is_extreme(const Value& v) {
-  return v.reduce == Op::ReduceMax || v.reduce == Op::ReduceMin;
+  return (v.reduce == Op::ReduceMax || v.reduce == Op::ReduceMin) && v.place_of < 0;
 }
 
 const Value* place_of(const Stage& stage, const Value& v) {

@@ -60,7 +60,7 @@ struct Value {
   bool reduces() const { return reduce != Op::Count_; }
 };
 
-/// Is it the largest or the smallest of its terms?
+/// Is it the largest or the smallest of its terms, and no place of one?
 bool is_extreme(const Value& v);
 /// What combines the two factors of a value's terms: the product that is summed, or the difference
 /// whose squares or absolute values are.

@@ -103,6 +103,8 @@ class Nest {
   Cell& accumulator(const Stage* s, const Value& v, const NodeRef& term,
                     const std::vector<NodeRef>& index, const Environment& e, bool across);
   void finish(const Value& v, const Value* place);
+  /// Is it stored to an argument, or read by a stage?
+  bool is_seen(const Value& v) const;
   Operand place_among(const std::vector<Operand>& parts, const std::vector<Operand>& places,
                       const Operand& extreme, bool across);
   void leaf(const Stage* s, Environment& e);

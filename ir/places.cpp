@@ -2,25 +2,12 @@
 
 #include <algorithm>
 #include <optional>
+#include <vector>
 
 #include "ir/index.h"
 
 namespace lazuli {
 namespace {
-
-// Whether the axes of `a`, which are `ours` of b, end at the same sizes.
-bool same_bounds(const Stage& a, const Stage& b, const Substitution& ours) {
-  return std::all_of(a.axes.begin(), a.axes.end(), [&](const NodeRef& axis) {
-    const auto place = [](const Stage& s, const NodeRef& x) {
-      return static_cast<int>(std::find_if(s.axes.begin(), s.axes.end(),
-                                           [&](const NodeRef& y) { return y.get() == x.get(); }) -
-                              s.axes.begin());
-    };
-    const auto x = a.bound.find(place(a, axis)), y = b.bound.find(place(b, ours.at(axis)));
-    if (x == a.bound.end() || y == b.bound.end()) return x == a.bound.end() && y == b.bound.end();
-    return substitute(x->second, ours).get() == y->second.get();
-  });
-}
 
 // The one axis that v is reduced over; null: there are more.
 NodeRef reduced_axis(const Stage& s, const Value& v) {
@@ -37,73 +24,84 @@ struct Comparison {
   NodeRef element, extreme;
 };
 
-// eq(element, extreme), or is the element a NaN; the latter for floats, and only for them.
-std::optional<Comparison> comparison_of(const NodeRef& found) {
-  const auto equality = [](const NodeRef& n) -> std::optional<Comparison> {
-    if (n->op != Op::Eq) return {};
+// How `found` says that an element is the extreme, which is a Read: eq(element, extreme), or the
+// element is a NaN; the latter for floats, and only for them. Where both may be, both ways.
+std::vector<Comparison> comparisons_of(const NodeRef& found) {
+  std::vector<Comparison> list;
+  const auto add = [&](const NodeRef& equal, const Node* nan) {
+    if (equal->op != Op::Eq || is_float(equal->src[0]->dtype) != (nan != nullptr)) return;
     for (const size_t side : {0, 1}) {
-      if (n->src[side]->op == Op::Read) return Comparison{n->src[1 - side], n->src[side]};
+      const NodeRef &element = equal->src[1 - side], &extreme = equal->src[side];
+      if (extreme->op == Op::Read && (!nan || nan == element.get()))
+        list.push_back({element, extreme});
     }
-    return {};
   };
   if (found->op != Op::Or) {
-    const std::optional<Comparison> c = equality(found);
-    return c && !is_float(c->element->dtype) ? c : std::nullopt;
+    add(found, nullptr);
+    return list;
   }
   for (const size_t side : {0, 1}) {
-    const NodeRef& nan = found->src[1 - side];
-    const std::optional<Comparison> c = equality(found->src[side]);
-    const bool tells = nan->op == Op::Ne && nan->src[0].get() == nan->src[1].get();
-    if (c && tells && nan->src[0].get() == c->element.get()) return c;
+    const NodeRef& n = found->src[1 - side];
+    if (n->op == Op::Ne && n->src[0].get() == n->src[1].get())
+      add(found->src[side], n->src[0].get());
   }
-  return {};
+  return list;
 }
 
 struct Extreme {
   Stage* stage = nullptr;
-  const Value* value = nullptr;
+  int value = -1;
   NodeRef row;  // the axis that it is reduced over
+  std::vector<NodeRef> dims;
 };
 
-// The extreme whose place `search`, all that stage s computes, is.
+// The extreme whose place `search`, a value of stage s, is.
 std::optional<Extreme> extreme_of(const Kernel& kernel, const Stage& s, const Value& search) {
   const NodeRef axis = reduced_axis(s, search);
-  const bool least_index = search.reduce == Op::ReduceMin && axis && search.expr->op == Op::Where &&
-                           search.expr->src[1].get() == axis.get();
-  if (!least_index || s.is_triangular()) return {};
-  const std::optional<Comparison> c = comparison_of(search.expr->src[0]);
-  if (!c) return {};
-  const auto [owner, extreme] = kernel.find_value(static_cast<int>(c->extreme->integer()));
-  const NodeRef row = reduced_axis(*owner, *extreme);
-  const bool fits = is_extreme(*extreme) && extreme->expr->dtype != DType::Bool && row &&
-                    !owner->is_triangular() && !place_of(*owner, *extreme) && row->hi == axis->hi &&
-                    extreme->dims.size() == search.dims.size();
-  if (!fits) return {};
-  Substitution ours{{row, axis}};
-  for (size_t d = 0; d < search.dims.size(); d++) {
-    const NodeRef &theirs = extreme->dims[d], &at = search.dims[d];
-    if (c->extreme->src[d].get() != at.get() || theirs->hi != at->hi) return {};
-    ours[theirs] = at;
+  if (search.reduce != Op::ReduceMin || search.place_of >= 0 || !axis ||
+      search.expr->op != Op::Where) {
+    return {};
   }
-  const bool same_rows =
-      substitute(extreme->expr, ours).get() == c->element.get() && same_bounds(*owner, s, ours);
-  return same_rows ? std::optional(Extreme{owner, extreme, row}) : std::nullopt;
+  // What stands where nothing is found is no smaller than any place.
+  const Sources& where = search.expr->src;
+  if (where[1].get() != axis.get() || where[2]->lo < axis->hi) return {};
+  for (const Comparison& c : comparisons_of(where[0])) {
+    const auto [owner, extreme] = kernel.find_value(static_cast<int>(c.extreme->integer()));
+    const NodeRef row = reduced_axis(*owner, *extreme);
+    const bool fits = is_extreme(*extreme) && extreme->expr->dtype != DType::Bool && row &&
+                      !place_of(*owner, *extreme) && row->hi == axis->hi &&
+                      extreme->dims.size() == search.dims.size();
+    if (!fits) continue;
+    Substitution ours{{row, axis}};
+    bool same = true;
+    for (size_t d = 0; d < search.dims.size(); d++) {
+      const NodeRef &theirs = extreme->dims[d], &at = search.dims[d];
+      same &= c.extreme->src[d].get() == at.get() && theirs->hi == at->hi;
+      ours[theirs] = at;
+    }
+    if (same && substitute(extreme->expr, ours).get() == c.element.get())
+      return Extreme{owner, extreme->id, row, extreme->dims};
+  }
+  return {};
 }
 
 }  // namespace
 
 void find_places(Kernel& kernel) {
   for (size_t i = 0; i < kernel.stages.size(); i++) {
-    const Stage& s = *kernel.stages[i];
-    if (s.values.size() != 1) continue;
-    const std::optional<Extreme> found = extreme_of(kernel, s, s.values[0]);
-    if (!found) continue;
-    Value place = s.values[0];
-    place.place_of = found->value->id;
-    place.expr = found->row;
-    place.dims = found->value->dims;
-    found->stage->values.push_back(std::move(place));
-    kernel.stages.erase(kernel.stages.begin() + static_cast<std::ptrdiff_t>(i--));
+    Stage& s = *kernel.stages[i];
+    for (size_t j = 0; j < s.values.size(); j++) {
+      const std::optional<Extreme> found = extreme_of(kernel, s, s.values[j]);
+      if (!found || found->stage == &s) continue;
+      Value place = std::move(s.values[j]);
+      s.values.erase(s.values.begin() + static_cast<std::ptrdiff_t>(j--));
+      place.place_of = found->value;
+      place.expr = found->row;
+      place.dims = found->dims;
+      found->stage->values.push_back(std::move(place));
+    }
+    if (s.values.empty())
+      kernel.stages.erase(kernel.stages.begin() + static_cast<std::ptrdiff_t>(i--));
   }
 }
 

@@ -46,10 +46,14 @@ MatrixRows rows_of_matrix(const ScheduleWriter& w, const Stage& s) {
   }
   if (keeps(matrix) != static_cast<ptrdiff_t>(v.dims.size())) return {};
   MatrixRows rows;
+  // Numbers of each column, as its mean, may come from other stages.
   bool computed = false;
+  int of_columns = 0;
   visit(matrix, [&](const NodeRef& n) {
-    computed |= n->op == Op::Read;
-    if (n->op == Op::Load && uses(n, row->get())) rows.bytes += size_of(n->dtype);
+    const bool of_rows = uses(n, row->get());
+    computed |= n->op == Op::Read && of_rows;
+    of_columns += n->op == Op::Read && uses(n, v.dims.back().get());
+    if (n->op == Op::Load && of_rows) rows.bytes += size_of(n->dtype);
   });
   rows.is_product = factor.get() != nullptr;
   rows.weighted = rows.is_product && uses(factor, row->get());
@@ -58,7 +62,7 @@ MatrixRows rows_of_matrix(const ScheduleWriter& w, const Stage& s) {
   for (const NodeRef& d : v.dims) rows.columns *= extent(d);
   const Strides along = strides_along(w.kernel(), matrix, v.dims.back()),
                 across = strides_along(w.kernel(), matrix, *row);
-  if (along.unit != 1 || along.other != 0 || across.largest != rows.columns) return {};
+  if (along.unit != 1 + of_columns || along.other != 0 || across.largest != rows.columns) return {};
   rows.bytes *= rows.columns * extent(*row);
   rows.row = *row;
   return rows;

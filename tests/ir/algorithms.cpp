@@ -4,6 +4,7 @@
 
 #include <cmath>
 #include <cstring>
+#include <limits>
 #include <random>
 
 #include "ir/index.h"
@@ -295,16 +296,26 @@ Kernel column_sum(int64_t rows, int64_t columns, DType t) {
   return k;
 }
 
-Kernel column_maxima(int64_t rows, int64_t columns, DType t) {
+Kernel column_extremes(int64_t rows, int64_t columns, DType t, Op reduce) {
   Kernel k;
-  k.name = "column_maxima";
+  k.name = "column_extremes";
   const int x = k.add_argument("x", t, rows * columns, false),
             most = k.add_argument("most", t, columns, true),
             place = k.add_argument("place", DType::I64, columns, true);
   const NodeRef i = axis("i", rows), j = axis("j", columns);
   Stage* const s = k.add_stage("most", {j, i});
-  const int id = k.add_value(s, "most", array_input(x, index_sum({{i, columns}, {j, 1}}), t), {j},
-                             Op::ReduceMax, most);
+  NodeRef element = array_input(x, index_sum({{i, columns}, {j, 1}}), t);
+  if (is_float(t)) {
+    const NodeRef given = element;
+    for (const auto& [number, special] :
+         {std::pair{7.0, std::numeric_limits<double>::quiet_NaN()},
+          std::pair{6.0, std::numeric_limits<double>::infinity()},
+          std::pair{-6.0, -std::numeric_limits<double>::infinity()}}) {
+      const NodeRef is = scalar_op(Op::Eq, DType::Bool, {given, f(number, t)});
+      element = scalar_op(Op::Where, t, {is, f(special, t), element});
+    }
+  }
+  const int id = k.add_value(s, "most", element, {j}, reduce, most);
   k.add_value(s, "place", i, {j}, Op::ReduceMin, place);
   s->values.back().place_of = id;
   return k;

@@ -31,8 +31,10 @@ Kernel attention(int64_t heads, int64_t length, int64_t width, bool causal);
 /// Loss of every row and the gradient of their mean.
 Kernel cross_entropy(int64_t rows, int64_t columns);
 Kernel column_sum(int64_t rows, int64_t columns, DType t = DType::F32);
-/// The largest element of every column and the row that it stands in.
-Kernel column_maxima(int64_t rows, int64_t columns, DType t = DType::F32);
+/// The largest or smallest element of every column, and the row that it stands in; in floats, 7 is
+/// NaN and 6 infinite.
+Kernel column_extremes(int64_t rows, int64_t columns, DType t = DType::F32,
+                       Op reduce = Op::ReduceMax);
 Kernel total_sum(int64_t n, DType t = DType::F32);
 Kernel transpose(int64_t rows, int64_t columns, bool staged);
 

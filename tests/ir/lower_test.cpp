@@ -120,9 +120,9 @@ Kernel small_kernel(size_t which) {
     case 7:
       return test::layer_norm_backward(6, 10, 3);
     case 8:
-      return test::column_maxima(9, 21);
+      return test::column_extremes(9, 21);
     case 9:
-      return test::column_maxima(21, 9, DType::I8);
+      return test::column_extremes(21, 9, DType::I8, Op::ReduceMin);
     default:
       return test::chain(3, 11, DType::F64);
   }
