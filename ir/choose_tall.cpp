@@ -1,5 +1,6 @@
 // Columns that are too tall to be walked twice from a cache.
 #include <algorithm>
+#include <utility>
 
 #include "ir/choose_rules.h"
 #include "ir/choose_tiles.h"
@@ -8,15 +9,20 @@
 namespace lazuli {
 namespace {
 
-// The bytes that a stage takes from the rows of a large matrix, all of its columns side by side, to
-// reduce them, or for the results of the group; 0: it is no such.
-int64_t bytes_walked(const ScheduleWriter& w, const StageGroup& g, const Stage& s) {
+// What a stage takes from the rows of large matrices, all of their columns side by side, to reduce
+// them, or for the results of the group.
+struct Walk {
+  int64_t bytes = 0;      // 0: it is no such
+  int64_t of_matrix = 0;  // of one of them, where other axes are kept, too
+};
+
+Walk walk_of(const ScheduleWriter& w, const StageGroup& g, const Stage& s) {
   const NodeRef& v = g.grid.back();
   const bool sums = reduces(s);
   const bool plain = (sums || &s == g.root()) && keeps_in_all(s, v.get()) && !s.is_triangular() &&
                      s.bound.empty() && lies_along(s, v) && extent(v) >= kWideRow &&
                      !contraction_of(s, {}).is;
-  if (!plain) return 0;
+  if (!plain) return {};
   const auto is_row = [&](const NodeRef& a) {
     return sums ? !keeps_in_all(s, a.get()) : !contains(g.grid, a.get());
   };
@@ -25,22 +31,31 @@ int64_t bytes_walked(const ScheduleWriter& w, const StageGroup& g, const Stage& 
     points *= extent(a);
     rows *= is_row(a) ? extent(a) : 1;
   }
-  if (rows < kLongSum || (sums && rows > kTallest)) return 0;
+  if (rows < kLongSum || (sums && rows > kTallest)) return {};
   const auto walks_rows = [&](const NodeRef& n) {
     return std::any_of(s.axes.begin(), s.axes.end(),
                        [&](const NodeRef& a) { return is_row(a) && uses(n, a.get()); });
   };
-  int64_t bytes = 0;
+  Walk walk;
   bool in_order = true;
   for (const Value& value : s.values) {
     visit(value.expr, [&](const NodeRef& n) {
       if ((n->op != Op::Load && n->op != Op::Read) || !walks_rows(n)) return;
       const Strides along = strides_along(w.kernel(), n, v.get());
       in_order &= n->op == Op::Load && along.unit == 1 && along.other == 0;
-      bytes += points * size_of(n->dtype);
+      walk.bytes += points * size_of(n->dtype);
+      walk.of_matrix += rows * extent(v) * size_of(n->dtype);
     });
   }
-  return in_order ? bytes : 0;
+  return in_order ? walk : Walk();
+}
+
+// Whether caches hold too little of what is walked for walking it in blocks: they do hold one of
+// several small matrices; but results of those that the last cache holds are better written in
+// whole rows.
+bool is_far(const Target& target, const Walk& walk, bool sums) {
+  if (walk.bytes <= 2 * target.l2) return false;
+  return walk.of_matrix > target.l2 || (!sums && walk.bytes <= target.l3);
 }
 
 // Whether s reads what one of the members computes.
@@ -79,10 +94,9 @@ std::vector<StageGroup> cut_at_tall_columns(const ScheduleWriter& w,
     for (size_t i = 0; i < g.members.size() && !g.grid.empty(); i++) {
       const std::vector<Stage*> behind(g.members.begin() + static_cast<ptrdiff_t>(i),
                                        g.members.end());
-      const int64_t bytes = bytes_walked(w, g, *behind[0]);
-      const bool far = bytes > 2 * w.target().l2;
-      if (far && follows(reads, behind[0], before) &&
-          kSmallPart * bytes_across(reads, before, behind) <= bytes) {
+      const Walk walk = walk_of(w, g, *behind[0]);
+      if (is_far(w.target(), walk, reduces(*behind[0])) && follows(reads, behind[0], before) &&
+          kSmallPart * bytes_across(reads, before, behind) <= walk.bytes) {
         StageGroup first = g;
         first.members = std::exchange(before, {});
         cut.push_back(std::move(first));

@@ -64,6 +64,8 @@ MatrixRows rows_of_matrix(const ScheduleWriter& w, const Stage& s) {
                 across = strides_along(w.kernel(), matrix, *row);
   if (along.unit != 1 + of_columns || along.other != 0 || across.largest != rows.columns) return {};
   rows.bytes *= rows.columns * extent(*row);
+  // A walk of its own only where those of the others are, too (cut_at_tall_columns).
+  if (of_columns > 0 && rows.bytes <= 2 * w.target().l2) return {};
   rows.row = *row;
   return rows;
 }

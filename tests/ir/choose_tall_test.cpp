@@ -42,6 +42,11 @@ TEST_SUITE("ir") {
     CHECK_MESSAGE(phases(most) == 3, most);
     CHECK_MESSAGE(test::holds(most, "order max j.b i.o j.o i.i j.u j.v\n"), most);
     CHECK(phases(schedule(x - amax(x, 0, true))) == 2);
+    // Results of several matrices, none of them large, that the last cache holds.
+    const Tensor several = array({8, 64, 256});
+    CHECK(phases(schedule(several - amax(several, 1, true))) == 2);
+    const Tensor many = array({20, 64, 256});
+    CHECK(phases(schedule(many - amax(many, 1, true))) == 1);
     CHECK(phases(schedule(var(array({4, 160, 300}), 1))) >= 2);
   }
 
@@ -49,6 +54,7 @@ TEST_SUITE("ir") {
       "columns are walked in blocks where caches hold them, or what is made of them is large") {
     const auto schedule = [&](const Tensor& t) { return test::checked_schedule(t, small()); };
     CHECK(phases(schedule(logsumexp(array({70, 300}), 0))) == 1);   // 84 KB
+    CHECK(phases(schedule(logsumexp(array({8, 64, 256}), 1))) == 1);  // each of several
     CHECK(phases(schedule(logsumexp(array({800, 60}), 0))) == 1);   // narrow
     CHECK(phases(schedule(softmax(array({640, 300}), 0))) == 1);    // of the exponentials, all
     CHECK(phases(schedule(logsumexp(array({640, 300}), 1))) == 1);  // rows
