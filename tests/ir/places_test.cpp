@@ -22,6 +22,7 @@ namespace lazuli {
 namespace {
 
 using test::array;
+using test::input_array;
 
 std::string algorithms(std::initializer_list<Tensor> tensors) {
   std::vector<NodeRef> roots;
