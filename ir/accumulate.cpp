@@ -287,8 +287,7 @@ void Nest::finish(const Value& v, const Value* place) {
 }
 
 bool Nest::is_seen(const Value& v) const {
-  return v.slot >= 0 || std::any_of(kernel_.stages.begin(), kernel_.stages.end(),
-                                    [&](const auto& s) { return reads_.reads(s.get(), v.id); });
+  return v.slot >= 0 || reads_.is_read(v.id);
 }
 
 // The least of the places at which parts of a row are equal to its extreme.

@@ -199,9 +199,7 @@ void keep_unread_extremes(ScheduleWriter& w) {
   std::vector<std::string> names;
   for (const auto& s : w.kernel().stages) {
     for (const Value& v : s->values) {
-      if (v.slot >= 0 || !place_of(*s, v)) continue;
-      const bool read = std::any_of(w.kernel().stages.begin(), w.kernel().stages.end(),
-                                    [&](const auto& r) { return reads.reads(r.get(), v.id); });
+      if (v.slot >= 0 || reads.is_read(v.id) || !place_of(*s, v)) continue;
       // A kept axis that is neither a vector nor unrolled stands inside of no loop over terms.
       bool terms = false, outside = false;
       for (const Loop& l : s->loops) {
@@ -209,7 +207,7 @@ void keep_unread_extremes(ScheduleWriter& w) {
         outside |= kept && terms && !l.is_unrolled();
         terms |= !kept;
       }
-      if (!read && !outside) names.push_back(v.name);
+      if (!outside) names.push_back(v.name);
     }
   }
   for (const std::string& n : names) w.step("scope {} reg", n);

@@ -75,6 +75,11 @@ Reads::Reads(const Kernel& kernel) {
   }
 }
 
+bool Reads::is_read(int value) const {
+  return std::any_of(reads_.begin(), reads_.end(),
+                     [&](const auto& of_stage) { return reads(of_stage.first, value); });
+}
+
 bool Reads::reads(const Stage* reader, int value) const {
   const std::vector<Read>& list = of(reader);
   return std::any_of(list.begin(), list.end(), [&](const Read& r) { return r.value == value; });

@@ -25,6 +25,8 @@ class Reads {
   };
   const std::vector<Read>& of(const Stage* s) const { return reads_.at(s); }
   bool reads(const Stage* reader, int value) const;
+  /// Does any stage read it?
+  bool is_read(int value) const;
   bool reads(const Stage* reader, const Stage* source) const;
 
  private:

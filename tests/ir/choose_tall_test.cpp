@@ -3,7 +3,6 @@
 
 #include <string>
 
-#include "core/gradient.h"
 #include "core/ops.h"
 #include "ir/choose.h"
 #include "tests/ir/chosen.h"
