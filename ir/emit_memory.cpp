@@ -107,6 +107,10 @@ void Emitter::finish_reaches() {
   }
 }
 
+void Emitter::stray(int memory) {
+  if (memory >= 0) program_.arguments[static_cast<size_t>(memory)].strays = true;
+}
+
 Operand Emitter::load(const Access& a) {
   touch(a.memory, a.index);
   const NodeRef lane = lane_of(a.index);
@@ -114,6 +118,7 @@ Operand Emitter::load(const Access& a) {
   if (!lane && a.index->lo >= 0 && a.index->hi < a.size) {  // one element that exists
     Access whole = a;
     whole.valid = {};
+    stray(a.memory);
     const Operand x = widen(load_scalar(whole), lanes_);
     return op(Op::Where, a.dtype, {emit(a.valid), x, constant(a.dtype, 0)});
   }
@@ -228,6 +233,7 @@ Operand Emitter::load_scalar(const Access& a) {
 // array: the choice moves out. `offset` is the constant part of the address.
 Operand Emitter::guarded_pointer(const Access& a, LinearForm form, int64_t live,
                                  const Operand& valid, int64_t& offset) {
+  stray(a.memory);
   LinearForm outer, inner;
   for (const auto& term : form.terms) {
     (emit(term.first).level > valid.level ? inner : outer).terms.push_back(term);
@@ -274,6 +280,7 @@ Operand Emitter::load_vector(const Access& a, const NodeRef& lane, const LinearF
   const NodeRef whole = from_linear(form);
   const int64_t near = kFar / size_of(a.dtype);
   if (a.valid && (whole->lo < -near || whole->hi > a.size + near)) {
+    stray(a.memory);
     const Operand mask = emit_mask();
     const Operand any = push({.code = Code::Any, .args = {mask}}, mask.level, DType::Bool, 1);
     const Operand at = op(Op::Where, DType::I64, {any, emit(whole), index(0)});

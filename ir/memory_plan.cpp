@@ -240,8 +240,13 @@ namespace {
 
 class MemoryPlanner {
  public:
-  MemoryPlanner(const Plan& plan, std::span<const std::vector<InPlace>> in_place)
-      : plan_(plan), in_place_(in_place), before_(plan.slots.size(), -1), after_(before_) {
+  MemoryPlanner(const Plan& plan, std::span<const std::vector<InPlace>> in_place,
+                std::span<const StepLoop> loops)
+      : plan_(plan),
+        in_place_(in_place),
+        loops_(loops),
+        before_(plan.slots.size(), -1),
+        after_(before_) {
     memory_.places.resize(plan.slots.size());
     memory_.donors.assign(plan.slots.size(), -1);
     memory_.lifetimes.assign(plan.slots.size(), {0, 0, -1});
@@ -273,6 +278,18 @@ class MemoryPlanner {
     }
     for (int s = 0; s < slots(); s++) {
       life(s).bytes = static_cast<int64_t>(bytes_of(slot(s).shape, slot(s).dtype));
+    }
+    for (const StepLoop& loop : loops_) {
+      for (int k = loop.first; k <= loop.last; k++) {
+        for (int s : plan_.steps[static_cast<size_t>(k)].arguments) {
+          if (loop.keeps(s)) {
+            life(s).bytes = loop.slice_bytes(slot(s)) * loop.at_once;
+          } else {
+            life(s).first = std::min(life(s).first, loop.first);
+            life(s).last = std::max(life(s).last, loop.last);
+          }
+        }
+      }
     }
   }
 
@@ -395,15 +412,17 @@ class MemoryPlanner {
 
   const Plan& plan_;
   std::span<const std::vector<InPlace>> in_place_;
+  std::span<const StepLoop> loops_;
   std::vector<int> before_, after_;  // in the same memory
   MemoryPlan memory_;
 };
 
 }  // namespace
 
-MemoryPlan plan_memory(const Plan& plan, std::span<const std::vector<InPlace>> in_place) {
+MemoryPlan plan_memory(const Plan& plan, std::span<const std::vector<InPlace>> in_place,
+                       std::span<const StepLoop> loops) {
   ensure(in_place.size() == plan.steps.size(), "plan_memory: one list for each step");
-  return MemoryPlanner(plan, in_place).run();
+  return MemoryPlanner(plan, in_place, loops).run();
 }
 
 namespace {

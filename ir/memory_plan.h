@@ -9,6 +9,7 @@
 
 #include "ir/in_place.h"
 #include "ir/plan.h"
+#include "ir/step_loops.h"
 
 namespace lazuli {
 
@@ -64,8 +65,11 @@ struct MemoryPlan {
 /// Bytes that an array takes of an arena.
 int64_t arena_bytes(int64_t bytes);
 
-/// `in_place` holds, for each step, the arguments that may be one array.
-MemoryPlan plan_memory(const Plan& plan, std::span<const std::vector<InPlace>> in_place);
+/// `in_place` holds, for each step, the arguments that may be one array. What a loop keeps takes
+/// the memory of one iteration; all else that its steps touch stays from its first step to its
+/// last.
+MemoryPlan plan_memory(const Plan& plan, std::span<const std::vector<InPlace>> in_place,
+                       std::span<const StepLoop> loops = {});
 
 /// What a plan needs of memory, in a line, and its arena as a picture: a column for each step (or
 /// several), a row for each part of the memory, a letter for each temporary that lies in the middle

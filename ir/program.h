@@ -117,6 +117,7 @@ struct MemoryArgument {
   DType dtype = DType::F32;
   int64_t size = 0;
   bool output = false;
+  bool strays = false;  // where the algorithm reads nothing of it, or guards what it reads, another element may be read
 
   int64_t bytes() const { return size * size_of(dtype); }
 };

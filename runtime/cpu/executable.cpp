@@ -78,6 +78,16 @@ class CpuExecutable::Memory {
   std::span<void*> arguments(const Launch& l) {
     return {arguments_.data() + l.first, l.slots.size()};
   }
+  // Moves what the loop keeps `slices` slices back, so that a later slice lies where an earlier one
+  // did.
+  void move_back(const Loop& loop, int64_t slices) {
+    for (const Moving& m : loop.moving) {
+      void*& at = arguments_[m.argument];
+      // The kernel is given the start of an array of which a part is there: it touches that alone.
+      at = reinterpret_cast<void*>(reinterpret_cast<uintptr_t>(at) -
+                                   static_cast<uintptr_t>(slices * m.bytes));
+    }
+  }
   WorkMemory work() { return {scratch_.data(), scratch_stride_, shared_.data()}; }
 
  private:
@@ -116,6 +126,17 @@ CpuExecutable::CpuExecutable(Runtime& runtime, const Target& target, LinkedPlan 
   for (const Decision& d : plan_.decisions) {
     notes_[static_cast<size_t>(d.step)].decisions.push_back(
         fmt::format("{} {}", d.op == Op::Count_ ? "a value" : name(d.op), d.text));
+  }
+  for (Loop& loop : loops_) {
+    for (int k = loop.steps.first; k <= loop.steps.last; k++) {
+      notes_[static_cast<size_t>(k)].decisions.push_back(told_of(loop.steps));
+      const Launch& l = launches_[static_cast<size_t>(k)];
+      for (size_t a = 0; a < l.slots.size(); a++) {
+        if (!loop.steps.keeps(l.slots[a])) continue;
+        const PlanSlot& slot = plan_.slots[static_cast<size_t>(l.slots[a])];
+        loop.moving.push_back({l.first + a, loop.steps.slice_bytes(slot)});
+      }
+    }
   }
   place_arguments();
 }
@@ -204,18 +225,67 @@ std::vector<int> CpuExecutable::place_arrays(const std::vector<Code>& codes, con
   }
   plan_ = std::move(fit.plan);
   memory_ = std::move(fit.memory);
+  std::vector<const std::vector<Slices>*> slices;
+  std::vector<std::vector<InPlace>> pairs;
+  for (int k : fit.step_of) {
+    const CompiledKernel* const kernel = codes[static_cast<size_t>(k)].kernel.get();
+    slices.push_back(kernel ? &kernel->slices : nullptr);
+    pairs.push_back(in_place[static_cast<size_t>(k)]);
+  }
+  std::vector<StepLoop> loops = find_step_loops(plan_, slices, target);
+  if (!loops.empty()) {
+    MemoryPlan with_loops = plan_memory(plan_, pairs, loops);
+    if (excess(with_loops) <= 0) {
+      with_loops.repeated = memory_.repeated;
+      with_loops.repeated_share = memory_.repeated_share;
+      with_loops.saved = memory_.saved;
+      memory_ = std::move(with_loops);
+      for (StepLoop& loop : loops) loops_.push_back({std::move(loop), {}});
+    }
+  }
   return std::move(fit.step_of);
 }
 
-void CpuExecutable::launch(const Launch& l, Memory& memory) {
+void CpuExecutable::launch(const Launch& l, Memory& memory, const GridPart* part) {
   const std::span<void*> arguments = memory.arguments(l);
   if (l.code.kernel) {
     Trace* const trace = runtime_.trace.on() ? &runtime_.trace : nullptr;
     return run_kernel(*l.code.kernel, arguments.data(), memory.work(), runtime_.pool, trace,
-                      l.code.label);
+                      l.code.label, part);
   }
   const Span span(runtime_.trace, l.code.label);
   run_library_step(*l.node, arguments, runtime_.pool);
+}
+
+template <typename F>
+void CpuExecutable::run_steps(Memory& memory, F run) {
+  const auto steps = static_cast<int>(launches_.size());
+  auto loop = loops_.begin();
+  for (int k = 0; k < steps; k++) {
+    if (loop == loops_.end() || !loop->steps.has(k)) {
+      run(static_cast<size_t>(k), nullptr);
+      continue;
+    }
+    const StepLoop& l = loop->steps;
+    // Where it began when the loop ends, however it ends.
+    struct Moved {
+      Memory& memory;
+      const Loop& loop;
+      int64_t slices = 0;
+      ~Moved() { memory.move_back(loop, -slices); }
+    } moved{memory, *loop};
+    while (moved.slices < l.count) {
+      const int64_t n = std::min(l.at_once, l.count - moved.slices);
+      for (int i = l.first; i <= l.last; i++) {
+        const GridPart part = part_of(l.slices[static_cast<size_t>(i - l.first)], moved.slices, n);
+        run(static_cast<size_t>(i), &part);
+      }
+      memory.move_back(*loop, n);
+      moved.slices += n;
+    }
+    k = l.last;
+    ++loop;
+  }
 }
 
 CpuExecutable::~CpuExecutable() = default;
@@ -237,7 +307,7 @@ void CpuExecutable::with_memory(std::span<Storage* const> inputs, std::span<Stor
 
 void CpuExecutable::run(std::span<Storage* const> inputs, std::span<Storage* const> outputs) {
   with_memory(inputs, outputs, [&](Memory& memory) {
-    for (const Launch& l : launches_) launch(l, memory);
+    run_steps(memory, [&](size_t k, const GridPart* part) { launch(launches_[k], memory, part); });
   });
 }
 
@@ -245,13 +315,14 @@ std::vector<double> CpuExecutable::time_steps(std::span<Storage* const> inputs,
                                               std::span<Storage* const> outputs, int repeats) {
   std::vector<std::vector<double>> times(launches_.size());
   with_memory(inputs, outputs, [&](Memory& memory) {
-    for (const Launch& l : launches_) launch(l, memory);  // warm
-    for (int r = 0; r < repeats; r++) {
-      for (size_t i = 0; i < launches_.size(); i++) {
+    for (int r = -1; r < repeats; r++) {  // first to warm
+      std::vector<double> seconds(launches_.size());
+      run_steps(memory, [&](size_t k, const GridPart* part) {
         const double start = now();
-        launch(launches_[i], memory);
-        times[i].push_back(now() - start);
-      }
+        launch(launches_[k], memory, part);
+        seconds[k] += now() - start;
+      });
+      for (size_t k = 0; r >= 0 && k < seconds.size(); k++) times[k].push_back(seconds[k]);
     }
   });
   std::vector<double> out;

@@ -40,6 +40,15 @@ class CpuExecutable final : public Executable {
     std::vector<int> slots;
     size_t first = 0;  // of its arguments among those of all launches
   };
+  // An argument of a launch of which a loop keeps one iteration.
+  struct Moving {
+    size_t argument;  // among those of all launches
+    int64_t bytes;    // of one slice
+  };
+  struct Loop {
+    StepLoop steps;
+    std::vector<Moving> moving;
+  };
   // Where an argument of a launch lies.
   struct Place {
     int slot;         // an input or output; negative: in the arena
@@ -53,7 +62,11 @@ class CpuExecutable final : public Executable {
   // memory does not do.
   std::vector<int> place_arrays(const std::vector<Code>& codes, const Target& target);
   void place_arguments();
-  void launch(const Launch& l, Memory& memory);
+  void launch(const Launch& l, Memory& memory, const GridPart* part = nullptr);
+  // Runs all steps in order: calls run(k, part) for each, for those of a loop as often as that
+  // iterates.
+  template <typename F>
+  void run_steps(Memory& memory, F run);
   // Calls `body` with memory that these arrays are bound to.
   template <typename F>
   void with_memory(std::span<Storage* const> inputs, std::span<Storage* const> outputs, F body);
@@ -63,6 +76,7 @@ class CpuExecutable final : public Executable {
   std::vector<StepNote> notes_;
   std::vector<Launch> launches_;
   MemoryPlan memory_;
+  std::vector<Loop> loops_;
   std::vector<Place> places_;  // by slot
   int64_t scratch_bytes_ = 0, shared_bytes_ = 0;
   std::mutex mutex_;

@@ -333,6 +333,7 @@ std::shared_ptr<CompiledKernel> compile_kernel(const Kernel& kernel, const Progr
   out->reasons = kernel.reasons;
   out->choices = kernel.choices;
   out->in_place = in_place_arguments(program);
+  out->slices = slices_of(kernel, program);
   return out;
 }
 
@@ -342,18 +343,23 @@ int64_t scratch_stride(int64_t scratch_bytes) {
 
 namespace {
 
+int64_t steps_of(const CompiledKernel::PhaseFunctions& phase, void** arguments,
+                 const GridPart* part) {
+  return part ? part->steps() : phase.bound.steps(phase.count, phase.tail != nullptr, arguments);
+}
+
 // Phases that run at the same time, and how each is cut into chunks.
 class PhaseGroup {
  public:
   // As many from `first` on as do not wait.
   PhaseGroup(std::span<const CompiledKernel::PhaseFunctions> phases, size_t first, void** arguments,
-             int threads) {
+             int threads, const GridPart* part) {
     size_t end = first + 1;
     while (end < phases.size() && !phases[end].waits && end - first < kMost) end++;
     phases_ = phases.subspan(first, end - first);
     for (size_t i = 0; i < phases_.size(); i++) {
       const CompiledKernel::PhaseFunctions& phase = phases_[i];
-      parts_[i].steps = phase.bound.steps(phase.count, phase.tail != nullptr, arguments);
+      parts_[i].steps = steps_of(phase, arguments, part);
       const double share = static_cast<double>(parts_[i].steps) / all_steps(phase);
       share_ = std::max(share_, share);
       cycles_ += phase.cycles * share;
@@ -412,13 +418,23 @@ class PhaseGroup {
 }  // namespace
 
 void run_kernel(const CompiledKernel& kernel, void** arguments, const WorkMemory& memory,
-                ThreadPool& pool, Trace* trace, int label) {
+                ThreadPool& pool, Trace* trace, int label, const GridPart* part) {
   // Waking other threads costs more than it saves below this time of the whole kernel, memory
   // counted, and below so many cycles of the phases at hand, which count near memory alone.
   constexpr double kParallelSeconds = 6e-6, kParallelCycles = 3000;
   const auto run_steps = [&](const CompiledKernel::PhaseFunctions& phase, int64_t begin,
                              int64_t end, int worker) {
     void* const scratch = memory.scratch ? memory.scratch + memory.stride * worker : nullptr;
+    if (part) {
+      while (begin < end) {
+        const int64_t turn = begin / part->size, at = begin % part->size;
+        const int64_t n = std::min(end - begin, part->size - at);
+        const int64_t from = part->begin + turn * part->period + at;
+        call_kernel(phase.body, arguments, scratch, memory.shared, from, from + n);
+        begin += n;
+      }
+      return;
+    }
     const int64_t whole = std::min(end, phase.count);
     if (begin < whole) {
       call_kernel(phase.body, arguments, scratch, memory.shared, begin, whole);
@@ -433,7 +449,7 @@ void run_kernel(const CompiledKernel& kernel, void** arguments, const WorkMemory
   if (pool.size() == 1 || kernel.predicted_seconds < kParallelSeconds) {
     for (const CompiledKernel::PhaseFunctions& phase : kernel.phases) {
       const int64_t start = trace ? Trace::now() : 0;
-      const int64_t steps = phase.bound.steps(phase.count, phase.tail != nullptr, arguments);
+      const int64_t steps = steps_of(phase, arguments, part);
       if (steps == 0) continue;
       run_steps(phase, 0, steps, 0);
       note(start);
@@ -441,7 +457,7 @@ void run_kernel(const CompiledKernel& kernel, void** arguments, const WorkMemory
     return;
   }
   for (size_t first = 0; first < kernel.phases.size();) {
-    const PhaseGroup group(kernel.phases, first, arguments, pool.size());
+    const PhaseGroup group(kernel.phases, first, arguments, pool.size(), part);
     first += group.size();
     const auto run = [&](int64_t from, int64_t to, int worker) {
       const int64_t start = trace ? Trace::now() : 0;

@@ -14,6 +14,7 @@
 #include "ir/in_place.h"
 #include "ir/kernel.h"
 #include "ir/program.h"
+#include "ir/slices.h"
 #include "ir/target.h"
 #include "runtime/cpu/compiler.h"
 #include "runtime/cpu/winners.h"
@@ -40,6 +41,7 @@ struct CompiledKernel {
   std::vector<Choice> choices;
   double cycles = 0;  // of its instructions, as estimated
   std::vector<InPlace> in_place;
+  std::vector<Slices> slices;  // how it can be run part by part
   std::shared_ptr<const CompiledModule> module;
   bool has_sizes = false;  // how far arguments are touched follows from sizes
   std::vector<Reach> reaches;
@@ -60,10 +62,12 @@ struct WorkMemory {
   int64_t stride;
   std::byte* shared;
 };
-/// Runs all phases, on the pool's threads if there is enough to do. What each thread does of it is
-/// a span of `trace`, if that is given, with this label.
+/// Runs all phases, on the pool's threads if there is enough to do, or of its only phase the
+/// iterations of `part`. What each thread does of it is a span of `trace`, if that is given, with
+/// this label.
 void run_kernel(const CompiledKernel& kernel, void** arguments, const WorkMemory& memory,
-                ThreadPool& pool, Trace* trace = nullptr, int label = 0);
+                ThreadPool& pool, Trace* trace = nullptr, int label = 0,
+                const GridPart* part = nullptr);
 
 /// Hash of what a kernel computes: equal for kernels that differ in names and serial numbers alone.
 Hash128 structural_hash(const Kernel& kernel);

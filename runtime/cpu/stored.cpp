@@ -168,9 +168,11 @@ void fields(V& visit, T& x) {
   } else if constexpr (std::is_same_v<U, CompiledKernel>) {
     visit(x.scratch_bytes), visit(x.shared_bytes), visit(x.predicted_seconds), visit(x.cycles);
     visit(x.schedule), visit(x.reasons), visit(x.choices), visit(x.in_place);
-    visit(x.has_sizes), visit(x.reaches);
+    visit(x.has_sizes), visit(x.reaches), visit(x.slices);
   } else if constexpr (std::is_same_v<U, InPlace>) {
     visit(x.input), visit(x.output);
+  } else if constexpr (std::is_same_v<U, Slices>) {
+    visit(x.outer), visit(x.count), visit(x.inner), visit(x.arguments);
   } else if constexpr (std::is_same_v<U, Reach>) {
     visit(x.argument), visit(x.code);
   } else if constexpr (std::is_same_v<U, Hash128>) {
