@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "core/error.h"
+#include "ir/choose_groups.h"
 #include "ir/index.h"
 #include "ir/schedule.h"
 
@@ -62,6 +63,26 @@ std::vector<SliceUse> uses_along(const Kernel& kernel, const Program& program,
   return found;
 }
 
+// Do all stages that have the axis compute what one iteration of it needs, and no more?
+bool is_common(const Kernel& kernel, const NodeRef& axis) {
+  bool common = true;
+  const auto look = [&](const NodeRef& expr) {
+    visit(expr, [&](const NodeRef& n) {
+      if (n->op != Op::Read) return;
+      const std::vector<NodeRef>& dims =
+          kernel.find_value(static_cast<int>(n->integer())).second->dims;
+      for (size_t d = 0; d < dims.size(); d++) common &= dims[d] != axis || n->src[d] == axis;
+    });
+  };
+  for (const auto& s : kernel.stages) {
+    common &= !contains(s->axes, axis.get()) || keeps_in_all(*s, axis.get());
+    for (const Value& v : s->values) look(v.expr);
+    for (const auto& [a, limit] : s->limit) look(limit);
+    for (const auto& [a, begin] : s->begin) look(begin);
+  }
+  return common;
+}
+
 }  // namespace
 
 GridPart part_of(const Slices& s, int64_t first, int64_t n) {
@@ -92,7 +113,7 @@ std::vector<Slices> slices_of(const Kernel& kernel, const Program& program) {
   std::vector<Slices> found;
   int64_t outer = 1;
   for (const GridLoop& l : grid) {
-    if (l.axis && l.extent > 1) {
+    if (l.axis && l.extent > 1 && is_common(kernel, l.axis)) {
       ensure(all == program.phases[0].count,
              fmt::format("kernel {}: its slices are not those of its loop", kernel.name));
       found.push_back(
