@@ -174,7 +174,8 @@ class Emitter {
   Operand load(const Access& a);
   Operand load_scalar(const Access& a);
   void touch(int memory, const NodeRef& index);
-  void stray(int memory);  // an element is read that nobody asks for
+  // To be called where an element is read that nobody asks for: slices (ir/slices.h) rely on it.
+  void stray(int memory);
   Operand guarded_pointer(const Access& a, LinearForm form, int64_t live, const Operand& valid,
                           int64_t& offset);
   Operand load_vector(const Access& a, const NodeRef& lane, const LinearForm& scalar_part);

@@ -63,8 +63,20 @@ std::vector<SliceUse> uses_along(const Kernel& kernel, const Program& program,
   return found;
 }
 
-// Do all stages that have the axis compute what one iteration of it needs, and no more?
-bool is_common(const Kernel& kernel, const NodeRef& axis) {
+// Is `s` computed inside a loop of the root that stands before loop q, which has not begun then?
+bool is_outside(const Stage& s, const Stage& root, size_t q) {
+  const Stage* at = &s;
+  while (at->at && at->at != &root) at = at->at;
+  for (size_t i = 0; at->at && i < q; i++) {
+    if (root.loops[i].name == at->at_loop) return true;
+  }
+  return false;
+}
+
+// Do all stages that have the axis of the root's loop q compute what one iteration of that needs,
+// and no more?
+bool is_common(const Kernel& kernel, const Stage& root, size_t q) {
+  const NodeRef& axis = root.axes[static_cast<size_t>(root.loops[q].axis)];
   bool common = true;
   const auto look = [&](const NodeRef& expr) {
     visit(expr, [&](const NodeRef& n) {
@@ -75,7 +87,8 @@ bool is_common(const Kernel& kernel, const NodeRef& axis) {
     });
   };
   for (const auto& s : kernel.stages) {
-    common &= !contains(s->axes, axis.get()) || keeps_in_all(*s, axis.get());
+    common &= !contains(s->axes, axis.get()) ||
+              (keeps_in_all(*s, axis.get()) && !is_outside(*s, root, q));
     for (const Value& v : s->values) look(v.expr);
     for (const auto& [a, limit] : s->limit) look(limit);
     for (const auto& [a, begin] : s->begin) look(begin);
@@ -112,8 +125,9 @@ std::vector<Slices> slices_of(const Kernel& kernel, const Program& program) {
   for (const GridLoop& l : grid) all *= l.extent;
   std::vector<Slices> found;
   int64_t outer = 1;
-  for (const GridLoop& l : grid) {
-    if (l.axis && l.extent > 1 && is_common(kernel, l.axis)) {
+  for (size_t q = 0; q < grid.size(); q++) {
+    const GridLoop& l = grid[q];
+    if (l.axis && l.extent > 1 && is_common(kernel, root, q)) {
       ensure(all == program.phases[0].count,
              fmt::format("kernel {}: its slices are not those of its loop", kernel.name));
       found.push_back(

@@ -11,7 +11,8 @@
 namespace lazuli {
 
 /// How the iterations of one slice touch an argument: in any way; at places that move with the
-/// slice; or, of `count` slices, slice i touches nothing but the i-th of as many equal parts.
+/// slice; or, of `count` slices, slice i touches nothing but the i-th of as many equal parts. The
+/// least of several uses is that of all.
 enum class SliceUse : uint8_t { Whole, Moves, Apart };
 
 /// An axis that a parallel loop of a kernel walks index by index. The kernel's iterations are

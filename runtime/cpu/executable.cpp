@@ -214,16 +214,6 @@ std::vector<int> CpuExecutable::place_arrays(const std::vector<Code>& codes, con
   };
   const size_t steps = plan_.steps.size();
   Rematerialized fit = rematerialize(std::move(plan_), in_place, seconds, excess);
-  // Where results alone are too large, the allocator refuses the first that is.
-  if (fit.memory.arena > 0 && excess(fit.memory) > 0) {
-    device_error(
-        "memory: a graph needs at least {} beside what it reads, {} of it for values between its "
-        "{} steps, and {} of the limit of {} are left (LAZULI_MEMORY, or what the machine has); "
-        "use smaller shapes or batches, or free other values, which hold {}",
-        text(beside_arena(fit.memory) + fit.memory.arena), text(fit.memory.arena), steps,
-        text(room), bytes_text(memory.limit()), bytes_text(stats.live));
-  }
-  plan_ = std::move(fit.plan);
   memory_ = std::move(fit.memory);
   std::vector<const std::vector<Slices>*> slices;
   std::vector<std::vector<InPlace>> pairs;
@@ -232,10 +222,12 @@ std::vector<int> CpuExecutable::place_arrays(const std::vector<Code>& codes, con
     slices.push_back(kernel ? &kernel->slices : nullptr);
     pairs.push_back(in_place[static_cast<size_t>(k)]);
   }
-  std::vector<StepLoop> loops = find_step_loops(plan_, slices, target);
+  // Loops keep arrays longer that are read from outside, and results from the memory of donors: a
+  // plan that takes more with them does without.
+  std::vector<StepLoop> loops = find_step_loops(fit.plan, slices, target);
   if (!loops.empty()) {
-    MemoryPlan with_loops = plan_memory(plan_, pairs, loops);
-    if (excess(with_loops) <= 0) {
+    MemoryPlan with_loops = plan_memory(fit.plan, pairs, loops);
+    if (with_loops.arena + with_loops.outputs <= memory_.arena + memory_.outputs) {
       with_loops.repeated = memory_.repeated;
       with_loops.repeated_share = memory_.repeated_share;
       with_loops.saved = memory_.saved;
@@ -243,6 +235,16 @@ std::vector<int> CpuExecutable::place_arrays(const std::vector<Code>& codes, con
       for (StepLoop& loop : loops) loops_.push_back({std::move(loop), {}});
     }
   }
+  // Where results alone are too large, the allocator refuses the first that is.
+  if (memory_.arena > 0 && excess(memory_) > 0) {
+    device_error(
+        "memory: a graph needs at least {} beside what it reads, {} of it for values between its "
+        "{} steps, and {} of the limit of {} are left (LAZULI_MEMORY, or what the machine has); "
+        "use smaller shapes or batches, or free other values, which hold {}",
+        text(beside_arena(memory_) + memory_.arena), text(memory_.arena), steps, text(room),
+        bytes_text(memory.limit()), bytes_text(stats.live));
+  }
+  plan_ = std::move(fit.plan);
   return std::move(fit.step_of);
 }
 
