@@ -8,13 +8,13 @@
 namespace lazuli {
 namespace {
 
-// Outputs too large for the last cache that nobody reads back, nor soon, bypass it.
+// Outputs too large for the last cache that nobody reads back bypass it.
 std::vector<std::string> streamed_values(const ScheduleWriter& w, const Stage& s) {
   std::vector<std::string> names;
   for (const Value& v : s.values) {
     if (v.slot < 0 || v.reduces() || v.dims.empty()) continue;
     const KernelArgument& a = w.kernel().arguments[static_cast<size_t>(v.slot)];
-    const bool large = a.size * size_of(a.dtype) > w.target().l3 && !a.chained;
+    const bool large = a.size * size_of(a.dtype) > w.target().l3;
     if (large && extent(v.dims.back()) % w.lanes() == 0 && readers_of(w.kernel(), s).empty())
       names.push_back(v.name);
   }

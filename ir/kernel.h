@@ -121,8 +121,6 @@ struct KernelArgument {
   int64_t size = 0;  // elements
   bool output = false;
   int64_t least = INT64_MAX;  // elements that it has in every run, if not `size`
-  bool chained = false;  // an output that other kernels read along its first axis: they may run
-                         // slice by slice (ir/step_loops.h), and find it in a cache then
 };
 
 /// A decision of the chooser (ir/choose.h) that leaves every bit of the results as it is.

@@ -25,11 +25,10 @@ const Node* array_of(const Partition& p, const Node* n) {
 
 class Planner {
  public:
-  Planner(Partition& p, std::span<const NodeRef> donors, const Target& target,
+  Planner(Partition& p, std::span<const NodeRef> donors,
           const std::function<void(const std::shared_ptr<Kernel>&)>& made)
       : p_(p),
         donors_(donors.begin(), donors.end()),
-        target_(target),
         made_(made),
         last_step_(p.nodes.size(), -1) {}
 
@@ -79,11 +78,6 @@ class Planner {
     } else {
       BuiltKernel built = build_kernel(p_, group);
       built.kernel->name = "kernel";
-      for (size_t i = 0; i < built.arguments.size(); i++) {
-        KernelArgument& a = built.kernel->arguments[i];
-        a.chained = a.output && a.size * size_of(a.dtype) > target_.l3 &&
-                    is_read_along_first_axis(built.arguments[i]);
-      }
       verify_algorithm(*built.kernel);
       if (made_) made_(built.kernel);
       s.kernel = std::move(built.kernel);
@@ -91,23 +85,6 @@ class Planner {
     }
     s.operations = operations(group);
     plan_.steps.push_back(std::move(s));
-  }
-
-  // Do all kernels that read the array of n share its first axis as theirs?
-  bool is_read_along_first_axis(int n) const {
-    if (p_.node(n).shape.empty()) return false;
-    std::vector<int> users(p_[n].users.begin(), p_[n].users.end());
-    for (size_t i = 0; i < users.size(); i++) {
-      const FusedNode& u = p_[users[i]];
-      if (u.passes() && !u.stored) {
-        users.insert(users.end(), u.users.begin(), u.users.end());
-        continue;
-      }
-      if (u.group < 0) return false;
-      const Group& group = p_.groups[static_cast<size_t>(u.group)];
-      if (group.library || group.grid.empty() || group.grid[0] != p_.node(n).shape[0]) return false;
-    }
-    return !users.empty();
   }
 
   // Ops of the group and of what it evaluates from what is stored elsewhere. Reshapes and
@@ -141,7 +118,6 @@ class Planner {
 
   Partition& p_;
   const NodeSet donors_;
-  const Target& target_;
   const std::function<void(const std::shared_ptr<Kernel>&)>& made_;
   Plan plan_;
   NodeMap<int> slots_;
@@ -240,7 +216,7 @@ Plan make_plan(std::span<const NodeRef> all_roots, const Target& target,
     const int n = p.graph.find(sum);
     if (n >= 0 && p[n].group >= 0) p.decisions.push_back({n, p[n].group, note.text, sum->op});
   }
-  Plan plan = Planner(p, donors, target, made).run();
+  Plan plan = Planner(p, donors, made).run();
   plan.exact = graph.exact;
   if (!donors.empty()) {
     NodeMap<int> slot_of;

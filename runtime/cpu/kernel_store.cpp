@@ -101,7 +101,7 @@ Hash128 structural_hash(const Kernel& kernel) {
   StructuralHasher h;
   h.count(kernel.arguments);
   for (const KernelArgument& a : kernel.arguments) {
-    h.number(static_cast<int64_t>(a.dtype) << 2 | int64_t{a.chained} << 1 | int64_t{a.output});
+    h.number(static_cast<int64_t>(a.dtype) << 1 | static_cast<int64_t>(a.output));
     h.number(a.size);
     h.number(a.least);
   }
