@@ -118,6 +118,8 @@ class Emitter {
     out += "#pragma OPENCL FP_CONTRACT OFF\n";
     for (size_t i = 0; i < program_.phases.size(); i++) {
       const Phase& phase = program_.phases[i];
+      require(!phase.each, "opencl: phase {} of {} is run by each worker, which is not built yet; give its values scope shared",
+              phase.name, program_.name);
       out += function(phase_function(name, i, false), phase, phase.body);
       if (phase.has_tail) out += function(phase_function(name, i, true), phase, phase.tail);
     }

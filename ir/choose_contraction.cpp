@@ -169,8 +169,9 @@ int64_t bytes_beside(const Stage& s, const Contraction& c, const std::vector<Sta
 
 // Whether row tiles go outside, and panels are a phase of their own: where threads could not share
 // out the panels evenly; where a had better be walked once, since few panels stay near, or a does
-// not; or where memory is much of the work, which comes faster by whole rows than by the columns of
-// a panel. `beside`: of each sum (see bytes_beside).
+// not; or where memory is much of the work of one thread, which comes faster by whole rows than by
+// the columns of a panel. Of several threads each had better take the columns that it takes of the
+// same array in other products. `beside`: of each sum (see bytes_beside).
 bool rows_go_outside(ScheduleWriter& w, const Stage& s, const Contraction& c, const Tile& tile,
                      int64_t beside) {
   constexpr int64_t kFewPanels = 8;
@@ -182,7 +183,7 @@ bool rows_go_outside(ScheduleWriter& w, const Stage& s, const Contraction& c, co
   const int64_t term = depth_of(c) * factor_size(s);  // bytes of it in a row or column
   const bool once = panels < kFewPanels && (panels * columns * term <= w.target().l2 / 16 ||
                                             extent(c.r) * term > w.target().l2 / 2);
-  const bool streams = beside * kTermsOfByte >= depth_of(c) &&
+  const bool streams = w.target().threads <= 1 && beside * kTermsOfByte >= depth_of(c) &&
                        beside * extent(c.r) * extent(c.v) * batch_of(s, c) > w.target().l2 &&
                        panels * columns * term <= w.target().l2 / 4;
   const double uneven = uneven_share(w.target(), around, vectors, tile.nv);
@@ -475,9 +476,13 @@ class TiledGroup {
  private:
   int64_t column_block();
   int64_t row_block(int64_t columns) const;
+  int64_t rows_of_each();
   std::string split_block(const NodeRef& axis, int64_t size);
   bool is_once(const TiledSum& sum) const;
   bool panels_go_outside() const;
+  bool each_may_make(const std::string& what, int64_t elements, double vector_cycles);
+  bool each_packs_b();
+  void each_copies_b();
   std::string outer_loops(const TileLoops& t) const;
   void order_loops(const TileLoops& t);
   void pack(const TileLoops& t);
@@ -510,6 +515,8 @@ class TiledGroup {
   bool packs_b_ = false, packs_a_ = false;
   int64_t depth_ = 0;  // bytes of all terms, in a row or column
   bool rows_first_ = false, finishes_rows_ = false;
+  bool only_stores_ = false;   // one element for each sum, and loads none beside the factors
+  bool each_packs_b_ = false;  // and walks whole rows
   int64_t columns_ = 0, rows_ = 0;      // of a block; 0: there are none
   std::string column_loop_, row_loop_;  // over blocks
 };
@@ -528,7 +535,9 @@ TiledGroup::TiledGroup(ScheduleWriter& w, StageGroup& g, std::vector<TiledSum> s
   for (const TiledSum& t : sums_) {
     if (t.stage != root) hosts.push_back(t.stage);
   }
-  rows_first_ = rows_go_outside(w, *s_, c_, tile_, bytes_beside(*s_, c_, hosts));
+  const int64_t beside = bytes_beside(*s_, c_, hosts);
+  rows_first_ = rows_go_outside(w, *s_, c_, tile_, beside);
+  only_stores_ = beside <= size_of(root->values[0].expr->dtype);
   for (const TiledSum& t : sums_) {
     packers_.emplace_back(w, t.stage, t.c, tile_);
     packs_b_ |= packed_b_.emplace_back(packers_.back().packs_b(rows_first_));
@@ -599,6 +608,19 @@ int64_t TiledGroup::row_block(int64_t columns) const {
   return extent(c_.r) > 2 ? 2 : 0;  // the axis keeps a loop of its own
 }
 
+// Rows that a thread takes at a time, where it packs them and finds all panels of b packed by
+// itself; 0 where rows are not packed, or other products may have taken the columns of an array
+// that these update.
+int64_t TiledGroup::rows_of_each() {
+  constexpr int64_t kChunks = 2;  // for each thread: all of b is read for each
+  if (!packs_a_ || !only_stores_ || extent(c_.r) < kManyRowTiles * tile_.mr) return 0;
+  const int64_t tiles = (extent(c_.r) + tile_.mr - 1) / tile_.mr,
+                chunks = kChunks * w_.target().threads,
+                fitting = std::max<int64_t>(w_.target().l2 / 2 / (depth_ * tile_.mr), 1);
+  const int64_t each = std::min((tiles + chunks - 1) / chunks, fitting);
+  return each * tile_.mr < extent(c_.r) ? each * tile_.mr : 0;
+}
+
 std::string TiledGroup::split_block(const NodeRef& axis, int64_t size) {
   const std::string name = w_.loop(*s_, axis) + ".b";
   const auto split = [&](const Stage* stage) {
@@ -640,6 +662,43 @@ TiledGroup::AroundPanels TiledGroup::axes_around_panels() const {
   return around;
 }
 
+// Whether what all threads read all of had better be made by each of them, for itself. What others
+// have stored comes from their caches, which may be as far as memory is, and before they store it
+// again it has to leave the readers' caches.
+bool TiledGroup::each_may_make(const std::string& what, int64_t elements, double vector_cycles) {
+  constexpr double kMost = 0.03;  // of a thread's time
+  const int64_t threads = w_.target().threads, bytes = elements * factor_size(*s_);
+  if (threads < 2) return false;
+  const double sums = tile_.cycles * static_cast<double>(batch_of(*s_, c_)),
+               made = vector_cycles * static_cast<double>(elements / w_.lanes()),
+               again = made * static_cast<double>(threads - 1);
+  return w_.choose_whether("each thread its own " + what,
+                           again <= kMost * sums && bytes <= 2 * w_.target().l2);
+}
+
+// Whether each thread packs all panels of b: where it walks whole rows, and panels are the same for
+// all of them. Rows of a that have to be packed are then packed by the one that reads them.
+bool TiledGroup::each_packs_b() {
+  constexpr double kVector = 6;  // cycles
+  if (!packs_b_ || sums_.size() > 1 || c_.y || g_.panel || in_tiles_) return false;
+  if (!axes_around_panels().of_panels.empty()) return false;
+  if (!rows_first_ && rows_of_each() == 0) return false;
+  return each_may_make(s_->name + ".b", depth_of(c_) * extent(c_.v), kVector);
+}
+
+// The same of a padded copy that is read where it lies.
+void TiledGroup::each_copies_b() {
+  const NodeRef& b = factor_b(sums_.back());
+  if (!rows_first_ || packs_b_ || sums_.size() > 1 || g_.panel || b->op != Op::Read) return;
+  if (!axes_around_panels().of_panels.empty()) return;
+  const auto [p, v] = w_.kernel().find_value(static_cast<int>(b->integer()));
+  if (p->at || !is_private_copy(w_.kernel(), *p)) return;
+  int64_t elements = 1;
+  for (const NodeRef& d : v->dims) elements *= extent(d);
+  if (each_may_make(v->name, elements, 2 + expression_cost(*p) / 2.0))
+    w_.step("scope {} each", v->name);
+}
+
 // The loops outside of a tile. The innermost one keeps in L1 what the one around it walks.
 std::string TiledGroup::outer_loops(const TileLoops& t) const {
   const std::string images = t.y.empty() ? "" : " " + t.y,
@@ -650,7 +709,8 @@ std::string TiledGroup::outer_loops(const TileLoops& t) const {
            w_.loops(*root_, around.of_rows) + rows + " " + t.r;
   }
   if (columns_ > 0) return fmt::format("{} {}{} {} {}", batch_, column_loop_, rows, t.r, t.v);
-  if (rows_first_) return batch_ + " " + t.r + images + " " + t.v;
+  if (rows_first_) return batch_ + rows + " " + t.r + images + " " + t.v;
+  if (each_packs_b_) return batch_ + rows + " " + t.v + " " + t.r;
   return batch_ + images + " " + t.v + rows + " " + t.r;
 }
 
@@ -675,22 +735,25 @@ void TiledGroup::order_loops(const TileLoops& t) {
 void TiledGroup::pack(const TileLoops& t) {
   const std::string& panel_loop = columns_ > 0 ? column_loop_ : t.v;
   for (size_t i = 0; i < sums_.size(); i++) {
-    if (packed_b_[i]) packers_[i].pack_b({root_, is_once(sums_[i]) ? "" : panel_loop, ""});
+    const bool once = is_once(sums_[i]) || each_packs_b_;
+    if (packed_b_[i]) packers_[i].pack_b({root_, once ? "" : panel_loop, "", each_packs_b_});
   }
   if (g_.panel) {
     w_.vectorize(g_.panel, {}, g_.panel->axes);
     w_.step("at {} {} {}", g_.panel->name, root_->name, t.v);
   }
   for (size_t i = 0; i < sums_.size(); i++) {
-    if (packed_a_[i]) packers_[i].pack_a({root_, "", ""});
+    if (packed_a_[i]) packers_[i].pack_a({root_, "", each_packs_b_ ? row_loop_ : ""});
   }
 }
 
 void TiledGroup::schedule() {
-  columns_ = column_block();
+  each_packs_b_ = each_packs_b();
+  each_copies_b();
+  columns_ = each_packs_b_ ? 0 : column_block();
   if (columns_ > 0) column_loop_ = split_block(c_.v, columns_);
   const int64_t columns = columns_ > 0 ? columns_ : tile_columns();
-  rows_ = row_block(columns);
+  rows_ = each_packs_b_ ? rows_of_each() : row_block(columns);
   if (rows_ > 0) row_loop_ = split_block(c_.r, rows_);
   // Tile registers are stored to memory.
   finishes_rows_ = root_ != s_ && (in_tiles_ || epilogue_loops(w_, *root_, tile_));
@@ -698,7 +761,7 @@ void TiledGroup::schedule() {
   order_loops(t);
   pack(t);
   for (const TiledSum& sum : sums_) unroll_sum(w_, sum.stage, sum.c);
-  if (rows_ > 0) {
+  if (rows_ > 0 && !each_packs_b_) {
     w_.step("parallel {}{} {} {}", root_->name, batch_, columns_ > 0 ? column_loop_ : t.v,
             row_loop_);
     w_.reason(fmt::format("{}: {} rows at a time of {} columns, shared out among {} threads",

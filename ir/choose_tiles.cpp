@@ -363,7 +363,13 @@ int64_t bytes_of_arrays(const Kernel& kernel, const NodeRef& expr) {
   int64_t bytes = 0;
   bool computed = false;
   visit(expr, [&](const NodeRef& n) {
-    computed |= n->op == Op::Read;
+    if (n->op == Op::Read) {
+      const auto [s, v] = kernel.find_value(static_cast<int>(n->integer()));
+      if (!is_private_copy(kernel, *s)) computed = true;
+      int64_t size = size_of(v->expr->dtype);
+      for (const NodeRef& d : v->dims) size *= extent(d);
+      bytes += size;
+    }
     if (n->op != Op::Load) return;
     const KernelArgument& a = kernel.arguments[static_cast<size_t>(n->integer())];
     bytes += a.size * size_of(a.dtype);
@@ -432,7 +438,7 @@ void Packer::separate_phases(const PackPlace& place, int64_t count) {
   const ScheduleWriter::Split sp = w_.split_vectors(*stage, axes.back(), 1);
   w_.step("order {0}{1} {2} {3}{4}; unroll {0} {3} {5}; vector {0} {6}", p, w_.loops(*stage, outer),
           sp.blocks, phase, sp.inner(), sp.unrolled, sp.lane);
-  finish(p, place.host, place.b_loop);
+  finish(p, place, place.b_loop);
 }
 
 void Packer::pack_b(const PackPlace& place) {
@@ -471,7 +477,7 @@ void Packer::pack_b(const PackPlace& place) {
   }
   w_.step("vector {0} {5}; store {0}{1} {2}{3}{4}", p, batch, sp.blocks, stored_ks, sp.inner(),
           sp.lane);
-  finish(p, place.host, place.b_loop);
+  finish(p, place, place.b_loop);
   make_start(place);
 }
 
@@ -495,7 +501,7 @@ void Packer::make_start(const PackPlace& place) {
   const ScheduleWriter::Split sp = w_.split_vectors(*stage, v, tile_.nv);
   w_.step("order {0}{1} {2}{3}{4}; unroll {0} {5}; vector {0} {6}", stage->name, outer, sp.blocks,
           ks, sp.inner(), sp.unrolled, sp.lane);
-  finish(stage->name, place.host, place.b_loop);
+  finish(stage->name, place, place.b_loop);
 }
 
 void Packer::pack_a(const PackPlace& place) {
@@ -531,7 +537,7 @@ void Packer::pack_a(const PackPlace& place) {
                 w_.lanes(), batch, n);
       }
       w_.step("store {0}{1} {2}.o {3}.o {2}.i {3}.v", p, batch, n, words);
-      finish(p, place.host, place.a_loop);
+      finish(p, place, place.a_loop);
       return;
     }
     if (has_words()) {
@@ -557,7 +563,7 @@ void Packer::pack_a(const PackPlace& place) {
     }
     w_.step("store {0}{1} {2}{3} {4}.i", p, batch, tiles, ks, n);
   }
-  finish(p, place.host, place.a_loop);
+  finish(p, place, place.a_loop);
 }
 
 // The axis of the packed stage that stands for `axis`: packing keeps names and order.
@@ -590,12 +596,14 @@ std::string Packer::rest(const Stage& stage, const NodeRef& tiled) const {
   return r;
 }
 
-void Packer::finish(const std::string& p, const Stage* host, const std::string& loop_name) {
-  if (loop_name.empty()) {
+void Packer::finish(const std::string& p, const PackPlace& place, const std::string& loop_name) {
+  if (!loop_name.empty()) {
+    w_.step("at {} {} {}", p, place.host->name, loop_name);
+  } else if (place.each) {
+    w_.step("scope {} each", p);
+  } else {
     w_.step("scope {} shared", p);
     w_.parallel(w_.kernel().find_stage(p));
-  } else {
-    w_.step("at {} {} {}", p, host->name, loop_name);
   }
 }
 

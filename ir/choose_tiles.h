@@ -75,7 +75,8 @@ int64_t factor_size(const Stage& s);
 /// their tile with another are not `alone`, and not in tile registers.
 bool pack_words(ScheduleWriter& w, Stage* s, bool alone);
 
-/// Bytes of the arrays that `expr` loads of; 0 if it reads what the kernel computes.
+/// Bytes of the arrays, or of the copies of arrays for it alone, that `expr` reads; 0 if it reads
+/// what the kernel computes.
 int64_t bytes_of_arrays(const Kernel& kernel, const NodeRef& expr);
 
 /// Whether panels of b are better packed once, in a phase of their own, than for each index of the
@@ -98,6 +99,7 @@ bool loads_along(const ScheduleWriter& w, const NodeRef& x, const NodeRef& axis)
 struct PackPlace {
   Stage* host = nullptr;
   std::string b_loop, a_loop;  // loop of host that makes a panel; empty: a phase of its own
+  bool each = false;           // each thread runs that phase, for itself
 };
 
 /// Packs the factors of one contraction: a stage over the axes that a factor uses, stored in the
@@ -135,7 +137,7 @@ class Packer {
   NodeRef twin(const Stage& stage, const NodeRef& axis) const;
   std::string depth(const Stage& stage) const;
   std::string rest(const Stage& stage, const NodeRef& tiled) const;
-  void finish(const std::string& p, const Stage* host, const std::string& loop_name);
+  void finish(const std::string& p, const PackPlace& place, const std::string& loop_name);
 
   ScheduleWriter& w_;
   Stage* s_;

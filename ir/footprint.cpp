@@ -52,8 +52,9 @@ Span span_of(const NodeRef& index, const std::set<const Node*>& fresh) {
 }
 
 bool is_seen(const Stage& s) {
-  return std::any_of(s.values.begin(), s.values.end(),
-                     [](const Value& v) { return v.slot >= 0 || v.scope == Scope::Shared; });
+  return std::any_of(s.values.begin(), s.values.end(), [](const Value& v) {
+    return v.slot >= 0 || v.scope == Scope::Shared || v.scope == Scope::Each;
+  });
 }
 
 void clip(Span& s, int64_t n) {

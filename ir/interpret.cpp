@@ -49,7 +49,11 @@ class Interpreter {
     const std::vector<Phase>& phases = program_.phases;
     for (size_t first = 0, end; first < phases.size(); first = end) {
       end = first + 1;
-      while (end < phases.size() && !phases[end].waits) end++;
+      if (phases[first].each) {
+        each_.push_back(&phases[first]);
+        continue;
+      }
+      while (end < phases.size() && !phases[end].waits && !phases[end].each) end++;
       // Several workers are imitated by the other order of what may run at the same time.
       for (size_t i = first; i < end; i++)
         run_phase(phases[workers_ == 1 ? i : first + end - 1 - i]);
@@ -80,6 +84,15 @@ class Interpreter {
   void enter(const std::vector<Instruction>& body, int64_t begin, int64_t end) {
     own(Program::kScratch, "scratch", program_.scratch_bytes);
     own(Program::kLocal, "local", program_.local_bytes);
+    for (const Phase* p : each_) {
+      const int64_t steps = p->bound.steps(p->count, p->has_tail, arguments_.data());
+      if (steps > 0) part(p->body, 0, std::min(p->count, steps));
+      if (steps > p->count) part(p->tail, 0, 1);
+    }
+    part(body, begin, end);
+  }
+
+  void part(const std::vector<Instruction>& body, int64_t begin, int64_t end) {
     begin_ = begin;
     end_ = end;
     block(body);
@@ -295,6 +308,7 @@ class Interpreter {
   std::map<int, Memory> memories_;
   std::map<int, std::vector<char>> owned_;
   int64_t begin_ = 0, end_ = 0;
+  std::vector<const Phase*> each_;  // of the phases so far, those that a worker runs first
   // Of elementwise, kept so that nothing is allocated: operands that are neither constants nor slots, where the lanes
   // of each lie (null: a constant), and one lane of all.
   std::vector<std::vector<uint64_t>> args_;

@@ -31,6 +31,7 @@ enum class Scope : uint8_t {
   Scratch,   // memory of one worker
   Local,     // memory of one GPU work-group
   Shared,    // memory of all workers, across phases
+  Each,      // memory of one worker, across phases: each computes all of it for itself
   Argument,  // an output of the kernel
 };
 

@@ -6,6 +6,7 @@
 #include "core/error.h"
 #include "ir/block_sums.h"
 #include "ir/choose_groups.h"
+#include "ir/forward_stores.h"
 #include "ir/join_copies.h"
 #include "ir/legalize.h"
 #include "ir/nest.h"
@@ -73,6 +74,7 @@ Program lower(const Kernel& kernel, const Target& target) {
   if (target.has_tiles) use_tiles(program);
   join_strided_loads(program, target);
   join_copies(program);
+  forward_stores(program);
   prefetch_indexed_rows(program, target);
   prefetch_epilogues(program, target);
   prefetch_walked_rows(program, target);

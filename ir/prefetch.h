@@ -8,6 +8,9 @@
 
 namespace lazuli {
 
+/// Products of a line that is asked for ahead: with fewer, to ask costs what it saves.
+inline constexpr int64_t kProductsPerLine = 16;
+
 /// Whether the processor's own streams bring what a loop reads in order as fast as prefetches,
 /// which are then in their way: where an iteration of so many instructions, which stand for its
 /// time, does little more than move its cache lines. They fall behind one that has computations to

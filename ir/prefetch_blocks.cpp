@@ -13,8 +13,7 @@
 namespace lazuli {
 namespace {
 
-constexpr int64_t kLeastBytes = 4096;     // of a block, else the processor is there in time
-constexpr int64_t kProductsPerLine = 16;  // with fewer, to ask costs what it saves
+constexpr int64_t kLeastBytes = 4096;  // of a block, else the processor is there in time
 
 bool is_counted(const Instruction& i) {
   return i.code == Code::Loop && count_of(i) && i.begin.bits == 0;

@@ -13,8 +13,7 @@
 namespace lazuli {
 namespace {
 
-constexpr int64_t kLeastSteps = 64;  // of the products: fewer are over before a line comes
-constexpr int64_t kProductsPerLine = 16;  // with fewer, to ask costs what it saves
+constexpr int64_t kLeastSteps = 64;       // of the products: fewer are over before a line comes
 constexpr int64_t kProductsPerRow = 4;    // where each step asks, though few come to another line
 constexpr int64_t kLeastTiles = 4;        // the last has no next one
 constexpr int64_t kLongestRow = 2048;     // bytes; the machine foresees others, and they share sets

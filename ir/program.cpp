@@ -66,7 +66,7 @@ class Printer {
                            memory_text(program_, b.slot), b.add, b.step);
       }
       line(fmt::format("phase {} of {}{}{} {{", phase.name, phase.count, most,
-                       phase.waits ? "" : ", beside the one before"));
+                       phase.each ? ", by each worker" : phase.waits ? "" : ", beside the one before"));
       block(phase.body);
       if (phase.has_tail) {
         line("} tail {");

@@ -106,6 +106,7 @@ struct Phase {
   std::vector<Instruction> body, tail;
   bool has_tail = false;
   bool waits = true;                   // for the phases before it; else it may run at the same time as the one before
+  bool each = false;                   // each worker runs all of it, before its first iteration of a later phase
   int64_t count = 1;                   // iterations of the parallel loop that `body` may be given
   bool packs_ahead = false;            // an iteration packs what the next one reads: few, long ranges are best
   PhaseBound bound;

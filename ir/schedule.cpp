@@ -21,7 +21,7 @@ namespace {
 
 constexpr std::string_view kLoopKinds[] = {"serial",   "unroll", "ilp", "vector",
                                            "parallel", "group",  "item"};
-constexpr std::string_view kScopes[] = {"reg", "scratch", "local", "shared", "argument"};
+constexpr std::string_view kScopes[] = {"reg", "scratch", "local", "shared", "each", "argument"};
 
 using Words = std::vector<std::string>;
 
@@ -126,7 +126,7 @@ void attach(Kernel& k, const Step& step) {
 void set_scope(Kernel& k, const Step& step) {
   Value* v = k.find_value(step.args[0]);
   const auto it = std::find(std::begin(kScopes), std::end(kScopes) - 1, step.args[1]);
-  check(step, it != std::end(kScopes) - 1, "a scope is reg, scratch, local or shared");
+  check(step, it != std::end(kScopes) - 1, "a scope is reg, scratch, local, shared or each");
   check(step, v->slot < 0, "{} is an output of the kernel and lives there", v->name);
   v->scope = static_cast<Scope>(it - std::begin(kScopes));
 }
@@ -664,7 +664,7 @@ constexpr StepKind kSteps[] = {
     {"group", 1, kMany, set_kind, "group S l..."},
     {"item", 1, kMany, set_kind, "item S l..."},
     {"at", 3, 3, attach, "at S X l"},
-    {"scope", 2, 2, set_scope, "scope V reg|scratch|shared|local"},
+    {"scope", 2, 2, set_scope, "scope V reg|scratch|shared|each|local"},
     {"store", 2, kMany, set_layout, "store V l..."},
     {"inplace", 2, 2, set_inplace, "inplace V W"},
     {"stream", 1, 1, set_stream, "stream V"},

@@ -3,7 +3,7 @@
 //   iterations) order S l...                 the loops of S, outermost first
 //   unroll|ilp|vector|parallel|group|item S l...   how loops run (ir/kernel.h)
 //   at S X l                     S is computed inside loop l of stage X
-//   scope V reg|scratch|shared|local               where value V lives
+//   scope V reg|scratch|shared|each|local          where value V lives
 //   store V l...                 storage order of V by names of its stage's loops: packing
 //   inplace V W                  V is kept in the memory of W
 //   stream V                     non-temporal stores
@@ -63,6 +63,7 @@ bool same_order(const Kernel& a, const Kernel& b);
 struct PhaseRoot {
   const Stage* stage;
   bool waits;
+  bool each;  // run whole by each worker: its values have scope each
 };
 /// The root stages in the order in which their phases run. UserError if they wait for each other.
 std::vector<PhaseRoot> phases(const Kernel& kernel);

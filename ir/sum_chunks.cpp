@@ -177,11 +177,11 @@ struct FewSums {
   int64_t most = 16;  // chunks
 };
 
-// Few sums, or fewer bytes of them than there are of long stretches of the factors; both factors
-// have the axis, and are larger than the cache that they are read from for each of the loops over
-// the sums.
+// Few sums, or fewer bytes of them than there are of the factors, if they are some or these lie in
+// long stretches; both factors have the axis, and are larger than the cache that they are read from
+// for each of the loops over the sums.
 FewSums outermost_of_few(const ScheduleWriter& w, const Stage& s) {
-  constexpr int64_t kFewSums = 256;
+  constexpr int64_t kFewSums = 256, kSomeSums = 2048;
   const Value& v = s.values[0];
   if (s.values.size() != 1 || s.is_triangular() || !s.bound.empty()) return {};
   const Contraction c = contraction_of(s, {});
@@ -192,7 +192,7 @@ FewSums outermost_of_few(const ScheduleWriter& w, const Stage& s) {
   if (accumulator(v.expr->dtype) != v.expr->dtype || bytes <= w.target().l2 / 2) return {};
   FewSums few;
   if (sums > kFewSums) {
-    if (!has_long_stretches(w, s, c)) return {};
+    if (sums > kSomeSums && !has_long_stretches(w, s, c)) return {};
     few.least = 1;
     // What chunks give is written and read once more.
     few.most = std::min(few.most, bytes / (4 * sums * size_of(v.expr->dtype)));

@@ -18,6 +18,11 @@ const Stage* root_of(const Stage* s) {
   return s;
 }
 
+bool is_each(const Stage& s) {
+  return std::any_of(s.values.begin(), s.values.end(),
+                     [](const Value& v) { return v.scope == Scope::Each; });
+}
+
 class ScheduleVerifier {
  public:
   explicit ScheduleVerifier(const Kernel& kernel) : kernel_(kernel), reads_(kernel) {
@@ -28,6 +33,7 @@ class ScheduleVerifier {
     for (const auto& s : kernel_.stages) {
       loops(*s);
       parallel(*s);
+      each(*s);
       for (const Value& v : s->values) {
         readers(*s, v);
         if (v.alias >= 0) in_place(*s, v);
@@ -105,9 +111,25 @@ class ScheduleVerifier {
     }
   }
 
+  // What each thread computes for itself is a phase that stores nothing else: others would be
+  // stored by all of them.
+  void each(const Stage& s) const {
+    const Stage* root = root_of(&s);
+    if (!is_each(*root) && !is_each(s)) return;
+    for (const Value& v : s.values) {
+      const bool own = &s == root ? v.scope == Scope::Each && v.alias < 0
+                                  : v.scope == Scope::Scratch || v.scope == Scope::Register;
+      require(own,
+              "schedule: {} is in phase {}, which each thread runs; there the values of the phase "
+              "have scope each, and what is computed inside is scratch or reg",
+              v.name, root->name);
+    }
+  }
+
   // Readers see a value inside the loop it is attached to, or across phases in shared memory.
   void readers(const Stage& s, const Value& v) const {
-    const bool seen_by_all = v.scope == Scope::Shared || v.scope == Scope::Argument ||
+    const bool seen_by_all = v.scope == Scope::Shared || v.scope == Scope::Each ||
+                             v.scope == Scope::Argument ||
                              (v.alias >= 0 && kernel_.find_value(v.alias).second->slot >= 0);
     std::vector<const Stage*> others;
     for (const auto& reader : kernel_.stages) {
@@ -192,7 +214,8 @@ class ScheduleVerifier {
           }
         } else {
           require(number(reader.get()) < number(&writer) && !follows(*reader, writer) &&
-                      !in_later_phase(*reader, writer) && keeps_pace(*reader, writer, r, second),
+                      !in_later_phase(*reader, writer) && !may_come_late(*reader, writer) &&
+                      keeps_pace(*reader, writer, r, second),
                   "schedule: {} takes the place of {}, but {} reads {} after it is overwritten",
                   second.name, first.name, reader->name, first.name);
         }
@@ -224,6 +247,11 @@ class ScheduleVerifier {
                           [&](const PhaseRoot& p) { return p.stage == root_of(&s); });
     };
     return place(a) > place(b);
+  }
+
+  // A thread runs what each runs when it first needs it, while others are in later phases.
+  static bool may_come_late(const Stage& a, const Stage& b) {
+    return is_each(*root_of(&a)) && root_of(&a) != root_of(&b);
   }
 
   // Values of one stage are computed in their order at every point.
@@ -332,7 +360,7 @@ std::vector<PhaseRoot> phases(const Kernel& kernel) {
     });
     if (waits) beside.clear();
     beside.push_back(*ready);
-    order.push_back({*ready, waits || order.empty()});
+    order.push_back({*ready, waits || order.empty(), is_each(**ready)});
     roots.erase(ready);
   }
   return order;

@@ -25,7 +25,7 @@
 namespace lazuli {
 namespace {
 
-constexpr int kMaxThreads = 1024;
+constexpr int kMaxThreads = ThreadPool::kMaxThreads;
 
 // Workers spin for longer than the gap between the kernels of a plan, and than they wait for the
 // last chunk of one: a core that has gone to sleep takes some 100 microseconds to wake. After the

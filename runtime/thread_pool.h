@@ -15,8 +15,10 @@ class ThreadPool {
   /// One chunk [begin, end) of a loop, done by `worker`, from 0 (the caller) to size() - 1.
   using Work = void (*)(void* context, int64_t begin, int64_t end, int worker);
 
-  /// A pool of `threads` threads, the caller among them, from 1 to 1024. DeviceError if a thread
-  /// cannot be started.
+  static constexpr int kMaxThreads = 1024;
+
+  /// A pool of `threads` threads, the caller among them, from 1 to kMaxThreads. DeviceError if a
+  /// thread cannot be started.
   explicit ThreadPool(int threads);
   ~ThreadPool();
   ThreadPool(const ThreadPool&) = delete;

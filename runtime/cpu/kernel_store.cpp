@@ -322,6 +322,7 @@ std::shared_ptr<CompiledKernel> compile_kernel(const Kernel& kernel, const Progr
     f.bound = program.phases[i].bound;
     f.packs_ahead = program.phases[i].packs_ahead;
     f.waits = program.phases[i].waits;
+    f.each = program.phases[i].each;
     out->phases.push_back(f);
   }
   out->has_sizes = program.has_sizes;
@@ -355,7 +356,8 @@ class PhaseGroup {
   PhaseGroup(std::span<const CompiledKernel::PhaseFunctions> phases, size_t first, void** arguments,
              int threads, const GridPart* part) {
     size_t end = first + 1;
-    while (end < phases.size() && !phases[end].waits && end - first < kMost) end++;
+    const auto joins = [](const CompiledKernel::PhaseFunctions& p) { return !p.waits && !p.each; };
+    while (end < phases.size() && joins(phases[end]) && end - first < kMost) end++;
     phases_ = phases.subspan(first, end - first);
     for (size_t i = 0; i < phases_.size(); i++) {
       const CompiledKernel::PhaseFunctions& phase = phases_[i];
@@ -415,6 +417,31 @@ class PhaseGroup {
   double share_ = 0, cycles_ = 0;
 };
 
+// Phases that each worker runs whole, before its first step of a later one.
+class EachPhases {
+ public:
+  explicit EachPhases(std::span<const CompiledKernel::PhaseFunctions> phases) : phases_(phases) {}
+
+  // Phases before this one are due.
+  void come_to(size_t phase) {
+    if (due_ == 0) next_.fill(0);
+    due_ = phase;
+  }
+
+  template <typename F>
+  void run_due(int worker, F&& run) {
+    if (due_ == 0) return;
+    for (uint16_t& next = next_[static_cast<size_t>(worker)]; next < due_; next++) {
+      if (phases_[next].each) run(phases_[next]);
+    }
+  }
+
+ private:
+  std::span<const CompiledKernel::PhaseFunctions> phases_;
+  size_t due_ = 0;
+  std::array<uint16_t, ThreadPool::kMaxThreads> next_;  // of each worker; unset while none is due
+};
+
 }  // namespace
 
 void run_kernel(const CompiledKernel& kernel, void** arguments, const WorkMemory& memory,
@@ -456,11 +483,19 @@ void run_kernel(const CompiledKernel& kernel, void** arguments, const WorkMemory
     }
     return;
   }
+  EachPhases each(kernel.phases);
   for (size_t first = 0; first < kernel.phases.size();) {
+    if (kernel.phases[first].each) {
+      each.come_to(++first);
+      continue;
+    }
     const PhaseGroup group(kernel.phases, first, arguments, pool.size(), part);
     first += group.size();
     const auto run = [&](int64_t from, int64_t to, int worker) {
       const int64_t start = trace ? Trace::now() : 0;
+      each.run_due(worker, [&](const CompiledKernel::PhaseFunctions& phase) {
+        run_steps(phase, 0, steps_of(phase, arguments, nullptr), worker);
+      });
       group.run(from, to,
                 [&](const CompiledKernel::PhaseFunctions& phase, int64_t begin, int64_t end) {
                   run_steps(phase, begin, end, worker);

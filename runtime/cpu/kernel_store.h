@@ -30,7 +30,7 @@ struct CompiledKernel {
     KernelFunction body = nullptr, tail = nullptr;
     int64_t count = 1;
     PhaseBound bound = {};
-    bool packs_ahead = false, waits = true;
+    bool packs_ahead = false, waits = true, each = false;
     double cycles = 0;  // as estimated
   };
   std::vector<PhaseFunctions> phases;

@@ -105,7 +105,7 @@ struct StoredPhase {
   bool has_tail = false;
   int64_t count = 1;
   PhaseBound bound;
-  bool packs_ahead = false, waits = true;
+  bool packs_ahead = false, waits = true, each = false;
   double cycles = 0;
 };
 
@@ -151,7 +151,7 @@ void fields(V& visit, T& x) {
   using U = std::remove_const_t<T>;
   if constexpr (std::is_same_v<U, StoredPhase>) {
     visit(x.body), visit(x.tail), visit(x.has_tail), visit(x.count), visit(x.packs_ahead),
-        visit(x.waits), visit(x.cycles);
+        visit(x.waits), visit(x.each), visit(x.cycles);
     fields(visit, x.bound);
   } else if constexpr (std::is_same_v<U, PhaseBound>) {
     visit(x.slot), visit(x.factor), visit(x.add), visit(x.step), visit(x.repeated);
@@ -208,7 +208,7 @@ std::string store_kernel(const CompiledKernel& kernel) {
   };
   for (const CompiledKernel::PhaseFunctions& p : kernel.phases) {
     phases.push_back({offset(p.body), p.tail ? offset(p.tail) : 0, p.tail != nullptr, p.count,
-                      p.bound, p.packs_ahead, p.waits, p.cycles});
+                      p.bound, p.packs_ahead, p.waits, p.each, p.cycles});
   }
   write(phases);
   return write.take();
@@ -237,7 +237,7 @@ std::shared_ptr<CompiledKernel> load_kernel(std::string_view bytes) {
   };
   for (const StoredPhase& p : phases) {
     kernel->phases.push_back({function(p.body), p.has_tail ? function(p.tail) : nullptr, p.count,
-                              p.bound, p.packs_ahead, p.waits, p.cycles});
+                              p.bound, p.packs_ahead, p.waits, p.each, p.cycles});
   }
   return kernel;
 }

@@ -153,6 +153,18 @@ TEST_SUITE("codegen") {
     }
   }
 
+  TEST_CASE("what each worker computes for itself is refused") {
+    Program program;
+    program.name = "softmax";
+    Phase& phase = program.phases.emplace_back();
+    phase.name = "m";
+    phase.each = true;
+    CHECK_THROWS_WITH_AS(emit_opencl(program, "k"),
+                         "opencl: phase m of softmax is run by each worker, which is not built yet; give its values "
+                         "scope shared",
+                         UserError);
+  }
+
   TEST_CASE("a kernel that does not build gives the driver's log") {
     if (first_opencl_device().empty()) return;
     CHECK_THROWS_WITH_AS(run_opencl(Program{}, "kernel void k( {", "k", {}), doctest::Contains("the kernel does not build"),

@@ -285,8 +285,8 @@ TEST_SUITE("ir") {
       const Tensor mean = test::array({channels, 8, 3, 3}) * 0.9 + g;
       const std::vector<Tensor> roots =
           steps ? std::vector<Tensor>{mean, w - mean * 0.1} : std::vector<Tensor>{g};
-      return test::holds(test::checked_schedule(roots, named_target("x86-64-v3")),
-                         "vector sum j.v\n");
+      const std::string s = test::checked_schedule(roots, named_target("x86-64-v3"));
+      return test::holds(s, "vector sum j.v\n") || test::holds(s, "vector sum.chunks j.v\n");
     };
     CHECK(along_channels(64, 16, false));
     CHECK(along_channels(64, 16, true));

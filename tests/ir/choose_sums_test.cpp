@@ -72,10 +72,19 @@ TEST_SUITE("ir") {
     CHECK(
         test::holds(test::reasons({by_kernel(64, 1)}), "few sums of many terms, by 16 chunks of 4 along"));
     CHECK(!test::holds(test::reasons({by_kernel(61, 1)}), "chunks of"));
-    CHECK(!test::holds(test::reasons({by_kernel(64, 2)}), "chunks of"));  // more sums
+    CHECK(test::holds(test::reasons({by_kernel(64, 2)}), "by 16 chunks of 4 along"));
+    CHECK(!test::holds(test::reasons({by_kernel(64, 12)}), "chunks of"));  // more sums
     CHECK(!test::holds(test::reasons({by_kernel(8, 1)}), "chunks of"));
     const std::string small = test::checked_schedule(by_kernel(16, 1), far);
     CHECK_MESSAGE(test::holds(small, "parallel sum.chunks "), small);
+    // A padded copy counts as the array that it is made of.
+    const auto padded = [](int64_t images) {
+      const Tensor x = contiguous(randn({images, 6, 20, 20})), w = contiguous(randn({8, 6, 3, 3}));
+      return grad(sum(conv2d(x, w, std::nullopt, 1, 1) * contiguous(randn({images, 8, 20, 20}))),
+                  w);
+    };
+    CHECK(test::holds(test::reasons({padded(32)}), "by 16 chunks of 2 along"));
+    CHECK(!test::holds(test::reasons({padded(8)}), "chunks of"));
   }
 
   TEST_CASE("sums over stretches of images are walked some terms at a time, by chunks of images") {

@@ -32,6 +32,40 @@ TEST_SUITE("ir") {
     CHECK(test::holds(schedule(2048, 256, 512, 1), "order C m.o n.o"));
   }
 
+  TEST_CASE("what all threads read whole, and is quickly copied, each makes for itself") {
+    Target target = named_target("x86-64-v4");
+    const auto schedule = [&](const std::vector<Tensor>& roots, int threads) {
+      target.threads = threads;
+      return test::checked_schedule(roots, target);
+    };
+    // Rows that are packed are then packed by who reads them.
+    const auto turned = [&](int64_t m, int64_t n, int64_t k, int threads) {
+      return schedule({matmul(transpose(test::array({k, m}), 0, 1), test::array({k, n}))}, threads);
+    };
+    const std::string two = turned(420, 390, 70, 2);
+    CHECK(test::holds(two, "scope sum.b each\n"));
+    CHECK(test::holds(two, "at sum.a sum i.b\n"));
+    CHECK(test::holds(two, "parallel sum i.b\n"));
+    CHECK(!test::holds(turned(420, 390, 70, 1), "each"));
+    CHECK(!test::holds(turned(420, 390, 70, 64), "each"));  // as long as what it is made for
+    CHECK(!test::holds(turned(48, 390, 70, 2), "each"));    // few rows, that all need all of it
+    // An array that is updated may have been another product's, by columns.
+    const Tensor w = test::array({420, 390}), x = test::array({70, 420}),
+                 g = test::array({70, 390});
+    CHECK(!test::holds(schedule({w - matmul(transpose(x, 0, 1), g) * 0.1}, 2), "each"));
+    // Images that all channels read, but not those of a batch.
+    const auto image = [&](int64_t batch, int threads) {
+      target.winograd = false;
+      target.l2 = 64 << 10;  // which the kernels are too large for
+      return schedule({conv2d(test::array({batch, 8, 14, 14}), test::array({120, 8, 3, 3}),
+                              std::nullopt, 1, 1)},
+                      threads);
+    };
+    CHECK(test::holds(image(1, 2), "scope pad each\n"));
+    CHECK(!test::holds(image(1, 1), "each"));
+    CHECK(!test::holds(image(4, 2), "each"));
+  }
+
   TEST_CASE("rows that a group takes together are as many for any number of threads") {
     Target target = named_target("x86-64-v3");
     const auto schedule = [&](int threads, const Tensor& sums) {

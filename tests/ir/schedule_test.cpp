@@ -8,6 +8,7 @@
 #include "ir/index.h"
 #include "ir/lower.h"
 #include "tests/ir/algorithms.h"
+#include "tests/ir/chosen.h"
 
 namespace lazuli {
 namespace {
@@ -98,6 +99,57 @@ TEST_SUITE("ir") {
     CHECK(schedule_error(clone(k),
                          shared + "at s out i; scope s scratch; at e out i; scope e scratch") ==
           "schedule: s is private to phase out but phase r reads it; give it scope shared");
+  }
+
+  TEST_CASE("a phase that each thread runs keeps what it computes to itself") {
+    const Kernel k = test::softmax(5, 77);
+    const std::string rest = "; scope s shared; scope r shared; parallel s i; parallel out i\n";
+    Kernel each = clone(k);
+    apply_schedule(each, "scope m each; parallel m i; scope e shared; parallel e i" + rest);
+    CHECK(test::difference(each, Target()) == "");
+    const Program program = lower(each, Target());
+    CHECK(program.phases[0].each);
+    CHECK(!program.phases[1].each);
+    CHECK(test::holds(print_program(program), "phase m of 5, by each worker {\n"));
+    // One after the other, the second of which reads the first.
+    Kernel two = clone(k);
+    apply_schedule(two, "scope m each; scope e each; at m e i; scope m scratch" + rest);
+    CHECK(test::difference(two, Target()) == "");
+    Kernel chain = clone(k);
+    apply_schedule(chain, "scope m each; scope e each" + rest);
+    CHECK(test::difference(chain, Target()) == "");
+    const std::string refused =
+        " is in phase m, which each thread runs; there the values of the phase have scope each, "
+        "and "
+        "what is computed inside is scratch or reg";
+    CHECK(schedule_error(clone(k), "scope m each; at m e i; scope e shared" + rest) ==
+          "schedule: m is in phase e, which each thread runs; there the values of the phase have "
+          "scope each, and what is computed inside is scratch or reg");
+    CHECK(schedule_error(clone(k), "scope m each; at e m i; scope e shared" + rest) ==
+          "schedule: e" + refused);
+    CHECK(schedule_error(clone(k), "scope e twice") ==
+          "schedule: `scope e twice`: a scope is reg, scratch, local, shared or each");
+    // Another thread may not have read it yet when the later phase overwrites it.
+    Kernel late;
+    late.name = "late";
+    const int x = late.add_argument("x", DType::F32, 8, false),
+              y = late.add_argument("y", DType::F32, 8, true);
+    const auto next = [&](const char* name, std::vector<int> of, int to = -1) {
+      const NodeRef a = axis("i", 8);
+      std::vector<NodeRef> from;
+      for (int v : of) from.push_back(read(v, DType::F32, {a}));
+      if (of.empty()) from.push_back(load(x, DType::F32, a));
+      Stage* s = late.add_stage(name, {a});
+      const NodeRef value = from.size() == 1 ? scalar_op(Op::Neg, DType::F32, from)
+                                             : scalar_op(Op::Add, DType::F32, from);
+      return late.add_value(s, name, value, {a}, Op::Count_, to);
+    };
+    const int a = next("a", {}), b = next("b", {a}), c = next("c", {a});
+    next("d", {b, c}, y);
+    const std::string in_place = "scope a shared; scope c shared; inplace c a; ";
+    CHECK(schedule_error(clone(late), in_place + "scope b shared") == "");
+    CHECK(schedule_error(clone(late), in_place + "scope b each") ==
+          "schedule: c takes the place of a, but b reads a after it is overwritten");
   }
 
   TEST_CASE("a value in registers needs the tile of its reader") {

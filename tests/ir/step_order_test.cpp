@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "core/graph.h"
+#include "core/ops.h"
 #include "core/tensor.h"
 
 namespace lazuli {

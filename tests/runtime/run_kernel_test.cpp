@@ -138,6 +138,42 @@ TEST_SUITE("runtime") {
     }
   }
 
+  TEST_CASE("each worker runs its own phases before its first step of a later one") {
+    for (const int threads : {1, 2, 3, 7}) {
+      for (const int64_t count : {int64_t{1}, int64_t{5}, int64_t{1000}}) {
+        CAPTURE(threads);
+        CAPTURE(count);
+        Made m;
+        m.add<0>(count, false, true, 1e6);
+        m.add<1>(3, true, false, 1e6);
+        m.add<2>(7, true, true, 1e6);
+        m.add<3>(count, true, true, 1e6);
+        m.add<4>(2, false, true, 1e6);
+        m.add<5>(count, true, true, 1e6);
+        for (const size_t i : {1, 2, 4}) {
+          m.kernel.phases[i].each = true;
+          for (const auto& p : m.phases) std::erase(p->before, m.phases[i].get());
+        }
+        ThreadPool pool(threads);
+        run_kernel(m.kernel, m.arguments.data(), {nullptr, 0, nullptr}, pool);
+        for (size_t i = 0; i < m.phases.size(); i++) {
+          CAPTURE(i);
+          const auto& p = *m.phases[i];
+          const int64_t steps = p.count + (m.kernel.phases[i].tail ? 1 : 0);
+          const int runs = p.done[0];
+          int different = 0;
+          for (int64_t s = 0; s < steps; s++) different += p.done[static_cast<size_t>(s)] != runs;
+          CHECK(different == 0);
+          CHECK(runs >= 1);
+          CHECK(runs <= (m.kernel.phases[i].each ? threads : 1));
+        }
+        // Who runs the last also ran those before.
+        CHECK(m.phases[1]->done[0] >= m.phases[4]->done[0]);
+        CHECK(!m.phases[3]->early);
+      }
+    }
+  }
+
   TEST_CASE("any number of phases may run at the same time") {
     for (const int threads : {1, 2, 3}) {
       Made m;
