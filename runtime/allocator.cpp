@@ -10,10 +10,11 @@
 #include <cstring>
 #include <fstream>
 #include <limits>
+#include <map>
 #include <mutex>
 #include <new>
 #include <string>
-#include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "core/error.h"
@@ -110,35 +111,41 @@ struct Allocator::State : Counted {
     }
     free.clear();
     stats.cached = 0;
-    drop_chunk();
+    for (Chunk& chunk : chunks) drop(chunk);
   }
 
-  void drop_chunk() {
-    if (chunk_left > 0) munmap(chunk, chunk_left);
-    chunk_left = 0;
+  // What is left of a huge mapping.
+  struct Chunk {
+    std::byte* start = nullptr;
+    size_t left = 0;
+  };
+
+  static void drop(Chunk& chunk) {
+    if (chunk.left > 0) munmap(chunk.start, chunk.left);
+    chunk.left = 0;
   }
 
   // Pages of a chunk: a huge page is touched once for all the blocks that lie in it, which costs a
   // tenth of touching their small pages. What is left of the chunk counts as no memory in use: it
   // is less than a huge page that has been touched.
-  std::byte* cut(size_t bytes) {
-    if (chunk_left < bytes) {
-      drop_chunk();
-      chunk = map_huge(kChunk);
-      if (chunk == nullptr) {
+  static std::byte* cut(Chunk& chunk, size_t bytes) {
+    if (chunk.left < bytes) {
+      drop(chunk);
+      chunk.start = map_huge(kChunk);
+      if (chunk.start == nullptr) {
         void* alone =
             mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
         return alone == MAP_FAILED ? nullptr : static_cast<std::byte*>(alone);
       }
-      chunk_left = kChunk;
+      chunk.left = kChunk;
     }
-    chunk_left -= bytes;
-    return std::exchange(chunk, chunk + bytes);
+    chunk.left -= bytes;
+    return std::exchange(chunk.start, chunk.start + bytes);
   }
 
   // A cached region of the class, or one without data.
-  Region take_cached(size_t class_bytes) {
-    const auto found = free.find(class_bytes);
+  Region take_cached(size_t class_bytes, bool apart) {
+    const auto found = free.find(FreeKey{class_bytes, apart});
     if (found == free.end() || found->second.empty()) return {};
     const Region region = found->second.back();
     found->second.pop_back();
@@ -148,32 +155,32 @@ struct Allocator::State : Counted {
   }
 
   // A new region from the system, or one without data.
-  Region take(size_t class_bytes) {
+  Region take(size_t class_bytes, bool apart) {
     if (stats.live + stats.cached + class_bytes > limit) drop_cached();
     if (class_bytes >= kAskFrom && available_memory() < class_bytes) {
       drop_cached();
       if (available_memory() < class_bytes) return {};
     }
-    Region region = map(class_bytes);
+    Region region = map(class_bytes, apart);
     if (region.data == nullptr && stats.cached > 0) {
       drop_cached();
-      region = map(class_bytes);
+      region = map(class_bytes, apart);
     }
     return region;
   }
 
-  Region map(size_t class_bytes) {
+  Region map(size_t class_bytes, bool apart) {
     if (class_bytes < kMapFrom) {
       void* base = std::aligned_alloc(kBlockAlignment, class_bytes);
-      return {base, 0, static_cast<std::byte*>(base), class_bytes};
+      return {base, 0, static_cast<std::byte*>(base), class_bytes, apart};
     }
     const size_t stagger = next_stagger++ % kStaggers * kStagger;
     const bool is_huge = class_bytes >= kHugePage;
     const size_t page = is_huge ? kHugePage : static_cast<size_t>(sysconf(_SC_PAGESIZE));
     const size_t wanted = round_up(class_bytes + stagger, page);
-    std::byte* const start = is_huge ? map_huge(wanted) : cut(wanted);
+    std::byte* const start = is_huge ? map_huge(wanted) : cut(chunks[apart ? 1 : 0], wanted);
     if (start == nullptr) return {};
-    return {start, wanted, start + stagger, class_bytes};
+    return {start, wanted, start + stagger, class_bytes, apart};
   }
 
   static void give(const Region& region) {
@@ -186,10 +193,10 @@ struct Allocator::State : Counted {
 
   const uint64_t limit;
   std::mutex mutex;
-  std::unordered_map<size_t, std::vector<Region>> free;  // by size class
+  using FreeKey = std::pair<size_t, bool>;  // size class, and whether apart
+  std::map<FreeKey, std::vector<Region>> free;
   size_t next_stagger = 0;
-  std::byte* chunk = nullptr;  // what is left of one
-  size_t chunk_left = 0;
+  Chunk chunks[2];        // of arrays, and of what lies apart from them
   uint64_t fails_at = 0;  // counts down
   bool fills = false;
   MemoryStats stats;
@@ -206,7 +213,7 @@ uint64_t Allocator::largest_block(uint64_t bytes) {
   return bytes / class_step(bytes) * class_step(bytes);
 }
 
-Block Allocator::allocate(size_t bytes) {
+Block Allocator::allocate(size_t bytes, bool apart) {
   State& state = *state_;
   const std::lock_guard lock(state.mutex);
   const auto refuse = [&](const std::string& why) {
@@ -226,8 +233,8 @@ Block Allocator::allocate(size_t bytes) {
   }
 
   Block block;
-  block.region_ = state.take_cached(class_bytes);
-  if (!block) block.region_ = state.take(class_bytes);
+  block.region_ = state.take_cached(class_bytes, apart);
+  if (!block) block.region_ = state.take(class_bytes, apart);
   if (!block) refuse("the system has only " + bytes_text(available_memory()) + " left");
   block.state_ = state_;
   block.size_ = bytes;
@@ -248,7 +255,7 @@ Allocator::Block::~Block() {
     return;
   }
   try {
-    state.free[region_.class_bytes].push_back(region_);
+    state.free[State::FreeKey{region_.class_bytes, region_.apart}].push_back(region_);
     state.stats.cached += region_.class_bytes;
   } catch (const std::bad_alloc&) {
     State::give(region_);

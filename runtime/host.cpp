@@ -203,6 +203,7 @@ const Host& host() {
         .has_tiles = has_tiles(),
         .split_load = is_wide_intel() ? 0.9 : 0,
         .far_l3 = is_wide_intel() || is_wide_amd(),
+        .short_rows = is_wide_amd() ? 8 : 2,
         .l2_prefetch = is_zen4(),
         .l1_ways = cache(1).ways,
         .l1 = cache(1).size,

@@ -21,6 +21,7 @@ struct Host {
   double split_load;  ///< cycles that a vector from two cache lines takes longer
   bool far_l3;  ///< a miss of L2 takes some 500 FMAs: a mesh over many cores, or wide units (see
                 ///< Target)
+  int short_rows;    ///< read at a time (see Target)
   bool l2_prefetch;  ///< prefetches for L2 bring more from memory than all else (see Target)
   int l1_ways;         ///< 0 if the system does not say
   int64_t l1, l2, l3;  ///< bytes of data cache: l1 and l2 of one core, l3 as one core sees it, no more

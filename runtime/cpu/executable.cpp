@@ -52,9 +52,10 @@ class CpuExecutable::Memory {
     }
     scratch_stride_ = scratch_stride(e.scratch_bytes_);
     if (e.scratch_bytes_) {
-      scratch_ = allocator.allocate(static_cast<size_t>(scratch_stride_ * e.runtime_.pool.size()));
+      scratch_ =
+          allocator.allocate(static_cast<size_t>(scratch_stride_ * e.runtime_.pool.size()), true);
     }
-    if (e.shared_bytes_) shared_ = allocator.allocate(static_cast<size_t>(e.shared_bytes_));
+    if (e.shared_bytes_) shared_ = allocator.allocate(static_cast<size_t>(e.shared_bytes_), true);
   }
 
   void bind(std::span<Storage* const> inputs, std::span<Storage* const> outputs) {

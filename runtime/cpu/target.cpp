@@ -60,6 +60,7 @@ Target host_target(KernelCache* cache) {
   target.has_tiles = here.has_tiles;
   target.split_load = here.split_load;
   target.far_l3 = here.far_l3;
+  target.short_rows = here.short_rows;
   target.l2_prefetch = here.l2_prefetch;
   if (here.l1 > 0) target.l1 = here.l1;
   if (here.l1_ways > 0) target.l1_ways = here.l1_ways;

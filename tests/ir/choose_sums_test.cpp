@@ -275,6 +275,12 @@ TEST_SUITE("ir") {
     CHECK(together(sum(array({21, 1024}), 1), "split sum i i.o i 4\n"));
     CHECK(together(sum(array({2, 9, 1100}), 2), "unroll sum jf\n"));
     CHECK(!together(sum(array({99, 100}), 1)));
+    target.short_rows = 8;  // unless their sums exceed the registers
+    CHECK(together(sum(array({33, 256}), 1), "split sum i i.o i 8\n"));
+    const Tensor both = array({33, 256});
+    CHECK(together(amax(both, 1) - amin(both, 1), "split max i i.o i 4\n"));
+    CHECK(together(sum(array({21, 1024}), 1), "split sum i i.o i 4\n"));
+    target.short_rows = 2;
     target.far_l3 = false;
     // Short rows of one array some pages apart, in blocks enough for the threads.
     const Tensor rows = array({275, 1024}), other = array({275, 1024});

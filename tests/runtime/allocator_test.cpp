@@ -106,6 +106,23 @@ TEST_SUITE("runtime") {
     CHECK(allocator.stats().reuses == 1);
   }
 
+  TEST_CASE("what lies apart is in other pages than what does not, when it is used again too") {
+    Allocator allocator;
+    const auto page_of = [](const Block& block) {  // of 2 MiB
+      return reinterpret_cast<uintptr_t>(block.data()) / (2 * kMiB);
+    };
+    constexpr size_t kSize = 256 << 10;
+    Block array = allocator.allocate(kSize), work = allocator.allocate(kSize, true),
+          next = allocator.allocate(kSize);
+    CHECK(page_of(array) == page_of(next));
+    CHECK(page_of(array) != page_of(work));
+    const std::byte* const at = work.data();
+    work = Block();
+    const Block other = allocator.allocate(kSize);
+    CHECK(other.data() != at);
+    CHECK(allocator.allocate(kSize, true).data() == at);
+  }
+
   TEST_CASE("statistics count live, cached and peak bytes") {
     Allocator allocator(100 * kMiB);
     CHECK(allocator.limit() == 100 * kMiB);
