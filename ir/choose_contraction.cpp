@@ -9,25 +9,9 @@
 namespace lazuli {
 namespace {
 
-// The axes around a tile.
-std::vector<NodeRef> batch_axes(const Stage& s, const Contraction& c) {
-  std::vector<NodeRef> axes = s.values[0].dims;
-  std::erase_if(axes, [&](const NodeRef& d) {
-    return d.get() == c.v.get() || d.get() == c.r.get() || d.get() == c.y.get();
-  });
-  return axes;
-}
-
 std::string batch_loops(const ScheduleWriter& w, const Stage& s, const Stage& contraction,
                         const Contraction& c) {
   return w.loops(s, batch_axes(contraction, c));
-}
-
-// The product of the axes around a tile.
-int64_t batch_of(const Stage& s, const Contraction& c) {
-  int64_t n = 1;
-  for (const NodeRef& d : batch_axes(s, c)) n *= extent(d);
-  return n;
 }
 
 // K in blocks, where not even two panels fit the last cache: partial sums in the output, row blocks
@@ -61,63 +45,6 @@ struct TiledSum {
   Stage* stage;
   Contraction c;
 };
-
-}  // namespace
-
-// Where vectors along the last axis would be mostly empty: lanes along an axis that fills them, in
-// whichever factor it is and however its neighbours lie, since panels of that can be packed. Rows
-// are the longest axis of the other factor, of which single elements are read; if they are few too,
-// to read the large factor in another order gains less. It takes more code, which must be worth it,
-// and elements that are converted are better converted in vectors. The same where dot products
-// would have their lanes along few terms.
-Contraction with_full_vectors(const ScheduleWriter& w, const Stage& s, const Contraction& given,
-                              const std::vector<Stage*>& after) {
-  constexpr int64_t kFewRows = 8;
-  constexpr double kGain = 2, kWorth = 2e4, kStore = 2;  // cycles
-  const double dots = has_dots(w, s, given) ? dot_cycles(w, s, given) : 0;
-  if (dots == 0 && 2 * extent(given.v) > w.lanes()) return given;
-  const Value& v = s.values[0];
-  bool converts = false;
-  visit(v.expr, [&](const NodeRef& n) { converts |= n->op == Op::Cast && is_float(n->dtype); });
-  if (converts) return given;
-  // What is read and stored element by element.
-  size_t arrays = after.empty() ? 1 : 0;
-  for (const Stage* m : after) {
-    arrays += loads_of(*m).size();
-    for (const Value& made : m->values) arrays += made.slot >= 0;
-  }
-  auto results = static_cast<double>(arrays);
-  for (const NodeRef& d : v.dims) results *= static_cast<double>(extent(d));
-  const auto cycles = [&](const Contraction& c) {
-    return static_cast<double>(batch_of(s, c)) * model_tile(w, s, c, extent(c.r)).cycles +
-           (c.scattered ? kStore * results : 0);
-  };
-  Contraction best = given;
-  double least = dots > 0 ? dots : cycles(given);
-  if (least < kWorth) return given;
-  for (const NodeRef& d : v.dims) {
-    const bool in0 = uses(factor(v, 0), d), in1 = uses(factor(v, 1), d);
-    if (in0 == in1 || extent(d) < w.lanes()) continue;
-    Contraction c = given;
-    c.v = d;
-    c.a = in1 ? 0 : 1;
-    c.b = 1 - c.a;
-    c.r = c.y = {};
-    c.scattered = true;
-    for (const NodeRef& e : v.dims) {
-      const bool row = uses(factor(v, c.a), e) && !uses(factor(v, c.b), e);
-      if (row && (!c.r || extent(e) > extent(c.r))) c.r = e;
-    }
-    const bool few = dots == 0 && 4 * extent(given.v) > w.lanes() && extent(c.r) <= kFewRows;
-    if (!c.r || few) continue;
-    if (cycles(c) * kGain >= least) continue;
-    best = c;
-    least = cycles(c) * kGain;
-  }
-  return best;
-}
-
-namespace {
 
 // The contractions of a group that holds nothing else but their epilogue, all with the same tile.
 // Or none.
@@ -169,9 +96,9 @@ int64_t bytes_beside(const Stage& s, const Contraction& c, const std::vector<Sta
 
 // Whether row tiles go outside, and panels are a phase of their own: where threads could not share
 // out the panels evenly; where a had better be walked once, since few panels stay near, or a does
-// not; or where memory is much of the work of one thread, which comes faster by whole rows than by
-// the columns of a panel. Of several threads each had better take the columns that it takes of the
-// same array in other products. `beside`: of each sum (see bytes_beside).
+// not; or where memory is much of the work, which comes faster by whole rows than by the columns of
+// a panel. Of several threads, each had better take the columns that it takes of the same array in
+// other products, if they are not too narrow. `beside`: of each sum (see bytes_beside).
 bool rows_go_outside(ScheduleWriter& w, const Stage& s, const Contraction& c, const Tile& tile,
                      int64_t beside) {
   constexpr int64_t kFewPanels = 8;
@@ -183,7 +110,9 @@ bool rows_go_outside(ScheduleWriter& w, const Stage& s, const Contraction& c, co
   const int64_t term = depth_of(c) * factor_size(s);  // bytes of it in a row or column
   const bool once = panels < kFewPanels && (panels * columns * term <= w.target().l2 / 16 ||
                                             extent(c.r) * term > w.target().l2 / 2);
-  const bool streams = w.target().threads <= 1 && beside * kTermsOfByte >= depth_of(c) &&
+  const bool is_narrow = columns * factor_size(s) < 3 * kCacheLine,
+             streams = (w.target().threads <= 1 || is_narrow) &&
+                       beside * kTermsOfByte >= depth_of(c) &&
                        beside * extent(c.r) * extent(c.v) * batch_of(s, c) > w.target().l2 &&
                        panels * columns * term <= w.target().l2 / 4;
   const double uneven = uneven_share(w.target(), around, vectors, tile.nv);
@@ -612,13 +541,20 @@ int64_t TiledGroup::row_block(int64_t columns) const {
 // itself; 0 where rows are not packed, or other products may have taken the columns of an array
 // that these update.
 int64_t TiledGroup::rows_of_each() {
-  constexpr int64_t kChunks = 2;  // for each thread: all of b is read for each
-  if (!packs_a_ || !only_stores_ || extent(c_.r) < kManyRowTiles * tile_.mr) return 0;
-  const int64_t tiles = (extent(c_.r) + tile_.mr - 1) / tile_.mr,
-                chunks = kChunks * w_.target().threads,
+  if (!packs_a_ || extent(c_.r) < kManyRowTiles * tile_.mr) return 0;
+  if (!only_stores_ && !rows_first_) return 0;
+  const int64_t threads = w_.target().threads, tiles = (extent(c_.r) + tile_.mr - 1) / tile_.mr,
                 fitting = std::max<int64_t>(w_.target().l2 / 2 / (depth_ * tile_.mr), 1);
-  const int64_t each = std::min((tiles + chunks - 1) / chunks, fitting);
-  return each * tile_.mr < extent(c_.r) ? each * tile_.mr : 0;
+  // Few blocks for each thread, since all of b is read for each, but none much longer than others.
+  int64_t best = 0, least = std::numeric_limits<int64_t>::max();
+  for (const int64_t blocks : {2, 3, 4}) {
+    const int64_t each = std::min((tiles + blocks * threads - 1) / (blocks * threads), fitting),
+                  turns = ((tiles + each - 1) / each + threads - 1) / threads;
+    if (turns * each >= least) continue;
+    least = turns * each;
+    best = each * tile_.mr;
+  }
+  return best < extent(c_.r) ? best : 0;
 }
 
 std::string TiledGroup::split_block(const NodeRef& axis, int64_t size) {
@@ -673,7 +609,8 @@ bool TiledGroup::each_may_make(const std::string& what, int64_t elements, double
                made = vector_cycles * static_cast<double>(elements / w_.lanes()),
                again = made * static_cast<double>(threads - 1);
   return w_.choose_whether("each thread its own " + what,
-                           again <= kMost * sums && bytes <= 2 * w_.target().l2);
+                           again <= kMost * sums && bytes <= 2 * w_.target().l2 &&
+                               bytes * threads <= w_.target().l3 / 4);
 }
 
 // Whether each thread packs all panels of b: where it walks whole rows, and panels are the same for

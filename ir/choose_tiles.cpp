@@ -682,4 +682,71 @@ Stage* merge_epilogue(ScheduleWriter& w, const std::vector<Stage*>& epilogue) {
   return epilogue.empty() ? nullptr : epilogue[0];
 }
 
+std::vector<NodeRef> batch_axes(const Stage& s, const Contraction& c) {
+  std::vector<NodeRef> axes = s.values[0].dims;
+  std::erase_if(axes, [&](const NodeRef& d) {
+    return d.get() == c.v.get() || d.get() == c.r.get() || d.get() == c.y.get();
+  });
+  return axes;
+}
+
+int64_t batch_of(const Stage& s, const Contraction& c) {
+  int64_t n = 1;
+  for (const NodeRef& d : batch_axes(s, c)) n *= extent(d);
+  return n;
+}
+
+// Where vectors along the last axis would be mostly empty: lanes along an axis that fills them, in
+// whichever factor it is and however its neighbours lie, since panels of that can be packed. Rows
+// are the longest axis of the other factor, of which single elements are read; if they are few too,
+// to read the large factor in another order gains less. It takes more code, which must be worth it,
+// and elements that are converted are better converted in vectors. The same where dot products
+// would have their lanes along few terms.
+Contraction with_full_vectors(const ScheduleWriter& w, const Stage& s, const Contraction& given,
+                              const std::vector<Stage*>& after) {
+  constexpr int64_t kFewRows = 8;
+  constexpr double kGain = 2, kWorth = 2e4, kStore = 2;  // cycles
+  const double dots = has_dots(w, s, given) ? dot_cycles(w, s, given) : 0;
+  if (dots == 0 && 2 * extent(given.v) > w.lanes()) return given;
+  const Value& v = s.values[0];
+  bool converts = false;
+  visit(v.expr, [&](const NodeRef& n) { converts |= n->op == Op::Cast && is_float(n->dtype); });
+  if (converts) return given;
+  // What is read and stored element by element.
+  size_t arrays = after.empty() ? 1 : 0;
+  for (const Stage* m : after) {
+    arrays += loads_of(*m).size();
+    for (const Value& made : m->values) arrays += made.slot >= 0;
+  }
+  auto results = static_cast<double>(arrays);
+  for (const NodeRef& d : v.dims) results *= static_cast<double>(extent(d));
+  const auto cycles = [&](const Contraction& c) {
+    return static_cast<double>(batch_of(s, c)) * model_tile(w, s, c, extent(c.r)).cycles +
+           (c.scattered ? kStore * results : 0);
+  };
+  Contraction best = given;
+  double least = dots > 0 ? dots : cycles(given);
+  if (least < kWorth) return given;
+  for (const NodeRef& d : v.dims) {
+    const bool in0 = uses(factor(v, 0), d), in1 = uses(factor(v, 1), d);
+    if (in0 == in1 || extent(d) < w.lanes()) continue;
+    Contraction c = given;
+    c.v = d;
+    c.a = in1 ? 0 : 1;
+    c.b = 1 - c.a;
+    c.r = c.y = {};
+    c.scattered = true;
+    for (const NodeRef& e : v.dims) {
+      const bool row = uses(factor(v, c.a), e) && !uses(factor(v, c.b), e);
+      if (row && (!c.r || extent(e) > extent(c.r))) c.r = e;
+    }
+    const bool few = dots == 0 && 4 * extent(given.v) > w.lanes() && extent(c.r) <= kFewRows;
+    if (!c.r || few) continue;
+    if (cycles(c) * kGain >= least) continue;
+    best = c;
+    least = cycles(c) * kGain;
+  }
+  return best;
+}
+
 }  // namespace lazuli

@@ -33,6 +33,10 @@ struct TileLoops {
 TileLoops split_tile(ScheduleWriter& w, Stage* s, const Contraction& c, const Tile& tile,
                      bool rows_unrolled = true);
 
+/// The axes around the tile of contraction `s`, and the product of their extents.
+std::vector<NodeRef> batch_axes(const Stage& s, const Contraction& c);
+int64_t batch_of(const Stage& s, const Contraction& c);
+
 /// Whether contraction `s` has fewer columns than lanes, along one axis, and both of its factors
 /// lie along the one axis that is summed: lanes along that are better filled.
 bool is_summed_along_lanes(const ScheduleWriter& w, const Stage& s, const Contraction& c);

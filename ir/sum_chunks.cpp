@@ -177,9 +177,9 @@ struct FewSums {
   int64_t most = 16;  // chunks
 };
 
-// Few sums, or fewer bytes of them than there are of the factors, if they are some or these lie in
-// long stretches; both factors have the axis, and are larger than the cache that they are read from
-// for each of the loops over the sums.
+// Few sums; or more of them, up to kSomeSums or as many as there are where the factors lie in long
+// stretches, if they are fewer bytes than the factors. Both factors have the axis, and are larger
+// than the cache that they are read from for each of the loops over the sums.
 FewSums outermost_of_few(const ScheduleWriter& w, const Stage& s) {
   constexpr int64_t kFewSums = 256, kSomeSums = 2048;
   const Value& v = s.values[0];

@@ -79,10 +79,13 @@ KernelText kernel_text(const PlanStep& step, size_t i, const Target& target, boo
   verify_program(program);
   t.program = print_program(program);
   t.llvm = emit_llvm(program, target, t.name);
-  if (target.has_tiles) {  // which OpenCL has none of
+  const bool by_workers = std::any_of(program.phases.begin(), program.phases.end(),
+                                      [](const Phase& p) { return p.each; });
+  if (target.has_tiles || by_workers) {  // which OpenCL has none of
     Kernel other = clone(*step.kernel);
     Target without = target;
     without.has_tiles = false;
+    without.threads = 1;
     t.opencl = emit_opencl(choose_schedule(other, without), t.name);
   } else {
     t.opencl = emit_opencl(program, t.name);

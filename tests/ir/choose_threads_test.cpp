@@ -50,9 +50,13 @@ TEST_SUITE("ir") {
     CHECK(!test::holds(turned(420, 390, 70, 64), "each"));  // as long as what it is made for
     CHECK(!test::holds(turned(48, 390, 70, 2), "each"));    // few rows, that all need all of it
     // An array that is updated may have been another product's, by columns.
-    const Tensor w = test::array({420, 390}), x = test::array({70, 420}),
-                 g = test::array({70, 390});
+    const Tensor w = test::array({420, 512}), x = test::array({70, 420}),
+                 g = test::array({70, 512});
     CHECK(!test::holds(schedule({w - matmul(transpose(x, 0, 1), g) * 0.1}, 2), "each"));
+    // Narrow ones are less of a memory page than rows.
+    const Tensor narrow = test::array({420, 390}), h = test::array({70, 390});
+    CHECK(test::holds(schedule({narrow - matmul(transpose(x, 0, 1), h) * 0.1}, 2),
+                      "parallel sub i.b\n"));
     // Images that all channels read, but not those of a batch.
     const auto image = [&](int64_t batch, int threads) {
       target.winograd = false;

@@ -422,6 +422,13 @@ TEST_CASE("dump prints every stage for a fixed target") {
             .status == 0);
   CHECK(schedule({}) == schedule({"--threads", "1"}));  // however many cores there are
   CHECK(schedule({}) != schedule({"--threads", "2"}));
+  // What each worker computes for itself is the CPU's; a GPU has its own schedule.
+  const auto turned = [](const char* stage) {
+    return lazuli_command({"dump", "a:f32[300,420].mT @ b:f32[300,400]", "--stage", stage,
+                           "--target", "x86-64-v4", "--threads", "2"});
+  };
+  CHECK(turned("program").out.find(", by each worker {") != std::string::npos);
+  CHECK(turned("opencl").status == 0);
   const Json j =
       Json::parse(lazuli_command({"dump", "softmax(x:f32[8,64], -1)", "--json", "-"}).out);
   CHECK(j["kernels"].size() == 1);
