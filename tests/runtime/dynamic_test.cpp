@@ -189,6 +189,28 @@ TEST_SUITE("runtime") {
         sizes, 1e-4);
   }
 
+  TEST_CASE("dynamic: sizes of what each thread packs for itself") {
+    if (!LAZULI_LLVM) return;
+    const auto f = [](const Tensors& t) { return Tensors{matmul(t[0].T(), t[1])}; };
+    for (const int threads : {1, 2, 3}) {
+      CAPTURE(threads);
+      Config config;
+      config.threads = threads;
+      Runtime runtime(config);
+      const Runtime::Use use(runtime);
+      manual_seed(1);
+      for (const int varied : {0, 1}) {  // rows that a thread takes, and columns that all read
+        auto jitted = jit(f, {dynamic(varied, 1, dim("n", 1, 500))});
+        for (const int64_t n : {500, 1, 77, 460}) {
+          CAPTURE(n);
+          const Tensors t{guarded(randn({80, varied == 0 ? n : 500}).realize()),
+                          guarded(randn({80, varied == 1 ? n : 400}).realize())};
+          check_close(jitted(t)[0], f(t)[0], 1e-4);
+        }
+      }
+    }
+  }
+
   TEST_CASE("dynamic: order, scans and places") {
     const Dim n = dim("n", 1, 40);
     const Tensor table = randn({11, 3}).realize();
