@@ -52,9 +52,8 @@ Span span_of(const NodeRef& index, const std::set<const Node*>& fresh) {
 }
 
 bool is_seen(const Stage& s) {
-  return std::any_of(s.values.begin(), s.values.end(), [](const Value& v) {
-    return v.slot >= 0 || v.scope == Scope::Shared || v.scope == Scope::Each;
-  });
+  return std::any_of(s.values.begin(), s.values.end(),
+                     [](const Value& v) { return crosses_phases(v.scope); });
 }
 
 void clip(Span& s, int64_t n) {

@@ -35,6 +35,11 @@ enum class Scope : uint8_t {
   Argument,  // an output of the kernel
 };
 
+/// Whether phases read what others have stored in such memory.
+inline bool crosses_phases(Scope s) {
+  return s == Scope::Shared || s == Scope::Each || s == Scope::Argument;
+}
+
 /// How a loop runs. Ilp is unrolled with an accumulator of its own for every iteration.
 enum class LoopKind : uint8_t { Serial, Unroll, Ilp, Vector, Parallel, Group, Item };
 

@@ -75,7 +75,7 @@ void Nest::make_place(const Stage* s, const Value& v, const Region& region) {
   const Value* alias = v.alias >= 0 ? kernel_.find_value(v.alias).second : nullptr;
   // Outputs and values that other phases see are stored whole, from index 0.
   const Scope scope = alias ? alias->scope : v.scope;
-  const bool whole = scope == Scope::Argument || scope == Scope::Shared || scope == Scope::Each;
+  const bool whole = crosses_phases(scope);
   const std::vector<int> axes = axes_of(*s, v);
   p.base.clear();
   for (int a : axes) p.base.push_back(whole ? index_const(0) : region.base[static_cast<size_t>(a)]);

@@ -27,7 +27,7 @@ struct Target {
   int64_t l1 = 32 << 10, l2 = 512 << 10, l3 = 32 << 20;  // bytes; l1 and l2 of one core
   int l1_ways = 8;                      // so many lines a whole number of l1 / l1_ways apart push each other out
   double split_load = 0;                // cycles that a vector from two cache lines takes longer, next to FMAs
-  bool far_l3 = false;                  // a miss of L2 takes some 500 FMAs: panels are packed ahead, weight gradients chunked, short rows read two at a time
+  bool far_l3 = false;                  // a miss of L2 takes some 500 FMAs: panels are packed ahead, weight gradients chunked
   int short_rows = 2;                   // where L3 is far, so many rows of half a KiB and more, that are less than a page, come fastest together
   bool l2_prefetch = false;             // near L3, and prefetches for L2 bring more from memory than all else: they run ahead of rows, which are then read one at a time
   int threads = 1;                      // that share a kernel: decides how work is cut for them, never how a sum is added up
