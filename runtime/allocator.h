@@ -73,11 +73,12 @@ class Allocator {
   /// A block of at least `bytes` bytes (its contents are arbitrary), aligned to 64. Blocks of 2 MiB
   /// and more lie in huge pages, if the system has them, and start at different distances from a
   /// page's start: arrays that are all aligned alike compete for the same cache sets and hold up
-  /// each other's loads and stores. What lies `apart` shares no chunk of pages with other blocks: a
-  /// core that walks an array reads ahead past its end, and would take lines behind it from another
-  /// core that works there. DeviceError, which names the sizes, if there is no such memory.
+  /// each other's loads and stores. DeviceError, which names the sizes, if there is no such memory.
   /// Thread-safe, as everything here.
-  Block allocate(size_t bytes, bool apart = false);
+  Block allocate(size_t bytes) { return allocate(bytes, false); }
+  /// The same, in no chunk of pages that has blocks of allocate(): a core that walks an array reads
+  /// ahead past its end, and would take lines behind it from another core that works there.
+  Block allocate_apart(size_t bytes) { return allocate(bytes, true); }
 
   /// What a block of so many bytes counts as, rounded up to its size class; and the largest block
   /// that counts as no more than so many.
@@ -98,6 +99,8 @@ class Allocator {
   uint64_t limit() const;
 
  private:
+  Block allocate(size_t bytes, bool apart);
+
   Ref<State> state_;
 };
 

@@ -53,9 +53,9 @@ class CpuExecutable::Memory {
     scratch_stride_ = scratch_stride(e.scratch_bytes_);
     if (e.scratch_bytes_) {
       scratch_ =
-          allocator.allocate(static_cast<size_t>(scratch_stride_ * e.runtime_.pool.size()), true);
+          allocator.allocate_apart(static_cast<size_t>(scratch_stride_ * e.runtime_.pool.size()));
     }
-    if (e.shared_bytes_) shared_ = allocator.allocate(static_cast<size_t>(e.shared_bytes_), true);
+    if (e.shared_bytes_) shared_ = allocator.allocate_apart(static_cast<size_t>(e.shared_bytes_));
   }
 
   void bind(std::span<Storage* const> inputs, std::span<Storage* const> outputs) {

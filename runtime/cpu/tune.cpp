@@ -66,7 +66,7 @@ class Bench {
  private:
   void grow(Block& block, int64_t bytes) {
     if (block.size() < static_cast<size_t>(bytes)) {
-      block = runtime_.memory.allocate(static_cast<size_t>(bytes), true);
+      block = runtime_.memory.allocate_apart(static_cast<size_t>(bytes));
     }
   }
 

@@ -112,7 +112,7 @@ TEST_SUITE("runtime") {
       return reinterpret_cast<uintptr_t>(block.data()) / (2 * kMiB);
     };
     constexpr size_t kSize = 256 << 10;
-    Block array = allocator.allocate(kSize), work = allocator.allocate(kSize, true),
+    Block array = allocator.allocate(kSize), work = allocator.allocate_apart(kSize),
           next = allocator.allocate(kSize);
     CHECK(page_of(array) == page_of(next));
     CHECK(page_of(array) != page_of(work));
@@ -120,7 +120,7 @@ TEST_SUITE("runtime") {
     work = Block();
     const Block other = allocator.allocate(kSize);
     CHECK(other.data() != at);
-    CHECK(allocator.allocate(kSize, true).data() == at);
+    CHECK(allocator.allocate_apart(kSize).data() == at);
   }
 
   TEST_CASE("statistics count live, cached and peak bytes") {
