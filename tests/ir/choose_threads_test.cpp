@@ -53,7 +53,7 @@ TEST_SUITE("ir") {
     const Tensor w = test::array({420, 512}), x = test::array({70, 420}),
                  g = test::array({70, 512});
     CHECK(!test::holds(schedule({w - matmul(transpose(x, 0, 1), g) * 0.1}, 2), "each"));
-    // Narrow ones are less of a memory page than rows.
+    // Its panels would be narrow, which come slower from memory than rows.
     const Tensor narrow = test::array({420, 390}), h = test::array({70, 390});
     CHECK(test::holds(schedule({narrow - matmul(transpose(x, 0, 1), h) * 0.1}, 2),
                       "parallel sub i.b\n"));

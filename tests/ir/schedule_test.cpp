@@ -119,14 +119,12 @@ TEST_SUITE("ir") {
     apply_schedule(chain, "scope m each; scope e each" + rest);
     CHECK(test::difference(chain, Target()) == "");
     const std::string refused =
-        " is in phase m, which each thread runs; there the values of the phase have scope each, "
-        "and "
-        "what is computed inside is scratch or reg";
+        ", which each thread runs; there the values of the phase have scope each, and what is "
+        "computed inside is scratch or reg";
     CHECK(schedule_error(clone(k), "scope m each; at m e i; scope e shared" + rest) ==
-          "schedule: m is in phase e, which each thread runs; there the values of the phase have "
-          "scope each, and what is computed inside is scratch or reg");
+          "schedule: m is in phase e" + refused);
     CHECK(schedule_error(clone(k), "scope m each; at e m i; scope e shared" + rest) ==
-          "schedule: e" + refused);
+          "schedule: e is in phase m" + refused);
     CHECK(schedule_error(clone(k), "scope e twice") ==
           "schedule: `scope e twice`: a scope is reg, scratch, local, shared or each");
     // Another thread may not have read it yet when the later phase overwrites it.
