@@ -128,8 +128,8 @@ class ScheduleVerifier {
 
   // Readers see a value inside the loop it is attached to, or across phases in shared memory.
   void readers(const Stage& s, const Value& v) const {
-    const bool seen_by_all = crosses_phases(v.scope) ||
-                             (v.alias >= 0 && kernel_.find_value(v.alias).second->slot >= 0);
+    const bool seen_by_all =
+        crosses_phases(v.scope) || (v.alias >= 0 && kernel_.find_value(v.alias).second->slot >= 0);
     std::vector<const Stage*> others;
     for (const auto& reader : kernel_.stages) {
       if (reader.get() != &s && reads_.reads(reader.get(), v.id)) others.push_back(reader.get());
