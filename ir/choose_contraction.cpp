@@ -3,6 +3,7 @@
 #include <limits>
 #include <set>
 
+#include "ir/choose_terms.h"
 #include "ir/choose_tiles.h"
 #include "ir/index.h"
 
@@ -14,31 +15,12 @@ std::string batch_loops(const ScheduleWriter& w, const Stage& s, const Stage& co
   return w.loops(s, batch_axes(contraction, c));
 }
 
-// K in blocks, where not even two panels fit the last cache: partial sums in the output, row blocks
-// keep A in the last cache.
-void schedule_deep(ScheduleWriter& w, Stage* s, const Contraction& c, const Tile& tile,
-                   const TileLoops& t) {
-  const int64_t step = is_in_tiles(*s) ? TileShape::kStep : 1;
-  const auto whole = [&](int64_t terms) {
-    return std::max((terms + step - 1) / step, int64_t{1}) * step;
-  };
-  const int64_t most = w.target().l2 / 8 / (tile.nv * w.lanes() * factor_size(*s));
-  const int64_t half = (extent(c.reduced[0]) + 1) / 2, model = whole(std::min(most, half));
-  const int64_t kc = w.choose_number("terms at a time of " + s->name, model,
-                                     {whole(model / 2), whole(std::min(2 * model, half))});
-  const std::string k = w.loop(*s, c.reduced[0]), r = w.loop(*s, c.r);
-  const std::string rows = r.substr(0, r.size() - 2);
-  const int64_t few = std::clamp<int64_t>(extent(c.r) / tile.mr / 16 + 1, 8, 64);
-  const int64_t blocks =
-      w.choose_number("row tiles at a time of " + s->name, few, {few / 2, 2 * few});
-  w.step("split {0} {1} {1}.b {1} {2}; split {0} {3} {4}.b {3} {5}", s->name, k, kc, t.r, rows,
-         blocks);
-  w.step("order {0} {1}.b {2}.b {3} {4} {2}{5}", s->name, rows, k, t.v, t.r, t.inner);
-  w.parallel(s);
-  Packer packer(w, s, c, tile);
-  packer.pack_b({s, "", ""});
-  if (packer.packs_a()) packer.pack_a({s, "", k + ".b"});
-  unroll_sum(w, s, c);
+std::vector<NodeRef> without(const std::vector<NodeRef>& axes, const NodeRef& out) {
+  std::vector<NodeRef> r;
+  for (const NodeRef& a : axes) {
+    if (a.get() != out.get()) r.push_back(a);
+  }
+  return r;
 }
 
 struct TiledSum {
@@ -241,158 +223,6 @@ Stage* panel_stage(ScheduleWriter& w, const StageGroup& g) {
 
 namespace {
 
-// Where panels of b are too long for the last cache, and b is the same for several indices around
-// the tile: only the innermost sums that leave a panel in L2 are in the tile, the others around all
-// that the panel is read for, with partial sums in the output.
-bool schedule_long_panels(ScheduleWriter& w, Stage* s, const Contraction& c, const Tile& tile) {
-  const Value& v = s->values[0];
-  std::vector<NodeRef> batch;
-  for (const NodeRef& d : v.dims) {
-    if (d.get() == c.v.get() || d.get() == c.r.get()) continue;
-    if (uses(factor(v, c.b), d)) return false;
-    batch.push_back(d);
-  }
-  const int64_t room = w.target().l2 / 4;
-  int64_t bytes = tile.nv * w.lanes() * factor_size(*s);
-  if (batch.empty() || depth_of(c) * bytes <= w.target().l3 / 4) return false;
-  std::vector<NodeRef> outer = c.reduced, inner;
-  while (!outer.empty() && (inner.empty() || extent(outer.back()) * bytes <= room)) {
-    bytes *= extent(outer.back());
-    inner.insert(inner.begin(), outer.back());
-    outer.pop_back();
-  }
-  if (outer.empty() || bytes > room) return false;
-  const std::string first = w.loop(*s, batch[0]),
-                    others = w.loops(*s, {batch.begin() + 1, batch.end()}),
-                    far = w.loops(*s, outer), near = w.loops(*s, inner);
-  const TileLoops t = split_tile(w, s, c, tile);
-  w.step("order {} {}{} {}{} {}{}{}", s->name, first, far, t.v, others, t.r, near, t.inner);
-  Packer(w, s, c, tile).pack_b({s, t.v, ""});
-  unroll_sum(w, s, c);
-  w.parallel(s);
-  w.reason(fmt::format("{}: tile of {} rows and {} vectors; panels of b are packed for{} at a time",
-                       s->name, tile.mr, tile.nv, near));
-  return true;
-}
-
-// Few sums of many terms: a and b are too long for the cache that they are read from again and
-// again. Some terms at a time of both stay there, and so do the sums.
-bool schedule_long_sums(ScheduleWriter& w, Stage* s, const Contraction& c, const Tile& tile,
-                        const std::string& batch, Packer& packer, bool packs_a, bool packs_b) {
-  constexpr int64_t kLeast = 128;
-  const int64_t cache = w.target().l2, terms = extent(c.reduced[0]);
-  const int64_t sums = extent(c.r) * extent(c.v) * size_of(s->values[0].expr->dtype);  // bytes
-  // Of a term: a panel of b is read again for each tile of rows, and a for each panel.
-  const int64_t panel = tile.nv * w.lanes() * factor_size(*s);
-  int64_t term = panel;
-  if (packer.column_tiles() > 1) term += extent(c.r) * factor_size(*s);
-  if (cache / 2 / term < kLeast) term = panel;
-  const bool again = extent(c.r) > 2 * tile.mr;
-  const DType dtype = s->values[0].expr->dtype;
-  if (!again || accumulator(dtype) != dtype || terms * term <= cache || sums > cache / 2)
-    return false;
-  const int64_t blocks = 2 * terms * term / cache + 1;
-  const std::string k = w.loop(*s, c.reduced[0]);
-  const TileLoops t = split_tile(w, s, c, tile);
-  w.step("split {0} {1} {1}.b {1} {2}", s->name, k, (terms + blocks - 1) / blocks);
-  w.step("order {0}{1} {2}.b {3} {4} {2}{5}", s->name, batch, k, t.v, t.r, t.inner);
-  if (packs_b) packer.pack_b({s, k + ".b", ""});
-  if (packs_a) packer.pack_a({s, "", k + ".b"});
-  unroll_sum(w, s, c);
-  w.parallel(s);
-  w.reason(fmt::format("{}: tile of {} rows and {} vectors; {} terms at a time stay in cache",
-                       s->name, tile.mr, tile.nv, (terms + blocks - 1) / blocks));
-  return true;
-}
-
-// How many of these steps, that are there `times` times, a thread takes at a time, so that none has
-// a quarter more to do than its share. If there is no such number, all of them where they are there
-// often enough, else 0.
-int64_t shared_steps(const Target& target, int64_t steps, int64_t times) {
-  const int64_t threads = std::max(target.threads, 1);
-  if (times >= kEnoughChunks && (threads == 1 || uneven_share(target, 1, times, 1) <= 1.25)) {
-    return steps;
-  }
-  if (threads == 1) return steps;
-  for (const int64_t chunks : {2, 3, 4, 1}) {  // for each thread
-    const int64_t part =
-        std::max((times * steps + chunks * threads - 1) / (chunks * threads), int64_t{1});
-    const int64_t parts = times * ((steps + part - 1) / part),
-                  rounds = (parts + threads - 1) / threads;
-    if (4 * rounds * part * threads <= 5 * times * steps) return part;
-  }
-  return times >= kEnoughChunks ? steps : 0;
-}
-
-// Few sums of very many terms, as a weight's gradient. Where the rows of both factors lie along the
-// sums, a tile would read a part of each row, and the other tiles the rest after it has left the
-// cache; where they lie along the terms, in several stretches, as those of images do, a panel is
-// too long for any cache. Some terms of both stay in L1 while they are multiplied, or in L2, and
-// the sums in L2, in the output or, if more follows from them, in scratch. Threads share the longer
-// of the sums' axes. A panel of b is packed since parts of rows at some distance fall into few sets
-// of L1.
-bool schedule_tall(ScheduleWriter& w, Stage* s, Stage* root, const Contraction& c, const Tile& tile,
-                   const std::string& batch, Packer& packer) {
-  constexpr int64_t kLeast = 512, kLeastRows = 48;          // terms; of sums
-  constexpr int64_t kLeastStretch = 256, kLeastTime = 128;  // terms; at a time, where they are long
-  constexpr int64_t kVectors = 3;                           // of most tiles
-  const Value& v = s->values[0];
-  const DType dtype = v.expr->dtype;
-  const auto lies_along = [&](int place, const NodeRef& axis) {
-    return loads_along(w, factor(v, place), axis);
-  };
-  const NodeRef& k = c.reduced.back();
-  const std::vector<NodeRef> outer_terms(c.reduced.begin(), c.reduced.end() - 1);
-  const int64_t terms = depth_of(c), unit = factor_size(*s), rows = extent(c.r),
-                columns = extent(c.v), width = tile.nv * w.lanes();
-  const int64_t panel = kVectors * w.lanes() * unit;  // of any tile, for these differ by threads
-  // At a time: a cache line of a for each row, and a panel of b; or the panel, and all of a if
-  // there are others.
-  const bool several = !batch.empty() || !outer_terms.empty();
-  const int64_t most = several ? w.target().l2 / 4 / (panel + (columns > width ? rows * unit : 0))
-                               : w.target().l1 * 2 / 3 / (kCacheLine + panel);
-  const bool along_sums = !several && lies_along(c.a, c.r) && lies_along(c.b, c.v),
-             along_terms = several && lies_along(c.a, k) && lies_along(c.b, k) &&
-                           extent(k) >= kLeastStretch && most >= kLeastTime &&
-                           terms * width * unit > w.target().l2 / 4;
-  const bool fits = c.op == Op::Mul && accumulator(dtype) == dtype && rows >= kLeastRows &&
-                    terms >= kLeast && (along_sums || along_terms) &&
-                    rows * columns * size_of(dtype) < w.target().l2 / (along_terms ? 2 : 8) &&
-                    terms * (rows + columns) * unit > w.target().l2 / 2;
-  const bool by_rows = rows >= columns;
-  const int64_t step = by_rows ? tile.mr : width,
-                steps = ((by_rows ? rows : columns) + step - 1) / step;
-  if (!fits) return false;
-  const int64_t part = shared_steps(w.target(), steps, batch_of(*s, c));
-  if (part == 0 || !w.choose_whether("few rows at a time of " + s->name, true)) return false;
-  const int64_t blocks = (extent(k) + most - 1) / most, kc = (extent(k) + blocks - 1) / blocks;
-  const NodeRef& shared = by_rows ? c.r : c.v;
-  const std::string outer = w.loop(*s, shared) + ".b", ks = w.loop(*s, k);
-  const auto split_shared = [&](const Stage* stage) {
-    w.step("split {0} {1} {2} {1} {3}", stage->name, w.loop(*stage, shared), outer, part * step);
-  };
-  split_shared(s);
-  const TileLoops t = split_tile(w, s, c, tile);
-  w.step("split {0} {1} {1}.b {1} {2}", s->name, ks, kc);
-  w.step("order {0}{1} {2}{3} {4}.b {5} {6} {4}{7}", s->name, batch, outer,
-         w.loops(*s, outer_terms), ks, t.v, t.r, t.inner);
-  packer.pack_b({s, t.v, ""});
-  if (root != s) {
-    split_shared(root);
-    const ScheduleWriter::Split own = w.split_vectors(*root, c.v, 1);
-    w.step("order {0}{1} {2} {3}{4}; unroll {0} {5}; vector {0} {6}", root->name, batch, outer,
-           w.loop(*root, c.r), own.all(), own.unrolled, own.lane);
-    w.step("at {} {} {}", s->name, root->name, outer);
-  }
-  Contraction innermost = c;
-  innermost.reduced = {k};
-  unroll_sum(w, s, innermost);
-  w.parallel(root);
-  w.reason(fmt::format("{}: tile of {} rows and {} vectors; {} terms at a time stay in {}", s->name,
-                       tile.mr, tile.nv, kc, along_sums ? "L1" : "L2"));
-  return true;
-}
-
 // Contractions of one tile, and what follows from them element by element.
 class TiledGroup {
  public:
@@ -411,7 +241,19 @@ class TiledGroup {
   bool panels_go_outside() const;
   bool each_may_make(const std::string& what, int64_t elements, double vector_cycles);
   bool each_packs_b();
-  void each_copies_b();
+  bool schedule_parts_of_panels();
+  void each_copies();
+  bool each_copies(int place);
+  const Stage* copy_of(int place) const;
+
+  // A copy of a that is made in a loop over parts of an axis.
+  struct Image {
+    const Stage* stage = nullptr;
+    NodeRef along = {};
+    int64_t part = 0;
+    std::string loop = {};
+  };
+  Image image_of_rows();
   std::string outer_loops(const TileLoops& t) const;
   void order_loops(const TileLoops& t);
   void pack(const TileLoops& t);
@@ -448,6 +290,7 @@ class TiledGroup {
   bool each_packs_b_ = false;  // and walks whole rows
   int64_t columns_ = 0, rows_ = 0;      // of a block; 0: there are none
   std::string column_loop_, row_loop_;  // over blocks
+  Image image_;
 };
 
 TiledGroup::TiledGroup(ScheduleWriter& w, StageGroup& g, std::vector<TiledSum> sums, Stage* root)
@@ -489,8 +332,42 @@ bool TiledGroup::schedule_by_terms() {
     schedule_deep(w_, s_, c_, tile_, split_tile(w_, root_, c_, tile_));
     return true;
   }
-  return sums_alone && sums_.size() == 1 && !c_.y && !g_.panel && packs_b_ && !packs_a_ &&
-         schedule_long_panels(w_, s_, c_, tile_);
+  if (sums_.size() > 1 || c_.y || g_.panel || !packs_b_ || packs_a_) return false;
+  return (sums_alone && schedule_long_panels(w_, s_, c_, tile_)) || schedule_parts_of_panels();
+}
+
+// Where a panel is too long for L2, and is read for many rows around the tile: some terms of it at
+// a time, with partial sums in the output.
+bool TiledGroup::schedule_parts_of_panels() {
+  const int64_t room = w_.target().l2 / 2, bytes = depth_ * tile_columns();
+  const NodeRef& k = c_.reduced[0];
+  const AroundPanels around = axes_around_panels();
+  int64_t sums = tile_columns() * size_of(s_->values[0].expr->dtype) * extent(c_.r);
+  for (const NodeRef& d : around.of_rows) sums *= extent(d);
+  if (!panels_go_outside() || !around.of_panels.empty() || bytes <= room * 3 / 2 ||
+      sums > w_.target().l2 / 4)
+    return false;
+  const int64_t parts = (bytes + room - 1) / room, terms = (extent(k) + parts - 1) / parts;
+  if (extent(k) < 8 * parts || accumulator(s_->values[0].expr->dtype) != s_->values[0].expr->dtype)
+    return false;
+  each_copies();
+  const std::string ks = w_.loop(*s_, k), rows = w_.loops(*s_, around.of_rows);
+  const TileLoops t = split_tile(w_, s_, c_, tile_);
+  w_.step("split {0} {1} {1}.b {1} {2}", s_->name, ks, terms);
+  w_.step("order {} {} {}.b{} {}{}{}", s_->name, t.v, ks, rows, t.r, w_.loops(*s_, c_.reduced),
+          t.inner);
+  if (root_ != s_) {
+    const TileLoops own = split_tile(w_, root_, c_, tile_);
+    w_.step("order {} {}{} {}{}; at {} {} {}", root_->name, own.v, w_.loops(*root_, around.of_rows),
+            own.r, own.inner, s_->name, root_->name, own.v);
+  }
+  packers_[0].pack_b({s_, ks + ".b", ""});
+  unroll_sum(w_, s_, c_);
+  w_.parallel(root_);
+  w_.reason(fmt::format(
+      "{}: tile of {} rows and {} vectors; panels of b are packed, {} of {} along {} at a time",
+      s_->name, tile_.mr, tile_.nv, terms, extent(k), ks));
+  return true;
 }
 
 // Where a is too large for the cache that it is read from again and again, a block of columns is
@@ -570,7 +447,7 @@ std::string TiledGroup::split_block(const NodeRef& axis, int64_t size) {
 // Whether all panels of a sum are packed before: one that is made in the loop over them is one
 // thread's.
 bool TiledGroup::is_once(const TiledSum& sum) const {
-  return rows_first_ || rows_ > 0 ||
+  return rows_first_ || rows_ > 0 || image_.stage != nullptr ||
          (!g_.panel && packs_once(w_, *sum.stage, sum.c, batch_axes(*sum.stage, sum.c)));
 }
 
@@ -623,32 +500,71 @@ bool TiledGroup::each_packs_b() {
   return each_may_make(s_->name + ".b", depth_of(c_) * extent(c_.v), kVector);
 }
 
-// The same of a padded copy that is read where it lies.
-void TiledGroup::each_copies_b() {
-  const NodeRef& b = factor_b(sums_.back());
-  if (!rows_first_ || packs_b_ || sums_.size() > 1 || g_.panel || b->op != Op::Read) return;
-  if (!axes_around_panels().of_panels.empty()) return;
-  const auto [p, v] = w_.kernel().find_value(static_cast<int>(b->integer()));
-  if (p->at || !is_private_copy(w_.kernel(), *p)) return;
+// The stage that copies what a factor reads, for it alone, as a phase of its own; null if none
+// does.
+const Stage* TiledGroup::copy_of(int place) const {
+  const NodeRef& x = factor(s_->values[0], place);
+  if (x->op != Op::Read) return nullptr;
+  const Stage* p = w_.kernel().find_value(static_cast<int>(x->integer())).first;
+  return !p->at && is_private_copy(w_.kernel(), *p) ? p : nullptr;
+}
+
+// The same of padded copies that are read where they lie: of b where whole rows are walked, and of
+// a where all rows are, for each panel.
+void TiledGroup::each_copies() {
+  if (sums_.size() > 1 || g_.panel) return;
+  const AroundPanels around = axes_around_panels();
+  if (rows_first_ && !packs_b_ && around.of_panels.empty()) each_copies(c_.b);
+  if (rows_first_ || !packs_b_ || packs_a_ || around.of_rows.empty()) return;
+  if (!each_copies(c_.a)) image_ = image_of_rows();
+}
+
+bool TiledGroup::each_copies(int place) {
+  const Stage* p = copy_of(place);
+  if (!p) return false;
   int64_t elements = 1;
-  for (const NodeRef& d : v->dims) elements *= extent(d);
-  if (each_may_make(v->name, elements, 2 + expression_cost(*p) / 2.0))
-    w_.step("scope {} each", v->name);
+  for (const NodeRef& a : p->axes) elements *= extent(a);
+  if (!each_may_make(p->name, elements, 2 + expression_cost(*p) / 2.0)) return false;
+  w_.step("scope {} each", p->values[0].name);
+  return true;
+}
+
+// Where each thread would read all of a copy of a that others make, or one would read it again
+// after it has left the cache: the copy is made inside of a loop over parts of an axis that its
+// rows lie along, and all panels are packed before.
+TiledGroup::Image TiledGroup::image_of_rows() {
+  const Stage* p = copy_of(c_.a);
+  if (!p || columns_ > 0) return {};
+  int64_t bytes = size_of(p->values[0].expr->dtype);
+  for (const NodeRef& a : p->axes) bytes *= extent(a);
+  const int64_t threads = w_.target().threads;
+  for (const NodeRef& along : axes_around_panels().of_rows) {
+    const int64_t all = extent(along), most = std::max(all * w_.target().l2 / bytes, int64_t{1}),
+                  part = threads > 1 ? shared_steps(w_.target(), all, 1) : most;
+    if (part > 0 && part < all) return {p, along, part};
+  }
+  return {};
 }
 
 // The loops outside of a tile. The innermost one keeps in L1 what the one around it walks.
 std::string TiledGroup::outer_loops(const TileLoops& t) const {
   const std::string images = t.y.empty() ? "" : " " + t.y,
-                    rows = row_loop_.empty() ? "" : " " + row_loop_;
+                    rows = row_loop_.empty() ? "" : " " + row_loop_,
+                    image = image_.stage ? " " + image_.loop : "";
+  // The loop of the image stands outside of all.
+  const auto loops = [&](std::vector<NodeRef> axes) {
+    if (image_.stage && image_.part == 1) axes = without(axes, image_.along);
+    return w_.loops(*root_, axes);
+  };
   if (panels_go_outside()) {
     const AroundPanels around = axes_around_panels();
-    return w_.loops(*root_, around.of_panels) + images + " " + t.v +
-           w_.loops(*root_, around.of_rows) + rows + " " + t.r;
+    return image + loops(around.of_panels) + images + " " + t.v + loops(around.of_rows) + rows +
+           " " + t.r;
   }
   if (columns_ > 0) return fmt::format("{} {}{} {} {}", batch_, column_loop_, rows, t.r, t.v);
   if (rows_first_) return batch_ + rows + " " + t.r + images + " " + t.v;
   if (each_packs_b_) return batch_ + rows + " " + t.v + " " + t.r;
-  return batch_ + images + " " + t.v + rows + " " + t.r;
+  return image + loops(batch_axes(*s_, c_)) + images + " " + t.v + rows + " " + t.r;
 }
 
 void TiledGroup::order_loops(const TileLoops& t) {
@@ -686,11 +602,15 @@ void TiledGroup::pack(const TileLoops& t) {
 
 void TiledGroup::schedule() {
   each_packs_b_ = each_packs_b();
-  each_copies_b();
   columns_ = each_packs_b_ ? 0 : column_block();
+  each_copies();
   if (columns_ > 0) column_loop_ = split_block(c_.v, columns_);
   const int64_t columns = columns_ > 0 ? columns_ : tile_columns();
-  rows_ = each_packs_b_ ? rows_of_each() : row_block(columns);
+  if (image_.stage) {
+    image_.loop =
+        image_.part > 1 ? split_block(image_.along, image_.part) : w_.loop(*root_, image_.along);
+  }
+  rows_ = each_packs_b_ ? rows_of_each() : image_.stage ? 0 : row_block(columns);
   if (rows_ > 0) row_loop_ = split_block(c_.r, rows_);
   // Tile registers are stored to memory.
   finishes_rows_ = root_ != s_ && (in_tiles_ || epilogue_loops(w_, *root_, tile_));
@@ -698,6 +618,15 @@ void TiledGroup::schedule() {
   order_loops(t);
   pack(t);
   for (const TiledSum& sum : sums_) unroll_sum(w_, sum.stage, sum.c);
+  if (image_.stage) {
+    for (const Loop& l : image_.stage->loops) {
+      if (l.kind == LoopKind::Parallel) w_.step("serial {} {}", image_.stage->name, l.name);
+    }
+    w_.step("at {} {} {}; scope {} scratch", image_.stage->name, root_->name, image_.loop,
+            image_.stage->values[0].name);
+    w_.reason(fmt::format("{}: made for {} of {} along {} at a time", image_.stage->name,
+                          image_.part, extent(image_.along), w_.loop(*root_, image_.along)));
+  }
   if (rows_ > 0 && !each_packs_b_) {
     w_.step("parallel {}{} {} {}", root_->name, batch_, columns_ > 0 ? column_loop_ : t.v,
             row_loop_);

@@ -2,8 +2,13 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <string>
+#include <vector>
+
 #include "core/graph.h"
 #include "core/topology.h"
+#include "ir/channels_last.h"
 #include "ir/convolution.h"
 #include "ir/fuse.h"
 #include "ir/joined_rows.h"
@@ -12,38 +17,64 @@
 namespace lazuli {
 namespace {
 
-enum class Form { Direct, Winograd, Joined };
+enum class Form { Direct, Winograd, Joined, ChannelsLast };
 
 struct ChosenForm {
   Form form = Form::Direct;
   std::string reason;
 };
 
+// What was not chosen is by how much slower: Winograd's form is less accurate, and others cost
+// kernels more.
 ChosenForm choose(const Convolution& c, const Target& target) {
-  // By which it must be predicted to be faster: the first is less accurate.
-  constexpr double kWinogradMargin = 1.3, kJoinedMargin = 1.05;
-  const double direct = direct_seconds(c, target), joined = joined_seconds(c, target),
-               winograd = winograd_seconds(c, target);
-  const bool joins = has_joined_form(c) && joined * kJoinedMargin < direct;
-  const bool fits = has_winograd_form(c),
-             multiplies =
-                 fits && target.winograd && winograd * kWinogradMargin < (joins ? joined : direct);
-  if (!fits && !joins) return {};
-  const auto us = [](double seconds) { return fmt::format("{:.3g} us", seconds * 1e6); };
-  std::string why = us(direct) + " predicted directly";
-  if (joins) why += ", " + us(joined) + " along joined rows";
-  if (fits && target.winograd) why += ", " + us(winograd) + " by Winograd's F(4x4, 3x3)";
+  struct Candidate {
+    Form form;
+    const char *is, *by;
+    double seconds, margin;
+  };
+  std::vector<Candidate> candidates{
+      {Form::Direct, "summed directly", "directly", direct_seconds(c, target), 1}};
+  if (has_joined_form(c)) {
+    candidates.push_back({Form::Joined, "summed along joined rows", "along joined rows",
+                          joined_seconds(c, target), 1.05});
+  }
+  if (has_channels_last_form(c, target)) {
+    candidates.push_back({Form::ChannelsLast, "summed with its channels last", "with channels last",
+                          channels_last_seconds(c, target), 1.05});
+  }
+  const bool fits = has_winograd_form(c);
+  if (fits && target.winograd) {
+    candidates.push_back({Form::Winograd, "its transforms multiplied", "by Winograd's F(4x4, 3x3)",
+                          winograd_seconds(c, target), 1.3});
+  }
+  const Candidate& best = *std::min_element(candidates.begin(), candidates.end(),
+                                            [](const Candidate& x, const Candidate& y) {
+                                              return x.seconds * x.margin < y.seconds * y.margin;
+                                            });
+  if (!fits && best.form == Form::Direct) return {};
+  std::string why;
+  for (const Candidate& x : candidates) {
+    why += fmt::format("{}{:.3g} us{}{}", why.empty() ? "" : ", ", x.seconds * 1e6,
+                       why.empty() ? " predicted " : " ", x.by);
+  }
   if (fits && !target.winograd) why += "; winograd is off";
-  return {multiplies ? Form::Winograd
-          : joins    ? Form::Joined
-                     : Form::Direct,
-          fmt::format("{}a {}x{} convolution of {} to {} channels, {}: {}",
-                      c.axes.by_kernel ? "the gradient by the kernel of " : "", c.size[0],
-                      c.size[1], c.in, c.out,
-                      multiplies ? "its transforms multiplied"
-                      : joins    ? "summed along joined rows"
-                                 : "summed directly",
-                      why)};
+  return {best.form, fmt::format("{}a {}x{} convolution of {} to {} channels, {}: {}",
+                                 c.axes.by_kernel ? "the gradient by the kernel of " : "",
+                                 c.size[0], c.size[1], c.in, c.out, best.is, why)};
+}
+
+ConvolutionForm form_of(Form form, const Convolution& c, const NodeRef& sum, const Target& target) {
+  switch (form) {
+    case Form::Winograd:
+      return winograd_form(c, *sum, target);
+    case Form::Joined:
+      return joined_form(c, *sum);
+    case Form::ChannelsLast:
+      return channels_last_form(c, *sum);
+    case Form::Direct:
+      break;
+  }
+  return {sum, sum};
 }
 
 }  // namespace
@@ -73,16 +104,14 @@ ConvolutionGraph choose_convolutions(std::span<const NodeRef> roots, const Targe
       n = with_src(n, std::move(src));
       if (const auto c = convolution_of(n)) {
         const ChosenForm choice = choose(*c, target);
-        const ConvolutionForm form = choice.form == Form::Winograd ? winograd_form(*c, *n, target)
-                                     : choice.form == Form::Joined ? joined_form(*c, *n)
-                                                                   : ConvolutionForm{n, n};
+        const ConvolutionForm form = form_of(choice.form, *c, n, target);
         if (!choice.reason.empty()) out.notes.push_back({form.sum, choice.reason});
         n = form.value;
         out.changed |= choice.form != Form::Direct;
         out.exact &= choice.form != Form::Winograd;
-        fused[i] = choice.form == Form::Winograd;
+        fused[i] = choice.form == Form::Winograd || choice.form == Form::ChannelsLast;
       }
-      // Tiles of 4x4 are no order in which to pool, reduce or move.
+      // Neither tiles of 4x4 nor channels last are an order in which to pool, reduce or move.
       if (fused[i] && !pointwise[i]) {
         n = contiguous(n);
         fused[i] = 0;

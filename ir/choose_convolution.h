@@ -31,7 +31,8 @@ struct ConvolutionGraph {
 
 /// Replaces convolutions in the simplified graph above `roots` by the form that a model of the
 /// target predicts to be fastest, by shape alone: as they are, by Winograd's form (ir/winograd.h)
-/// if target.winograd allows it, or with their rows joined (ir/joined_rows.h).
+/// if target.winograd allows it, with their rows joined (ir/joined_rows.h), or with their channels
+/// last (ir/channels_last.h).
 ConvolutionGraph choose_convolutions(std::span<const NodeRef> roots, const Target& target);
 
 }  // namespace lazuli

@@ -171,6 +171,15 @@ std::vector<NodeRef> in_order_of_memory(const ScheduleWriter& w, const NodeRef& 
 
 namespace {
 
+// The one axis that two neighbouring ones of a stage become.
+NodeRef flattened(ScheduleWriter& w, const Stage& s, const NodeRef& outer, const NodeRef& inner) {
+  const std::string n = w.loop(s, inner), flat = n + "f";
+  w.step("flatten {} {} {} {}", s.name, w.loop(s, outer), n, flat);
+  const auto loop =
+      std::find_if(s.loops.begin(), s.loops.end(), [&](const Loop& l) { return l.name == flat; });
+  return s.axes[static_cast<size_t>(loop->axis)];
+}
+
 // Whether a sum tells the phases of an array apart: written out, which one it reads is known, and
 // not worked out beside few products.
 bool tells_phases(const Stage& s, const NodeRef& axis) {
@@ -203,12 +212,8 @@ void unroll_sum(ScheduleWriter& w, Stage* s, Contraction c) {
   while (c.reduced.size() > 1) {
     const NodeRef inner = c.reduced.back(), outer = c.reduced.end()[-2];
     if (s->is_triangular() || !walks_as_one(w.kernel(), s->values[0].expr, outer, inner)) break;
-    const std::string n = w.loop(*s, inner), flat = n + "f";
-    w.step("flatten {} {} {} {}", s->name, w.loop(*s, outer), n, flat);
-    const auto f = std::find_if(s->loops.begin(), s->loops.end(),
-                                [&](const Loop& l) { return l.name == flat; });
     c.reduced.pop_back();
-    c.reduced.back() = s->axes[static_cast<size_t>(f->axis)];
+    c.reduced.back() = flattened(w, *s, outer, inner);
   }
   const NodeRef& last = c.reduced.back();
   const std::string k = w.loop(*s, last);
@@ -451,6 +456,13 @@ void Packer::pack_b(const PackPlace& place) {
   std::vector<NodeRef> summed;
   for (const NodeRef& k : c_.reduced) {
     if (const NodeRef t = twin(*stage, k)) summed.push_back(t);
+  }
+  // Longer rows to turn around.
+  for (size_t i = summed.size(); i-- > 1;) {
+    if (strides_along(w_.kernel(), stage->values[0].expr, v).other == 0) break;
+    if (!can_flatten(*stage, summed[i - 1], summed[i])) continue;
+    summed[i - 1] = flattened(w_, *stage, summed[i - 1], summed[i]);
+    summed.erase(summed.begin() + static_cast<std::ptrdiff_t>(i));
   }
   const Squares squares = lift_squares(w_, stage, v, summed);
   // The loops over the sum, in the order of memory, and as the tile walks what they store.

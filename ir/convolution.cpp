@@ -15,7 +15,8 @@ struct Windows {
   NodeRef below;
   Ints labels;  // for each axis of `below`, the axis of the product that walks it, or -1
   int count = 0;
-  int64_t place[2] = {-1, -1}, kernel[2] = {-1, -1}, size[2] = {1, 1}, dilation[2] = {1, 1};
+  int64_t place[2] = {-1, -1}, kernel[2] = {-1, -1};
+  int64_t size[2] = {1, 1}, dilation[2] = {1, 1}, step[2] = {1, 1};
   // For each axis of the product, where in `below` its first index is, and whether it walks down.
   Ints begin, down;
 
@@ -44,6 +45,21 @@ bool through_reshape(const Node& n, Ints& labels) {
   return i == from.size();
 }
 
+bool through_permute(const Node& n, Ints& labels) {
+  const Ints before = labels;
+  for (size_t a = 0; a < before.size(); a++) {
+    labels[static_cast<size_t>(n.ints()[a])] = before[a];
+  }
+  return true;
+}
+
+bool through_expand(const Node& n, Ints& labels) {
+  for (size_t a = 0; a < labels.size(); a++) {
+    if (n.src[0]->shape[a] == 1) labels[a] = -1;
+  }
+  return true;
+}
+
 std::optional<Windows> find_windows(const NodeRef& factor) {
   Windows w;
   const Shape& space = factor->shape;
@@ -62,14 +78,10 @@ std::optional<Windows> find_windows(const NodeRef& factor) {
         if (!through_reshape(*x, labels)) return {};
         break;
       case Op::Permute:
-        for (size_t a = 0; a < before.size(); a++) {
-          labels[static_cast<size_t>(x->ints()[a])] = before[a];
-        }
+        through_permute(*x, labels);
         break;
       case Op::Expand:
-        for (size_t a = 0; a < before.size(); a++) {
-          if (x->src[0]->shape[a] == 1) labels[a] = -1;
-        }
+        through_expand(*x, labels);
         break;
       case Op::Flip:
         for (int64_t a : x->ints()) {
@@ -91,7 +103,9 @@ std::optional<Windows> find_windows(const NodeRef& factor) {
       case Op::Window: {
         const Ints& arg = x->ints();  // axis, size, step, dilation
         const int64_t place = labels[static_cast<size_t>(arg[0])], kernel = labels.back();
-        if (arg[2] != 1 || place < 0 || kernel < 0) return {};
+        if (place < 0 || kernel < 0) return {};
+        w.step[w.count] = arg[2];
+        w.begin[static_cast<size_t>(place)] *= arg[2];
         w.size[w.count] = arg[1];
         w.dilation[w.count] = arg[3];
         w.place[w.count] = place;
@@ -112,6 +126,7 @@ std::optional<Windows> find_windows(const NodeRef& factor) {
     std::swap(w.kernel[0], w.kernel[1]);
     std::swap(w.size[0], w.size[1]);
     std::swap(w.dilation[0], w.dilation[1]);
+    std::swap(w.step[0], w.step[1]);
   }
   return w;
 }
@@ -178,10 +193,12 @@ NodeRef image_of(const Windows& w, const ConvolutionAxes& axes, const Shape& spa
   for (size_t axis = 0; axis < w.labels.size(); axis++) {
     const int64_t l = w.labels[axis];
     if (l < 0) continue;
-    const int64_t reach = l == axes.place[0] ? w.reach(0) : l == axes.place[1] ? w.reach(1) : 0;
-    const int64_t begin = w.begin[static_cast<size_t>(l)],
-                  end = begin + space[static_cast<size_t>(l)] + reach;
-    x = shrink_axis(x, axis, begin, end);
+    const int64_t begin = w.begin[static_cast<size_t>(l)];
+    int64_t last = space[static_cast<size_t>(l)] - 1;
+    for (size_t i = 0; i < 2; i++) {
+      if (l == axes.place[i]) last = last * w.step[i] + w.reach(i);
+    }
+    x = shrink_axis(x, axis, begin, begin + last + 1);
   }
   Ints groups[4];
   for (int64_t l : axes.batch) groups[0].push_back(w.axis_of(l));
@@ -211,6 +228,35 @@ NodeRef weight_of(const NodeRef& weight, const Windows& w, const ConvolutionAxes
   return grouped(x, axes.by_kernel ? slope : kernel);
 }
 
+// Whether a factor is an array that has these axes outside of all others.
+bool lies_outside(const NodeRef& factor, const Ints& axes) {
+  Ints labels;
+  for (size_t a = 0; a < factor->shape.size(); a++) {
+    labels.push_back(factor->shape[a] == 1 ? -1 : static_cast<int64_t>(a));
+  }
+  NodeRef x = factor;
+  for (; !x->realised() && is_move(*x); x = x->src[0]) {
+    const bool plain = (x->op == Op::Reshape && through_reshape(*x, labels)) ||
+                       (x->op == Op::Permute && through_permute(*x, labels)) ||
+                       (x->op == Op::Expand && through_expand(*x, labels));
+    if (!plain) return false;
+  }
+  // Of size 1 is -1.
+  size_t outside = 0;
+  int64_t last = -1;
+  for (int64_t l : labels) {
+    if (l < 0) continue;
+    if (contains(axes, l)) {
+      if (last >= 0) return false;
+      outside++;
+    } else {
+      if (l < last) return false;
+      last = l;
+    }
+  }
+  return outside == axes.size();
+}
+
 }  // namespace
 
 bool ConvolutionAxes::in_weight(int64_t l) const {
@@ -237,8 +283,11 @@ std::optional<Convolution> convolution_of(const NodeRef& n) {
     const NodeRef& weight = product->src[1 - side];
     const std::optional<ConvolutionAxes> axes = sort_axes(*n, *w, *weight);
     if (!axes) continue;
+    const bool strided = w->step[0] != 1 || w->step[1] != 1;
+    if (strided && axes->by_kernel) return {};
     Convolution c;
     c.axes = *axes;
+    c.lies_by_channels = lies_outside(weight, axes->out);
     c.image = image_of(*w, *axes, product->shape);
     (axes->by_kernel ? c.slope : c.kernel) = weight_of(weight, *w, *axes);
     c.batch = c.image->shape[0];
@@ -247,9 +296,10 @@ std::optional<Convolution> convolution_of(const NodeRef& n) {
     for (size_t i = 0; i < 2; i++) {
       c.size[i] = w->size[i];
       c.dilation[i] = w->dilation[i];
+      c.step[i] = w->step[i];
     }
-    c.rows = c.image->shape[2] - w->reach(0);
-    c.columns = c.image->shape[3] - w->reach(1);
+    c.rows = (c.image->shape[2] - 1 - w->reach(0)) / c.step[0] + 1;
+    c.columns = (c.image->shape[3] - 1 - w->reach(1)) / c.step[1] + 1;
     return c;
   }
   return {};

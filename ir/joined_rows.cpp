@@ -15,7 +15,7 @@ int64_t joined_row_of(const Convolution& c) {
 }  // namespace
 
 bool has_joined_form(const Convolution& c) {
-  return !c.axes.by_kernel;
+  return !c.axes.by_kernel && !c.is_strided();
 }
 
 double joined_seconds(const Convolution& c, const Target& target) {

@@ -657,6 +657,7 @@ constexpr size_t kMany = 1000;
 constexpr StepKind kSteps[] = {
     {"split", 5, 5, split, "split S l outer inner N"},
     {"order", 1, kMany, order, "order S l..."},
+    {"serial", 1, kMany, set_kind, "serial S l..."},
     {"unroll", 1, kMany, set_kind, "unroll S l..."},
     {"ilp", 1, kMany, set_kind, "ilp S l..."},
     {"vector", 2, 2, set_kind, "vector S l"},

@@ -1,7 +1,7 @@
 // A schedule is a list of steps, as text, one a line (or separated by `;`, `#` starts a comment):
 //   split S l outer inner N      loop l of stage S becomes outer (stride N) and inner (N
 //   iterations) order S l...                 the loops of S, outermost first
-//   unroll|ilp|vector|parallel|group|item S l...   how loops run (ir/kernel.h)
+//   serial|unroll|ilp|vector|parallel|group|item S l...   how loops run (ir/kernel.h)
 //   at S X l                     S is computed inside loop l of stage X
 //   scope V reg|scratch|shared|each|local          where value V lives
 //   store V l...                 storage order of V by names of its stage's loops: packing

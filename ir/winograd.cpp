@@ -168,7 +168,7 @@ Tensor kernel_back(const Convolution& c, const Tensor& products) {
 
 bool has_winograd_form(const Convolution& c) {
   return c.size[0] == kKernel && c.size[1] == kKernel && c.dilation[0] == 1 && c.dilation[1] == 1 &&
-         c.image->dtype == DType::F32 && c.batch * tiles_of_image(c) > 1;
+         !c.is_strided() && c.image->dtype == DType::F32 && c.batch * tiles_of_image(c) > 1;
 }
 
 // As measured on Zen 3 and Zen 5: products run at 90 % of the peak but for what is between two

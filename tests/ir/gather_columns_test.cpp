@@ -9,9 +9,9 @@ namespace lazuli {
 namespace {
 
 Tensor nhwc_convolution(int64_t images, int64_t in, int64_t size, int64_t out, int64_t kernel,
-                        int64_t stride) {
-  const Tensor x = contiguous(randn({images, in, size, size})),
-               w = contiguous(randn({out, in, kernel, kernel}));
+                        int64_t stride, DType dtype = DType::F32) {
+  const Tensor x = contiguous(cast(randn({images, in, size, size}), dtype)),
+               w = contiguous(cast(randn({out, in, kernel, kernel}), dtype));
   return conv2d(x, w, {}, stride, kernel == 3 ? 1 : 0);
 }
 
@@ -27,7 +27,8 @@ std::string packed_kernel(const Tensor& root, const char* target) {
 
 TEST_SUITE("ir") {
   TEST_CASE("short rows of what strides leave apart are packed as one") {
-    CHECK(packed_kernel(nhwc_convolution(1, 16, 14, 64, 3, 2), "x86-64-v4") ==
+    // Of floats, it has its channels last.
+    CHECK(packed_kernel(nhwc_convolution(1, 16, 14, 64, 3, 2, DType::I32), "x86-64-v4") ==
           "7 rows of 7 columns");
     CHECK(packed_kernel(nhwc_convolution(2, 24, 14, 64, 1, 2), "x86-64-v4") ==
           "7 rows of 7 columns");

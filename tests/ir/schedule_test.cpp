@@ -48,11 +48,12 @@ TEST_SUITE("ir") {
 
   TEST_CASE("a step that is not legal is refused with its reason") {
     const Kernel k = test::softmax(5, 77);
-    CHECK(schedule_error(clone(k), "twist out i") ==
-          "schedule: there is no step 'twist'; steps are split, order, unroll, ilp, vector, "
-          "parallel, group, item, at, "
-          "scope, store, inplace, stream, fuse, pack, polyphase, dot, dims, limit, lift, rfactor, "
-          "flatten, merge");
+    CHECK(
+        schedule_error(clone(k), "twist out i") ==
+        "schedule: there is no step 'twist'; steps are split, order, serial, unroll, ilp, vector, "
+        "parallel, group, item, at, "
+        "scope, store, inplace, stream, fuse, pack, polyphase, dot, dims, limit, lift, rfactor, "
+        "flatten, merge");
     CHECK(schedule_error(clone(k), "split out j a b") ==
           "schedule: `split out j a b`: the form is `split S l outer inner N`");
     CHECK(schedule_error(clone(k), "split out q a b 4") ==
