@@ -13,7 +13,7 @@ bool has_channels_last_form(const Convolution& c, const Target& target) {
 
 double channels_last_seconds(const Convolution& c, const Target& target) {
   // Of the peak; cycles for each element of the kernels; as measured on Zen 5.
-  constexpr double kChannelsLast = 0.86, kTurned = 0.2, kScattered = 2, kStarts = 3e-6;
+  constexpr double kChannelsLast = 0.86, kTurned = 0.2, kScattered = 2, kStarts = 6e-6;
   const int64_t lanes = c.lanes(target), whole = (c.out + lanes - 1) / lanes * lanes;
   const double full = static_cast<double>(whole) / static_cast<double>(c.out),
                kernels = static_cast<double>(whole * c.in * c.size[0] * c.size[1]),
@@ -52,7 +52,7 @@ ConvolutionForm channels_last_form(const Convolution& c, const Node& sum) {
   const NodeRef sums = reduce(
       Op::ReduceAdd,
       elementwise(Op::Mul, {permute(product.src[0], order), permute(product.src[1], order)}), axes);
-  return {sums, permute(contiguous(sums), back)};
+  return {sums, contiguous(permute(contiguous(sums), back))};
 }
 
 }  // namespace lazuli

@@ -109,9 +109,9 @@ ConvolutionGraph choose_convolutions(std::span<const NodeRef> roots, const Targe
         n = form.value;
         out.changed |= choice.form != Form::Direct;
         out.exact &= choice.form != Form::Winograd;
-        fused[i] = choice.form == Form::Winograd || choice.form == Form::ChannelsLast;
+        fused[i] = choice.form == Form::Winograd;
       }
-      // Neither tiles of 4x4 nor channels last are an order in which to pool, reduce or move.
+      // Tiles of 4x4 are no order in which to pool, reduce or move.
       if (fused[i] && !pointwise[i]) {
         n = contiguous(n);
         fused[i] = 0;
