@@ -26,8 +26,8 @@ double channels_last_seconds(const Convolution& c, const Target& target) {
 
 ConvolutionForm channels_last_form(const Convolution& c, const Node& sum) {
   const Node& product = *sum.src[0];
-  // Of the product: what is kept but for the channels, these, and what is summed. Where each axis
-  // of the result goes, and is then.
+  // `order`: the product's axes, those of the result but for the channels, then these, then the
+  // summed ones. `places`: the axes of the result in that order; `back` puts them where they were.
   Ints order, channels, summed, places, last;
   int64_t place = 0;
   for (size_t a = 0; a < product.shape.size(); a++) {

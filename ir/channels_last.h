@@ -1,4 +1,4 @@
-// Convolutions whose rows are no whole vectors, with the lanes along the channels.
+// Convolutions with the lanes along the channels, for rows that are no whole vectors.
 #pragma once
 
 #include "ir/choose_convolution.h"
@@ -6,7 +6,7 @@
 
 namespace lazuli {
 
-/// Is it no gradient by the kernel, and does the kernel have a vector of channels?
+/// Is it of floats of 32 or 64 bits and no gradient by the kernel, with a vector of channels?
 bool has_channels_last_form(const Convolution& c, const Target& target);
 
 /// Predicted seconds of one core.

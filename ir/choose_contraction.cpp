@@ -236,14 +236,15 @@ class TiledGroup {
   int64_t column_block();
   int64_t row_block(int64_t columns) const;
   int64_t rows_of_each();
+  int64_t rows_of_thread(int64_t columns);
   std::string split_block(const NodeRef& axis, int64_t size);
   bool is_once(const TiledSum& sum) const;
   bool panels_go_outside() const;
-  bool each_may_make(const std::string& what, int64_t elements, double vector_cycles);
+  bool each_may_make(const std::string& what, int64_t elements, int64_t unit, double vector_cycles);
   bool each_packs_b();
   bool schedule_parts_of_panels();
-  void each_copies();
   bool each_copies(int place);
+  bool reads_all_rows() const;
   const Stage* copy_of(int place) const;
 
   // A copy of a that is made in a loop over parts of an axis.
@@ -288,6 +289,7 @@ class TiledGroup {
   bool rows_first_ = false, finishes_rows_ = false;
   bool only_stores_ = false;   // one element for each sum, and loads none beside the factors
   bool each_packs_b_ = false;  // and walks whole rows
+  bool rows_outside_ = false;  // blocks of them, not of columns
   int64_t columns_ = 0, rows_ = 0;      // of a block; 0: there are none
   std::string column_loop_, row_loop_;  // over blocks
   Image image_;
@@ -350,7 +352,7 @@ bool TiledGroup::schedule_parts_of_panels() {
   const int64_t parts = (bytes + room - 1) / room, terms = (extent(k) + parts - 1) / parts;
   if (extent(k) < 8 * parts || accumulator(s_->values[0].expr->dtype) != s_->values[0].expr->dtype)
     return false;
-  each_copies();
+  each_copies(c_.a);
   const std::string ks = w_.loop(*s_, k), rows = w_.loops(*s_, around.of_rows);
   const TileLoops t = split_tile(w_, s_, c_, tile_);
   w_.step("split {0} {1} {1}.b {1} {2}", s_->name, ks, terms);
@@ -447,8 +449,25 @@ std::string TiledGroup::split_block(const NodeRef& axis, int64_t size) {
 // Whether all panels of a sum are packed before: one that is made in the loop over them is one
 // thread's.
 bool TiledGroup::is_once(const TiledSum& sum) const {
-  return rows_first_ || rows_ > 0 || image_.stage != nullptr ||
+  return rows_first_ || (rows_ > 0 && !rows_outside_) || image_.stage != nullptr ||
          (!g_.panel && packs_once(w_, *sum.stage, sum.c, batch_axes(*sum.stage, sum.c)));
+}
+
+// Rows that a thread takes at a time, with panels that it packs for them by itself, where the rows
+// of a are what another kernel has just made: by rows as well, so that they are in its caches. What
+// others have stored comes from afar.
+int64_t TiledGroup::rows_of_thread(int64_t columns) {
+  constexpr int64_t kLeast = 128;  // that a panel is packed for
+  const int64_t threads = w_.target().threads, blocks = std::min(threads, extent(c_.r) / kLeast);
+  if (blocks < 2 || !is_alone() || !batch_.empty() || rows_first_ || !packs_b_) return 0;
+  const NodeRef& a = factor(s_->values[0], c_.a);
+  const bool by_rows = loads_along(w_, a, c_.reduced.back()) &&
+                       w_.kernel().arguments[static_cast<size_t>(a->integer())].made;
+  // Beside an end that is no whole block the next panel would not be foreseen.
+  const bool even = extent(c_.r) % blocks == 0 && extent(c_.v) % columns == 0;
+  const bool pays =
+      by_rows && even && w_.choose_whether("rows for each thread of " + root_->name, true);
+  return pays ? extent(c_.r) / blocks : 0;
 }
 
 // Whether axes around the tile that panels do not depend on run inside of what walks these: where
@@ -478,9 +497,10 @@ TiledGroup::AroundPanels TiledGroup::axes_around_panels() const {
 // Whether what all threads read all of had better be made by each of them, for itself. What others
 // have stored comes from their caches, which may be as far as memory is, and before they store it
 // again it has to leave the readers' caches.
-bool TiledGroup::each_may_make(const std::string& what, int64_t elements, double vector_cycles) {
+bool TiledGroup::each_may_make(const std::string& what, int64_t elements, int64_t unit,
+                               double vector_cycles) {
   constexpr double kMost = 0.03;  // of a thread's time
-  const int64_t threads = w_.target().threads, bytes = elements * factor_size(*s_);
+  const int64_t threads = w_.target().threads, bytes = elements * unit;
   if (threads < 2) return false;
   const double sums = tile_.cycles * static_cast<double>(batch_of(*s_, c_)),
                made = vector_cycles * static_cast<double>(elements / w_.lanes()),
@@ -497,7 +517,7 @@ bool TiledGroup::each_packs_b() {
   if (!packs_b_ || sums_.size() > 1 || c_.y || g_.panel || in_tiles_) return false;
   if (!axes_around_panels().of_panels.empty()) return false;
   if (!rows_first_ && rows_of_each() == 0) return false;
-  return each_may_make(s_->name + ".b", depth_of(c_) * extent(c_.v), kVector);
+  return each_may_make(s_->name + ".b", depth_of(c_) * extent(c_.v), factor_size(*s_), kVector);
 }
 
 // The stage that copies what a factor reads, for it alone, as a phase of its own; null if none
@@ -509,39 +529,39 @@ const Stage* TiledGroup::copy_of(int place) const {
   return !p->at && is_private_copy(w_.kernel(), *p) ? p : nullptr;
 }
 
-// The same of padded copies that are read where they lie: of b where whole rows are walked, and of
-// a where all rows are, for each panel.
-void TiledGroup::each_copies() {
-  if (sums_.size() > 1 || g_.panel) return;
-  const AroundPanels around = axes_around_panels();
-  if (rows_first_ && !packs_b_ && around.of_panels.empty()) each_copies(c_.b);
-  if (rows_first_ || !packs_b_ || packs_a_ || around.of_rows.empty()) return;
-  if (!each_copies(c_.a)) image_ = image_of_rows();
-}
-
+// Whether each thread makes for itself the padded copy that a factor is read from.
 bool TiledGroup::each_copies(int place) {
   const Stage* p = copy_of(place);
-  if (!p) return false;
+  if (!p || sums_.size() > 1 || g_.panel) return false;
+  const Value& v = p->values[0];
   int64_t elements = 1;
   for (const NodeRef& a : p->axes) elements *= extent(a);
-  if (!each_may_make(p->name, elements, 2 + expression_cost(*p) / 2.0)) return false;
-  w_.step("scope {} each", p->values[0].name);
+  if (!each_may_make(p->name, elements, size_of(v.expr->dtype), 2 + expression_cost(*p) / 2.0))
+    return false;
+  w_.step("scope {} each", v.name);
   return true;
 }
 
+// Whether rows of a are read where they lie, all of them for each panel of b.
+bool TiledGroup::reads_all_rows() const {
+  return !rows_first_ && packs_b_ && !packs_a_ && !axes_around_panels().of_rows.empty();
+}
+
 // Where each thread would read all of a copy of a that others make, or one would read it again
-// after it has left the cache: the copy is made inside of a loop over parts of an axis that its
-// rows lie along, and all panels are packed before.
+// after it has left the cache: the copy is made inside of a loop over parts of an axis around the
+// panels, the outermost one that threads can share, and all panels are packed before.
 TiledGroup::Image TiledGroup::image_of_rows() {
   const Stage* p = copy_of(c_.a);
-  if (!p || columns_ > 0) return {};
+  if (!p || columns_ > 0 || sums_.size() > 1 || g_.panel) return {};
   int64_t bytes = size_of(p->values[0].expr->dtype);
   for (const NodeRef& a : p->axes) bytes *= extent(a);
   const int64_t threads = w_.target().threads;
   for (const NodeRef& along : axes_around_panels().of_rows) {
     const int64_t all = extent(along), most = std::max(all * w_.target().l2 / bytes, int64_t{1}),
                   part = threads > 1 ? shared_steps(w_.target(), all, 1) : most;
-    if (part > 0 && part < all) return {p, along, part};
+    if (part == 0 || part >= all) continue;
+    const bool pays = w_.choose_whether(fmt::format("{} inside {}", p->name, root_->name), true);
+    return pays ? Image{p, along, part} : Image{};
   }
   return {};
 }
@@ -561,6 +581,9 @@ std::string TiledGroup::outer_loops(const TileLoops& t) const {
     return image + loops(around.of_panels) + images + " " + t.v + loops(around.of_rows) + rows +
            " " + t.r;
   }
+  if (rows_outside_ && columns_ > 0)
+    return fmt::format("{} {} {} {}", rows, column_loop_, t.r, t.v);
+  if (rows_outside_) return fmt::format("{} {} {}", rows, t.v, t.r);
   if (columns_ > 0) return fmt::format("{} {}{} {} {}", batch_, column_loop_, rows, t.r, t.v);
   if (rows_first_) return batch_ + rows + " " + t.r + images + " " + t.v;
   if (each_packs_b_) return batch_ + rows + " " + t.v + " " + t.r;
@@ -603,14 +626,17 @@ void TiledGroup::pack(const TileLoops& t) {
 void TiledGroup::schedule() {
   each_packs_b_ = each_packs_b();
   columns_ = each_packs_b_ ? 0 : column_block();
-  each_copies();
+  if (rows_first_ && !packs_b_ && axes_around_panels().of_panels.empty()) each_copies(c_.b);
+  if (reads_all_rows() && !each_copies(c_.a)) image_ = image_of_rows();
   if (columns_ > 0) column_loop_ = split_block(c_.v, columns_);
   const int64_t columns = columns_ > 0 ? columns_ : tile_columns();
   if (image_.stage) {
     image_.loop =
         image_.part > 1 ? split_block(image_.along, image_.part) : w_.loop(*root_, image_.along);
   }
-  rows_ = each_packs_b_ ? rows_of_each() : image_.stage ? 0 : row_block(columns);
+  rows_ = each_packs_b_ ? rows_of_each() : image_.stage ? 0 : rows_of_thread(columns);
+  rows_outside_ = rows_ > 0 && !each_packs_b_;
+  if (rows_ == 0 && !each_packs_b_ && !image_.stage) rows_ = row_block(columns);
   if (rows_ > 0) row_loop_ = split_block(c_.r, rows_);
   // Tile registers are stored to memory.
   finishes_rows_ = root_ != s_ && (in_tiles_ || epilogue_loops(w_, *root_, tile_));
@@ -628,8 +654,9 @@ void TiledGroup::schedule() {
                           image_.part, extent(image_.along), w_.loop(*root_, image_.along)));
   }
   if (rows_ > 0 && !each_packs_b_) {
-    w_.step("parallel {}{} {} {}", root_->name, batch_, columns_ > 0 ? column_loop_ : t.v,
-            row_loop_);
+    const std::string& column = columns_ > 0 ? column_loop_ : t.v;
+    w_.step("parallel {}{} {} {}", root_->name, batch_, rows_outside_ ? row_loop_ : column,
+            rows_outside_ ? column : row_loop_);
     w_.reason(fmt::format("{}: {} rows at a time of {} columns, shared out among {} threads",
                           root_->name, rows_, columns, w_.target().threads));
   } else {

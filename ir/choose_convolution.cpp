@@ -24,8 +24,8 @@ struct ChosenForm {
   std::string reason;
 };
 
-// What was not chosen is by how much slower: Winograd's form is less accurate, and others cost
-// kernels more.
+// The form of the least predicted time, that of others than the direct one taken `margin` times:
+// Winograd's is less accurate, and all have more kernels to compile.
 ChosenForm choose(const Convolution& c, const Target& target) {
   struct Candidate {
     Form form;
@@ -109,9 +109,10 @@ ConvolutionGraph choose_convolutions(std::span<const NodeRef> roots, const Targe
         n = form.value;
         out.changed |= choice.form != Form::Direct;
         out.exact &= choice.form != Form::Winograd;
-        fused[i] = choice.form == Form::Winograd;
+        fused[i] = choice.form == Form::Winograd || choice.form == Form::ChannelsLast;
       }
-      // Tiles of 4x4 are no order in which to pool, reduce or move.
+      // Tiles of 4x4 are no order in which to pool, reduce or move, and what follows a copy point
+      // by point is not to be computed again for each window.
       if (fused[i] && !pointwise[i]) {
         n = contiguous(n);
         fused[i] = 0;

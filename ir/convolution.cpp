@@ -1,6 +1,7 @@
 #include "ir/convolution.h"
 
 #include <algorithm>
+#include <vector>
 
 #include "core/graph.h"
 #include "core/ops.h"
@@ -16,7 +17,7 @@ struct Windows {
   Ints labels;  // for each axis of `below`, the axis of the product that walks it, or -1
   int count = 0;
   int64_t place[2] = {-1, -1}, kernel[2] = {-1, -1};
-  int64_t size[2] = {1, 1}, dilation[2] = {1, 1}, step[2] = {1, 1};
+  int64_t size[2] = {1, 1}, dilation[2] = {1, 1}, stride[2] = {1, 1};
   // For each axis of the product, where in `below` its first index is, and whether it walks down.
   Ints begin, down;
 
@@ -45,19 +46,17 @@ bool through_reshape(const Node& n, Ints& labels) {
   return i == from.size();
 }
 
-bool through_permute(const Node& n, Ints& labels) {
+void through_permute(const Node& n, Ints& labels) {
   const Ints before = labels;
   for (size_t a = 0; a < before.size(); a++) {
     labels[static_cast<size_t>(n.ints()[a])] = before[a];
   }
-  return true;
 }
 
-bool through_expand(const Node& n, Ints& labels) {
+void through_expand(const Node& n, Ints& labels) {
   for (size_t a = 0; a < labels.size(); a++) {
     if (n.src[0]->shape[a] == 1) labels[a] = -1;
   }
-  return true;
 }
 
 std::optional<Windows> find_windows(const NodeRef& factor) {
@@ -104,7 +103,9 @@ std::optional<Windows> find_windows(const NodeRef& factor) {
         const Ints& arg = x->ints();  // axis, size, step, dilation
         const int64_t place = labels[static_cast<size_t>(arg[0])], kernel = labels.back();
         if (place < 0 || kernel < 0) return {};
-        w.step[w.count] = arg[2];
+        // A window along the places within another is none of an image's.
+        if (w.count == 1 && (kernel == w.place[0] || place == w.kernel[0])) return {};
+        w.stride[w.count] = arg[2];
         w.begin[static_cast<size_t>(place)] *= arg[2];
         w.size[w.count] = arg[1];
         w.dilation[w.count] = arg[3];
@@ -126,7 +127,7 @@ std::optional<Windows> find_windows(const NodeRef& factor) {
     std::swap(w.kernel[0], w.kernel[1]);
     std::swap(w.size[0], w.size[1]);
     std::swap(w.dilation[0], w.dilation[1]);
-    std::swap(w.step[0], w.step[1]);
+    std::swap(w.stride[0], w.stride[1]);
   }
   return w;
 }
@@ -196,7 +197,7 @@ NodeRef image_of(const Windows& w, const ConvolutionAxes& axes, const Shape& spa
     const int64_t begin = w.begin[static_cast<size_t>(l)];
     int64_t last = space[static_cast<size_t>(l)] - 1;
     for (size_t i = 0; i < 2; i++) {
-      if (l == axes.place[i]) last = last * w.step[i] + w.reach(i);
+      if (l == axes.place[i]) last = last * w.stride[i] + w.reach(i);
     }
     x = shrink_axis(x, axis, begin, begin + last + 1);
   }
@@ -228,33 +229,35 @@ NodeRef weight_of(const NodeRef& weight, const Windows& w, const ConvolutionAxes
   return grouped(x, axes.by_kernel ? slope : kernel);
 }
 
-// Whether a factor is an array that has these axes outside of all others.
-bool lies_outside(const NodeRef& factor, const Ints& axes) {
+// Whether what a factor is made of has these axes outside of all others, which follow in order, or
+// inside of them.
+bool lies_apart(const NodeRef& factor, const Ints& axes) {
   Ints labels;
   for (size_t a = 0; a < factor->shape.size(); a++) {
     labels.push_back(factor->shape[a] == 1 ? -1 : static_cast<int64_t>(a));
   }
-  NodeRef x = factor;
-  for (; !x->realised() && is_move(*x); x = x->src[0]) {
-    const bool plain = (x->op == Op::Reshape && through_reshape(*x, labels)) ||
-                       (x->op == Op::Permute && through_permute(*x, labels)) ||
-                       (x->op == Op::Expand && through_expand(*x, labels));
-    if (!plain) return false;
-  }
-  // Of size 1 is -1.
-  size_t outside = 0;
-  int64_t last = -1;
-  for (int64_t l : labels) {
-    if (l < 0) continue;
-    if (contains(axes, l)) {
-      if (last >= 0) return false;
-      outside++;
-    } else {
-      if (l < last) return false;
-      last = l;
+  for (const Node* x = factor.get(); !x->realised() && is_move(*x); x = x->src[0].get()) {
+    if (x->op == Op::Permute) {
+      through_permute(*x, labels);
+    } else if (x->op == Op::Expand) {
+      through_expand(*x, labels);
+    } else if (x->op != Op::Reshape || !through_reshape(*x, labels)) {
+      return false;
     }
   }
-  return outside == axes.size();
+  std::vector<bool> is_one;
+  int64_t last = -1;
+  bool in_order = true;
+  for (const int64_t l : labels) {
+    if (l < 0) continue;
+    is_one.push_back(contains(axes, l));
+    if (is_one.back()) continue;
+    in_order &= l > last;
+    last = l;
+  }
+  const bool inside = std::is_sorted(is_one.begin(), is_one.end()),
+             outside = std::is_sorted(is_one.rbegin(), is_one.rend());
+  return inside || (outside && in_order);
 }
 
 }  // namespace
@@ -283,11 +286,11 @@ std::optional<Convolution> convolution_of(const NodeRef& n) {
     const NodeRef& weight = product->src[1 - side];
     const std::optional<ConvolutionAxes> axes = sort_axes(*n, *w, *weight);
     if (!axes) continue;
-    const bool strided = w->step[0] != 1 || w->step[1] != 1;
-    if (strided && axes->by_kernel) return {};
+    const bool is_strided = w->stride[0] != 1 || w->stride[1] != 1;
+    if (is_strided && axes->by_kernel) continue;
     Convolution c;
     c.axes = *axes;
-    c.lies_by_channels = lies_outside(weight, axes->out);
+    c.lies_by_channels = lies_apart(weight, axes->out);
     c.image = image_of(*w, *axes, product->shape);
     (axes->by_kernel ? c.slope : c.kernel) = weight_of(weight, *w, *axes);
     c.batch = c.image->shape[0];
@@ -296,10 +299,10 @@ std::optional<Convolution> convolution_of(const NodeRef& n) {
     for (size_t i = 0; i < 2; i++) {
       c.size[i] = w->size[i];
       c.dilation[i] = w->dilation[i];
-      c.step[i] = w->step[i];
+      c.stride[i] = w->stride[i];
     }
-    c.rows = (c.image->shape[2] - 1 - w->reach(0)) / c.step[0] + 1;
-    c.columns = (c.image->shape[3] - 1 - w->reach(1)) / c.step[1] + 1;
+    c.rows = (c.image->shape[2] - 1 - w->reach(0)) / c.stride[0] + 1;
+    c.columns = (c.image->shape[3] - 1 - w->reach(1)) / c.stride[1] + 1;
     return c;
   }
   return {};

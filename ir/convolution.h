@@ -19,8 +19,8 @@ struct ConvolutionAxes {
   bool in_weight(int64_t l) const;
 };
 
-/// A convolution of one group, or of stride 1 its gradient by the input, which is one too, or by
-/// the kernel.
+/// A convolution of one group; or, of stride 1, its gradient by the input, which is a convolution
+/// too, or by the kernel.
 struct Convolution {
   NodeRef image;   // (batch, in, rows, columns), padded
   NodeRef kernel;  // (out, in, size[0], size[1]); null in a gradient by the kernel
@@ -29,13 +29,13 @@ struct Convolution {
   int64_t batch = 1, in = 1, out = 1, rows = 1,
           columns = 1;                             // the last two of the result, or of `slope`
   int64_t size[2] = {1, 1}, dilation[2] = {1, 1};  // of the kernel
-  int64_t step[2] = {1, 1};                        // its stride
-  bool lies_by_channels =
-      false;  // all that the kernel holds of a channel of the result lies together
+  int64_t stride[2] = {1, 1};
+  // The kernel lies in memory channel by channel of the result, or with these innermost.
+  bool lies_by_channels = false;
 
   /// Elements of a vector.
   int64_t lanes(const Target& target) const;
-  bool is_strided() const { return step[0] != 1 || step[1] != 1; }
+  bool is_strided() const { return stride[0] != 1 || stride[1] != 1; }
   /// Seconds of one core at its peak, if each row of the result has so many columns.
   double seconds(double row, const Target& target) const;
 };

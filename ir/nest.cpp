@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "core/error.h"
+#include "ir/index_bounds.h"
 #include "ir/schedule.h"
 
 namespace lazuli {
@@ -88,9 +89,11 @@ void Nest::make_place(const Stage* s, const Value& v, const Region& region) {
   if (whole) {
     for (size_t a = 0; a < s->axes.size(); a++) r.extent[a] = s->axes[a]->hi + 1;
   }
-  if (whole && parallel_variable_ && s != root_) {
+  if (whole && !parallel_variables_.empty() && s != root_) {
     bool disjoint = false;
-    for (int a : axes) disjoint |= uses(region.base[static_cast<size_t>(a)], parallel_variable_);
+    for (const NodeRef& variable : parallel_variables_) {
+      for (int a : axes) disjoint |= uses(region.base[static_cast<size_t>(a)], variable);
+    }
     require(disjoint,
             "lower {}: every iteration of the parallel loop of {} would store the same part of {}; "
             "attach {} elsewhere or make it a phase",
@@ -382,6 +385,10 @@ void Nest::parallel_loops(const Stage* s, Environment& e) {
   }
   const bool ragged =
       count > 1 && std::any_of(tails.begin(), tails.end(), [](int64_t t) { return t > 0; });
+  if (count == 2 && !ragged && guarded.empty() && phase_->bound.slot < 0 && full[0] > 1 &&
+      full[1] > 1 && packs_in_each(s, 1)) {
+    return parallel_nest(s, full, tails, e);
+  }
   NodeRef rest = v;
   std::vector<NodeRef> iterations(count);
   for (size_t q = count; q-- > 0;) {
@@ -391,7 +398,7 @@ void Nest::parallel_loops(const Stage* s, Environment& e) {
   if (total > 1) {
     emitter_.open_loop(v, {.kind = Operand::Kind::Begin}, {.kind = Operand::Kind::End},
                        guarded.empty() && !ragged && innermost(s, count - 1));
-    parallel_variable_ = v;
+    parallel_variables_ = {v};
   }
   for (size_t q : guarded) {
     const Loop& l = s->loops[q];
@@ -401,7 +408,41 @@ void Nest::parallel_loops(const Stage* s, Environment& e) {
   parallel_iterations(s, iterations, ragged ? full : std::vector<int64_t>(), tails, e);
   for (size_t q = 0; q < guarded.size(); q++) emitter_.close_if();
   if (total > 1) emitter_.close_loop();
-  parallel_variable_ = {};
+  parallel_variables_ = {};
+}
+
+// Whether a panel is made in each iteration of a loop.
+bool Nest::packs_in_each(const Stage* s, size_t position) const {
+  return std::any_of(kernel_.stages.begin(), kernel_.stages.end(), [&](const auto& c) {
+    return c->at == s && c->at_loop == s->loops[position].name &&
+           std::all_of(c->values.begin(), c->values.end(),
+                       [](const Value& v) { return v.scope == Scope::Scratch; });
+  });
+}
+
+// Two parallel loops over the iterations that one thread takes, each with a variable of its own:
+// what the next iteration of the inner one packs is then seen to follow (ir/pack_ahead.h,
+// ir/prefetch.h).
+void Nest::parallel_nest(const Stage* s, const std::vector<int64_t>& full,
+                         const std::vector<int64_t>& tails, const Environment& e) {
+  const int64_t total = full[0] * full[1];
+  const NodeRef begin = axis("begin", total + 1), end = axis("end", total + 1),
+                outer = axis(s->loops[0].name, full[0]), inner = axis(s->loops[1].name, full[1]);
+  emitter_.bind(begin, {.kind = Operand::Kind::Begin});
+  emitter_.bind(end, {.kind = Operand::Kind::End});
+  emitter_.open_loop(outer, emitter_.emit(index_divmod(begin, full[1]).first),
+                     emitter_.emit(divided_up(end, full[1])), false);
+  const NodeRef before = index_mul(outer, full[1]);
+  const auto within = [&](Op op, const NodeRef& x, int64_t limit) {
+    return emitter_.emit(scalar_op(op, DType::I64, {index_add(x, before, -1), index_const(limit)}));
+  };
+  emitter_.open_loop(inner, within(Op::Max, begin, 0), within(Op::Min, end, full[1]),
+                     innermost(s, 1));
+  parallel_variables_ = {outer, inner};
+  parallel_iterations(s, {outer, inner}, {}, tails, e);
+  emitter_.close_loop();
+  emitter_.close_loop();
+  parallel_variables_ = {};
 }
 
 // One iteration of the parallel loops from that of `e` on. Where the next one is ragged, its last

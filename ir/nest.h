@@ -86,6 +86,9 @@ class Nest {
   void vector_loop(const Stage* s, size_t position, Environment& e);
   void unrolled_loop(const Stage* s, size_t position, Environment& e);
   void parallel_loops(const Stage* s, Environment& e);
+  bool packs_in_each(const Stage* s, size_t position) const;
+  void parallel_nest(const Stage* s, const std::vector<int64_t>& full,
+                     const std::vector<int64_t>& tails, const Environment& e);
   void parallel_iterations(const Stage* s, const std::vector<NodeRef>& iterations,
                            const std::vector<int64_t>& full, const std::vector<int64_t>& tails,
                            const Environment& e);
@@ -134,7 +137,7 @@ class Nest {
   std::unordered_map<int, Accumulators> accumulators_;
   Phase* phase_ = nullptr;
   const Stage* root_ = nullptr;
-  NodeRef parallel_variable_;
+  std::vector<NodeRef> parallel_variables_;
   bool tail_ = false;
   bool zeros_ = false;  // beyond a bound: values that are read there, and are 0, are stored
 };

@@ -51,12 +51,13 @@ class Planner {
   }
 
  private:
+  static bool is_input(const Node& n) { return n.realised() || n.op == Op::Buffer; }
+
   int slot(const Node* n) {
     auto [it, fresh] = slots_.try_emplace(n, static_cast<int>(plan_.slots.size()));
     if (fresh) {
-      const bool input = n->realised() || n->op == Op::Buffer;
-      plan_.slots.push_back({input ? PlanSlot::Role::Input : PlanSlot::Role::Temporary, n->dtype,
-                             n->shape, NodeRef(n)});
+      plan_.slots.push_back({is_input(*n) ? PlanSlot::Role::Input : PlanSlot::Role::Temporary,
+                             n->dtype, n->shape, NodeRef(n)});
     }
     return it->second;
   }
@@ -79,6 +80,10 @@ class Planner {
       BuiltKernel built = build_kernel(p_, group);
       built.kernel->name = "kernel";
       verify_algorithm(*built.kernel);
+      for (size_t i = 0; i < built.arguments.size(); i++) {
+        KernelArgument& a = built.kernel->arguments[i];
+        a.made = !a.output && !is_input(*p_.node_ref(built.arguments[i]));
+      }
       if (made_) made_(built.kernel);
       s.kernel = std::move(built.kernel);
       for (int n : built.arguments) s.arguments.push_back(slot(p_.node_ref(n)));

@@ -104,6 +104,7 @@ Hash128 structural_hash(const Kernel& kernel) {
     h.number(static_cast<int64_t>(a.dtype) << 1 | static_cast<int64_t>(a.output));
     h.number(a.size);
     h.number(a.least);
+    h.number(a.made);
   }
   h.count(kernel.sizes);
   for (const KernelSize& s : kernel.sizes) {

@@ -101,7 +101,11 @@ TEST_CASE(
                b = exact_array({64}), y = exact_array({2, 64, 5, 5});
   const Target target = direct_target();
   compare(relu(conv2d(x, w, b, 2, 1)) + y, target);
-  compare(max_pool2d(relu(conv2d(x, w, b, 1, 1)), 2), target);
+  // What is pooled is stored first: a sum, its copy, what follows, the largest of each window.
+  const Tensor pooled = max_pool2d(relu(conv2d(x, w, b, 1, 1)), 2);
+  const NodeRef root = pooled.node();
+  CHECK(make_plan({&root, 1}, target).steps.size() == 4);
+  compare(pooled, target);
   compare(conv2d(relu(conv2d(x, w, b, 2, 1)), exact_array({32, 64, 3, 3}), {}, 1, 1), target);
   compare(sum(conv2d(x, w, b, 2, 1), {2, 3}), target);
   const Tensor big = exact_array({2, 64, 19, 19}), v = exact_array({64, 64, 3, 3});
@@ -119,19 +123,51 @@ TEST_CASE("of several threads, none reads all of an image that others have copie
   target.threads = 1;  // an image that leaves the cache
   CHECK(made(compare(conv2d(exact_array({4, 16, 19, 19}), w, {}, 1, 1), target)));
   const Target large = direct_target("x86-64-v4", 2);
-  const std::string each =
-      compare(conv2d(exact_array({1, 64, 14, 14}), exact_array({128, 64, 3, 3}), {}, 1, 1), large);
-  CHECK(!made(each));
+  const auto small = [] {
+    return conv2d(exact_array({1, 64, 14, 14}), exact_array({128, 64, 3, 3}), {}, 1, 1);
+  };
+  CHECK(!made(compare(small(), large)));
+  const NodeRef root = small().node();
+  Kernel k = clone(*make_plan({&root, 1}, large).steps[0].kernel);
+  choose_schedule(k, large);
+  CHECK(test::holds(k.schedule, "scope pad each\n"));
 }
 
 TEST_CASE("panels that are too long for the cache are packed in parts") {
-  for (const int threads : {1, 2}) {
+  const Tensor x = exact_array({1, 100, 7, 7}), w = exact_array({96, 100, 3, 3});
+  for (const int threads : {1, 2, 3}) {
+    CAPTURE(threads);
     Target target = direct_target("x86-64-v4", threads);
     target.l2 = 64 << 10;
-    const std::string why = compare(
-        conv2d(exact_array({1, 100, 7, 7}), exact_array({96, 100, 3, 3}), {}, 1, 1), target);
+    const std::string why = compare(relu(conv2d(x, w, {}, 1, 1)), target);
     CAPTURE(why);
-    CHECK(test::holds(why, "panels of b are packed, 17 of 100 along"));
+    CHECK(test::holds(why, threads == 3 ? "panels of b are packed, 25 of 100 along"
+                                        : "panels of b are packed, 17 of 100 along"));
+  }
+}
+
+TEST_CASE(
+    "images and kernels may be parts of arrays, turned around, and kernels channels last too") {
+  const Tensor x = exact_array({2, 40, 15, 17}), w = exact_array({64, 40, 3, 3});
+  const Target target = direct_target();
+  const Tensor y = conv2d(x, w, {}, 2, 1);
+  compare(shrink(y, {{0, 2}, {0, 64}, {1, 7}, {2, 8}}), target);
+  compare(conv2d(flip(x, {2, 3}), w, {}, 2, 1), target);
+  compare(conv2d(x, flip(w, {2}), {}, 2, 1), target);
+  compare(conv2d(permute(x, {0, 1, 3, 2}), w, {}, 2), target);
+  compare(conv2d(x, permute(exact_array({3, 3, 40, 64}), {3, 2, 0, 1}), {}, 2, 1), target);
+  compare(conv2d(x, permute(exact_array({40, 64, 3, 3}), {1, 0, 2, 3}) * 2, {}, 2, 1), target);
+}
+
+TEST_CASE("windows along the places of windows are no convolution") {
+  const Tensor x = exact_array({4, 40}), w = exact_array({32, 3});
+  for (const int64_t stride : {1, 2}) {
+    const Tensor nested = unfold(unfold(x, 1, 9, stride), 2, 3, stride);
+    const Tensor sums = sum(unsqueeze(nested, 1) * reshape(w, {1, 32, 1, 1, 3}), {4});
+    const std::vector<NodeRef> roots{sums.node()};
+    const test::Elements got = test::run_plan(make_plan(roots, direct_target()))[0];
+    realize_reference(roots);
+    CHECK(test::difference(DType::F32, got, test::elements(*sums.node())) == 0);
   }
 }
 

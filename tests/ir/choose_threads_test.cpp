@@ -4,6 +4,7 @@
 #include "core/ops.h"
 #include "ir/choose.h"
 #include "ir/choose_groups.h"
+#include "ir/plan.h"
 #include "ir/schedule.h"
 #include "tests/ir/algorithms.h"
 #include "tests/ir/chosen.h"
@@ -30,6 +31,47 @@ TEST_SUITE("ir") {
     // Where all of b stays in cache, or a is too large for it, rows are walked once.
     CHECK(test::holds(schedule(2048, 144, 48, 1), "order C m.o n.o"));
     CHECK(test::holds(schedule(2048, 256, 512, 1), "order C m.o n.o"));
+  }
+
+  TEST_CASE("threads take the rows of what another kernel has made by rows") {
+    Target target = named_target("x86-64-v4");
+    target.threads = 2;
+    target.far_l3 = true;
+    const auto schedule = [&](const Tensor& x, int64_t columns) {
+      return test::checked_schedule(
+          {matmul(x, test::array({x.shape()[1], columns})) + test::array({columns})}, target);
+    };
+    const Tensor x = test::array({256, 80}), odd = test::array({257, 80});
+    const auto made = [](const Tensor& t) { return contiguous(exp(t)); };
+    const std::string rows = schedule(made(x), 512);
+    CHECK(test::holds(rows, "split add i i.b i 128\n"));
+    CHECK(test::holds(rows, "parallel add i.b j.o\n"));
+    CHECK(test::holds(rows, "at sum.b add j.o\n"));
+    CHECK(!test::holds(schedule(x, 512), "i.b"));
+    CHECK(!test::holds(schedule(made(odd), 512), "i.b"));  // the last rows are fewer
+    CHECK(!test::holds(schedule(made(x), 500), "i.b"));    // or the last columns
+    const std::string across = schedule(transpose(made(transpose(x, 0, 1)), 0, 1), 512);
+    CHECK(!test::holds(across, "parallel add i.b j.o\n"));
+    CHECK(!test::holds(schedule(made(test::array({128, 80})), 512), "i.b"));  // too few for a panel
+    target.threads = 1;
+    CHECK(!test::holds(schedule(made(x), 512), "i.b"));
+    // Eight threads: four take the same rows, and share out the columns.
+    target.threads = 8;
+    CHECK(test::holds(schedule(made(x), 512), "split add i i.b i 128\n"));
+  }
+
+  TEST_CASE("of two parallel loops, the panel of the inner one's next iteration is packed ahead") {
+    Target target = named_target("x86-64-v4");
+    target.threads = 2;
+    target.far_l3 = true;
+    target.l2 = 64 << 10;
+    const Tensor x = contiguous(exp(test::array({256, 80})));
+    const NodeRef root = (matmul(x, test::array({80, 512})) + test::array({512})).node();
+    Kernel k = clone(*make_plan({&root, 1}, target).steps.back().kernel);
+    const Program program = choose_schedule(k, target);
+    CHECK(test::holds(k.schedule, "parallel add i.b j.o\n"));
+    CHECK(program.phases.back().packs_ahead);
+    CHECK(test::difference(k, target) == "");  // in any stretches of iterations
   }
 
   TEST_CASE("what all threads read whole, and is quickly copied, each makes for itself") {
