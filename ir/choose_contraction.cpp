@@ -454,8 +454,8 @@ bool TiledGroup::is_once(const TiledSum& sum) const {
 }
 
 // Rows that a thread takes at a time, with panels that it packs for them by itself, where the rows
-// of a are what another kernel has just made: by rows as well, so that they are in its caches. What
-// others have stored comes from afar.
+// of a are what another step of the plan has made: by rows as well, so that they are in its caches.
+// What others have stored comes from afar. To time the kernel alone would not tell.
 int64_t TiledGroup::rows_of_thread(int64_t columns) {
   constexpr int64_t kLeast = 128;  // that a panel is packed for
   const int64_t threads = w_.target().threads, blocks = std::min(threads, extent(c_.r) / kLeast);
@@ -465,9 +465,7 @@ int64_t TiledGroup::rows_of_thread(int64_t columns) {
                        w_.kernel().arguments[static_cast<size_t>(a->integer())].made;
   // Beside an end that is no whole block the next panel would not be foreseen.
   const bool even = extent(c_.r) % blocks == 0 && extent(c_.v) % columns == 0;
-  const bool pays =
-      by_rows && even && w_.choose_whether("rows for each thread of " + root_->name, true);
-  return pays ? extent(c_.r) / blocks : 0;
+  return by_rows && even ? extent(c_.r) / blocks : 0;
 }
 
 // Whether axes around the tile that panels do not depend on run inside of what walks these: where

@@ -127,7 +127,7 @@ struct KernelArgument {
   int64_t size = 0;  // elements
   bool output = false;
   int64_t least = INT64_MAX;  // elements that it has in every run, if not `size`
-  bool made = false;          // by another kernel of the same plan, just before
+  bool made = false;          // by another step of the same plan
 };
 
 /// A decision of the chooser (ir/choose.h) that leaves every bit of the results as it is.

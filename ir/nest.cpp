@@ -431,13 +431,13 @@ void Nest::parallel_nest(const Stage* s, const std::vector<int64_t>& full,
   emitter_.bind(begin, {.kind = Operand::Kind::Begin});
   emitter_.bind(end, {.kind = Operand::Kind::End});
   emitter_.open_loop(outer, emitter_.emit(index_divmod(begin, full[1]).first),
-                     emitter_.emit(divided_up(end, full[1])), false);
+                     emitter_.emit(divided_up(end, full[1])), false, full[0]);
   const NodeRef before = index_mul(outer, full[1]);
   const auto within = [&](Op op, const NodeRef& x, int64_t limit) {
     return emitter_.emit(scalar_op(op, DType::I64, {index_add(x, before, -1), index_const(limit)}));
   };
   emitter_.open_loop(inner, within(Op::Max, begin, 0), within(Op::Min, end, full[1]),
-                     innermost(s, 1));
+                     innermost(s, 1), full[1]);
   parallel_variables_ = {outer, inner};
   parallel_iterations(s, {outer, inner}, {}, tails, e);
   emitter_.close_loop();

@@ -278,13 +278,15 @@ class Panels {
   Operand row_, from_, to_;
 };
 
-// Whether a loop of the block does. `shared_out`: iterations of the loop whose end is not constant.
+// Whether a loop of the block does. `shared_out`: iterations of the loop that threads share out,
+// unless it says itself how many there are in a row.
 bool pack_ahead_in(Program& program, const FirstElements& first, const Target& target,
                    int64_t shared_out, std::vector<Instruction>& block) {
   bool found = false;
   for (Instruction& i : block) {
     found |= pack_ahead_in(program, first, target, shared_out, i.body);
-    if (i.code != Code::Loop || count_of(i).value_or(shared_out) < kFewestPanels) continue;
+    const int64_t in_a_row = i.imm > 0 ? i.imm : shared_out;
+    if (i.code != Code::Loop || count_of(i).value_or(in_a_row) < kFewestPanels) continue;
     const LoopSteps around(i);
     for (size_t at = 0; at < i.body.size(); at++) {
       const std::optional<PackedPanel> panel = packed_panel(i.body[at]);

@@ -5,6 +5,7 @@
 #include "ir/choose.h"
 #include "ir/choose_groups.h"
 #include "ir/plan.h"
+#include "ir/program_cost.h"
 #include "ir/schedule.h"
 #include "tests/ir/algorithms.h"
 #include "tests/ir/chosen.h"
@@ -71,6 +72,9 @@ TEST_SUITE("ir") {
     const Program program = choose_schedule(k, target);
     CHECK(test::holds(k.schedule, "parallel add i.b j.o\n"));
     CHECK(program.phases.back().packs_ahead);
+    // As many iterations of both loops as there are, two products of a vector in a cycle.
+    const double products = 256.0 * 512 * 80 / 16;
+    CHECK(estimate_cycles(program) == doctest::Approx(products / 2).epsilon(0.25));
     CHECK(test::difference(k, target) == "");  // in any stretches of iterations
   }
 
