@@ -44,6 +44,11 @@ TEST_SUITE("ir") {
     apply_schedule(again, k.schedule);
     CHECK(again.schedule == k.schedule);
     CHECK(test::difference(k, Target()) == "");
+    const Program shared_out = lower(k, Target());
+    CHECK(shared_out.phases[0].count == 5);
+    apply_schedule(k, "serial out i");
+    CHECK(lower(k, Target()).phases[0].count == 1);
+    CHECK(test::difference(k, Target()) == "");
   }
 
   TEST_CASE("a step that is not legal is refused with its reason") {
