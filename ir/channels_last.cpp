@@ -6,6 +6,7 @@
 #include "ir/fuse.h"
 
 namespace lazuli {
+
 bool has_channels_last_form(const Convolution& c, const Target& target) {
   const bool plain = c.image->dtype == DType::F32 || c.image->dtype == DType::F64;
   return !c.axes.by_kernel && plain && c.out >= c.lanes(target);
