@@ -4,6 +4,7 @@
 
 #include "core/graph.h"
 #include "ir/fuse.h"
+#include "ir/simplify_rules.h"
 
 namespace lazuli {
 
@@ -28,7 +29,7 @@ double channels_last_seconds(const Convolution& c, const Target& target) {
 ConvolutionForm channels_last_form(const Convolution& c, const Node& sum) {
   const Node& product = *sum.src[0];
   // `order`: the product's axes, those of the result but for the channels, then these, then the
-  // summed ones. `places`: the axes of the result in that order; `back` puts them where they were.
+  // summed ones. `places`: the axes of the result in that order.
   Ints order, channels, summed, places, last;
   int64_t place = 0;
   for (size_t a = 0; a < product.shape.size(); a++) {
@@ -43,17 +44,14 @@ ConvolutionForm channels_last_form(const Convolution& c, const Node& sum) {
   }
   for (const Ints* more : {&channels, &summed}) order.append(more->begin(), more->end());
   places.append(last.begin(), last.end());
-  Ints back(places.size(), 0), axes;
-  for (size_t i = 0; i < places.size(); i++) {
-    back[static_cast<size_t>(places[i])] = static_cast<int64_t>(i);
-  }
+  Ints axes;
   for (size_t i = 0; i < summed.size(); i++) {
     axes.push_back(static_cast<int64_t>(places.size() + i));
   }
   const NodeRef sums = reduce(
       Op::ReduceAdd,
       elementwise(Op::Mul, {permute(product.src[0], order), permute(product.src[1], order)}), axes);
-  return {sums, contiguous(permute(contiguous(sums), back))};
+  return {sums, contiguous(permute(contiguous(sums), inverse(places)))};
 }
 
 }  // namespace lazuli

@@ -15,14 +15,6 @@ std::string batch_loops(const ScheduleWriter& w, const Stage& s, const Stage& co
   return w.loops(s, batch_axes(contraction, c));
 }
 
-std::vector<NodeRef> without(const std::vector<NodeRef>& axes, const NodeRef& out) {
-  std::vector<NodeRef> r;
-  for (const NodeRef& a : axes) {
-    if (a.get() != out.get()) r.push_back(a);
-  }
-  return r;
-}
-
 struct TiledSum {
   Stage* stage;
   Contraction c;
@@ -571,7 +563,8 @@ std::string TiledGroup::outer_loops(const TileLoops& t) const {
                     image = image_.stage ? " " + image_.loop : "";
   // The loop of the image stands outside of all.
   const auto loops = [&](std::vector<NodeRef> axes) {
-    if (image_.stage && image_.part == 1) axes = without(axes, image_.along);
+    if (image_.part == 1)
+      std::erase_if(axes, [&](const NodeRef& a) { return a.get() == image_.along.get(); });
     return w_.loops(*root_, axes);
   };
   if (panels_go_outside()) {

@@ -457,7 +457,7 @@ void Packer::pack_b(const PackPlace& place) {
   for (const NodeRef& k : c_.reduced) {
     if (const NodeRef t = twin(*stage, k)) summed.push_back(t);
   }
-  // Longer rows to turn around.
+  // Where columns lie across vectors, what is summed and lies together is one longer row to turn.
   for (size_t i = summed.size(); i-- > 1;) {
     if (strides_along(w_.kernel(), stage->values[0].expr, v).other == 0) break;
     if (!can_flatten(*stage, summed[i - 1], summed[i])) continue;

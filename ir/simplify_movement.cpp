@@ -463,9 +463,7 @@ NodeRef permute_last(const NodeRef& n, Simplifier& s) {
   }
   if (p == nullptr) return {};
   const Ints order = p->ints();
-  Ints back(order.size());
-  for (size_t i = 0; i < order.size(); i++)
-    back[static_cast<size_t>(order[i])] = static_cast<int64_t>(i);
+  const Ints back = inverse(order);
   Sources src;
   for (const NodeRef& x : n->src) {
     src.push_back(is_op(x, Op::Permute) ? x->src[0] : s(permute(x, back)));

@@ -53,6 +53,15 @@ inline bool is_constant(const NodeRef& n) {
 }
 /// The movement node `move` with another source, of the same shape as its own.
 NodeRef move_like(const NodeRef& move, const NodeRef& source);
+/// The order that undoes a permutation.
+inline Ints inverse(const Ints& order) {
+  Ints back(order.size(), 0);
+  for (size_t i = 0; i < order.size(); i++) {
+    back[static_cast<size_t>(order[i])] = static_cast<int64_t>(i);
+  }
+  return back;
+}
+
 /// Elements [begin, end) along one axis; zeros around along one axis.
 NodeRef shrink_axis(const NodeRef& x, size_t axis, int64_t begin, int64_t end);
 NodeRef pad_axis(const NodeRef& x, size_t axis, int64_t before, int64_t after);
