@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <limits>
-#include <random>
 #include <vector>
 
 #include "core/gradient.h"
@@ -16,18 +15,8 @@
 namespace lazuli {
 namespace {
 
-// Whole numbers, whose sums are exact in any order.
-std::vector<float> small_whole_numbers(const Shape& shape) {
-  static std::mt19937 random(5);
-  std::uniform_int_distribution<int> d(-3, 3);
-  std::vector<float> v(static_cast<size_t>(numel(shape)));
-  for (float& x : v) x = static_cast<float>(d(random));
-  return v;
-}
-
-Tensor exact_array(const Shape& shape, DType dtype = DType::F32) {
-  return to(Tensor::from(small_whole_numbers(shape), shape), dtype).realize();
-}
+using test::exact_array;
+using test::small_whole_numbers;
 
 Target wide_target(bool winograd = false) {
   Target t = named_target("x86-64-v4");

@@ -4,10 +4,12 @@
 #include <cmath>
 #include <cstring>
 #include <limits>
+#include <random>
 
 #include "core/error.h"
 #include "core/graph.h"
 #include "core/lazy_buffer.h"
+#include "core/ops.h"
 #include "runtime/reference/reference.h"
 #include "tests/ir/evaluate_kernel.h"
 
@@ -102,6 +104,18 @@ double difference(DType dtype, const Elements& got, const Elements& want, double
     worst = std::max(worst, std::isfinite(d) ? d : std::numeric_limits<double>::infinity());
   }
   return worst;
+}
+
+std::vector<float> small_whole_numbers(const Shape& shape) {
+  static std::mt19937 random(5);
+  std::uniform_int_distribution<int> d(-3, 3);
+  std::vector<float> v(static_cast<size_t>(numel(shape)));
+  for (float& x : v) x = static_cast<float>(d(random));
+  return v;
+}
+
+Tensor exact_array(const Shape& shape, DType dtype) {
+  return to(Tensor::from(small_whole_numbers(shape), shape), dtype).realize();
 }
 
 }  // namespace lazuli::test

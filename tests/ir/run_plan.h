@@ -10,6 +10,7 @@
 
 #include "core/graph.h"
 #include "core/node.h"
+#include "core/tensor.h"
 #include "ir/plan.h"
 
 namespace lazuli::test {
@@ -30,6 +31,10 @@ std::vector<Elements> run_plan(const Plan& plan);
 /// Largest difference relative to the larger magnitude (at least `floor`) over all elements;
 /// infinity where only one is NaN or infinite.
 double difference(DType dtype, const Elements& got, const Elements& want, double floor = 1);
+
+/// Whole numbers from -3 to 3, whose sums are exact in any order; and an array of them.
+std::vector<float> small_whole_numbers(const Shape& shape);
+Tensor exact_array(const Shape& shape, DType dtype = DType::F32);
 
 /// elementwise(), which graphs are written with.
 inline NodeRef ew(Op op, Sources src) {
