@@ -73,7 +73,7 @@ int64_t bytes_beside(const Stage& s, const Contraction& c, const std::vector<Sta
 // not; or where memory is much of the work, which comes faster by whole rows than by the columns of
 // a panel. Of several threads, each had better take the columns that it takes of the same array in
 // other products, if they are not too narrow. `beside`: of each sum (see bytes_beside).
-bool rows_go_outside(ScheduleWriter& w, const Stage& s, const Contraction& c, const Tile& tile,
+bool rows_go_outside(ScheduleWriter& w, Stage& s, const Contraction& c, const Tile& tile,
                      int64_t beside) {
   constexpr int64_t kFewPanels = 8;
   // A byte from far takes some eighth of a cycle, a term a thirty-second: a quarter of the time.
@@ -82,13 +82,17 @@ bool rows_go_outside(ScheduleWriter& w, const Stage& s, const Contraction& c, co
   const int64_t around = batch_of(s, c) * (c.y ? (extent(c.y) + tile.ny - 1) / tile.ny : 1);
   const int64_t panels = around * ((vectors + tile.nv - 1) / tile.nv);
   const int64_t term = depth_of(c) * factor_size(s);  // bytes of it in a row or column
-  const bool once = panels < kFewPanels && (panels * columns * term <= w.target().l2 / 16 ||
-                                            extent(c.r) * term > w.target().l2 / 2);
+  const int64_t a = extent(c.r) * term, b = panels * columns * term, l2 = w.target().l2;
+  // To pack small panels before all rows takes a phase, of which each thread finds half the lines
+  // in the other's cache. In a loop over panels each packs its own, and reads all of a.
+  const int64_t walked = a + extent(c.r) * extent(c.v) * size_of(s.values[0].expr->dtype);
+  const bool together =
+      b <= l2 / 16 && (walked > l2 / 2 || !Packer(w, &s, c, tile).would_pack_b(true));
+  const bool once = panels < kFewPanels && (together || a > l2 / 2);
   const bool is_narrow = columns * factor_size(s) < 3 * kCacheLine,
              streams = (w.target().threads <= 1 || is_narrow) &&
                        beside * kTermsOfByte >= depth_of(c) &&
-                       beside * extent(c.r) * extent(c.v) * batch_of(s, c) > w.target().l2 &&
-                       panels * columns * term <= w.target().l2 / 4;
+                       beside * extent(c.r) * extent(c.v) * batch_of(s, c) > l2 && b <= l2 / 4;
   const double uneven = uneven_share(w.target(), around, vectors, tile.nv);
   const bool model =
       extent(c.r) / tile.mr >= kManyRowTiles && (once || streams || uneven > kSharedRows);
@@ -186,7 +190,7 @@ Stage* panel_stage(ScheduleWriter& w, const StageGroup& g) {
   if (w.lanes() == 1) return nullptr;
   const std::vector<TiledSum> sums = tiled_sums(w, g);
   if (sums.size() != 1) return nullptr;
-  const Stage* s = sums[0].stage;
+  Stage* s = sums[0].stage;
   const Contraction& c = sums[0].c;
   if (extent(c.v) < w.lanes()) return nullptr;  // dot products may do better
   const NodeRef& b = factor(s->values[0], c.b);

@@ -301,7 +301,7 @@ std::pair<int64_t, int64_t> Packer::row_steps() const {
 // A panel is worth its copy if the lanes are not neighbours, or if many tiles read it again and its
 // rows lie far apart, or come from L2 every time, which is faster line after line; for fewer tiles,
 // where its rows share lines of L1 and push each other out.
-bool Packer::packs_b(bool rows_outside) {
+bool Packer::would_pack_b(bool rows_outside) const {
   if (has_words()) return true;
   const bool scattered = b_.along_v.other > 0;
   if (b_.stored && !scattered) return false;
@@ -317,10 +317,14 @@ bool Packer::packs_b(bool rows_outside) {
   const int64_t row = (rows_outside ? extent(c_.v) : columns) * size;
   const bool comes_from_l2 =
       nearest > columns && leaves_l1(row, row % kCacheLine == 0 ? kCacheLine : step);
-  const bool model = b_.plain
-                         ? scattered || ((step >= 1024 || comes_from_l2) && row_tiles() >= tiles)
-                         : row_tiles() >= 2;
-  return w_.choose_whether("packed b of " + s_->name, model);
+  return b_.plain ? scattered || ((step >= 1024 || comes_from_l2) && row_tiles() >= tiles)
+                  : row_tiles() >= 2;
+}
+
+bool Packer::packs_b(bool rows_outside) {
+  const bool model = would_pack_b(rows_outside),
+             settled = has_words() || (b_.stored && b_.along_v.other == 0);
+  return settled ? model : w_.choose_whether("packed b of " + s_->name, model);
 }
 
 bool Packer::leaves_l1(int64_t row, int64_t step) const {

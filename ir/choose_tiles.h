@@ -116,6 +116,8 @@ class Packer {
   int64_t column_tiles() const;
   /// `rows_outside`: each tile of rows walks all of b, and not one panel after the others.
   bool packs_b(bool rows_outside);
+  /// The same without a choice to be settled by another.
+  bool would_pack_b(bool rows_outside) const;
   bool packs_a();
   void pack_b(const PackPlace& place);
   void pack_a(const PackPlace& place);
