@@ -186,6 +186,18 @@ bool ScheduleWriter::walks_rows_whole(const Stage& s, const NodeRef& rows, const
 
 namespace {
 
+// A logarithm has a branch for what is no positive normal number, as long as the usual one: more
+// copies are no faster, and take long to compile.
+bool takes_logarithm(const Stage& s) {
+  bool found = false;
+  for (const Value& v : s.values) {
+    visit(v.expr, [&](const NodeRef& n) {
+      found = found || n->op == Op::Log || n->op == Op::Log2 || n->op == Op::Log10;
+    });
+  }
+  return found;
+}
+
 // Operations on unsigned integers that take one instruction, as random numbers are made of.
 int mixed_bits(const Stage& s) {
   NodeSet seen;
@@ -265,6 +277,7 @@ VectorLoops::VectorLoops(ScheduleWriter& w, Stage* s, const std::vector<NodeRef>
   for (const Value& value : s->values) {
     text_ += 2 * w.lanes() * strides_along(w.kernel(), value.expr, v.get()).other;
   }
+  if (takes_logarithm(*s)) text_ = std::max<int64_t>(text_, kShortText + 1);
   const std::vector<NodeRef> selecting = selecting_axes(*s);
   for (const NodeRef& a : local) {
     if (a.get() == v.get()) continue;

@@ -300,10 +300,19 @@ LAZULI_MATH Mantissa<V, S> split_log_normal(V<S> x, V<S> extra_bias) {
   return {e, f, t};
 }
 
+/// What to subtract from e for log of a normal number.
+template <typename S>
+inline constexpr double kLogBias = static_cast<double>((uint64_t{1} << Table<S>::kMantissa) +
+                                                       Table<S>::kBias);
+
+LAZULI_MATH Mantissa<V, S> split_log_normal(V<S> x) {
+  return split_log_normal(x, V<S>(kLogBias<S>));
+}
+
 LAZULI_MATH Mantissa<V, S> split_log(V<S> x) {
   using T = Table<S>;
   constexpr double scale = static_cast<double>(uint64_t{4} << T::kMantissa);
-  constexpr double bias = static_cast<double>((uint64_t{1} << T::kMantissa) + T::kBias);
+  constexpr double bias = kLogBias<S>;
   const V<bool> denormal = x < V<S>(T::kMinNormal);
   return split_log_normal(where(denormal, x * V<S>(scale), x),
                           where(denormal, V<S>(bias + T::kMantissa + 2), V<S>(bias)));
@@ -355,27 +364,43 @@ LAZULI_MATH V<S> log_edges(V<S> x, V<S> y) {
   return where(x == V<S>(0), V<S>(-kInf), y);
 }
 
+/// Not a positive normal number?
+LAZULI_MATH V<bool> is_log_edge(V<S> x) {
+  using T = Table<S>;
+  using U = UintOf<S>;
+  constexpr U least = U{1} << T::kMantissa, inf = ((U{1} << (kWidth<S> - 1 - T::kMantissa)) - 1)
+                                                  << T::kMantissa;
+  return V<U>(inf - least) <= bits(x) - V<U>(least);
+}
+
+/// The logarithm of x, which `join` makes of the e and f of a normal number.
+template <template <typename> class V, typename S, typename Join>
+V<S> log_by_parts(V<S> x, Join join) {
+  const auto m = split_log(x), normal = split_log_normal(x);
+  return rare(is_log_edge(x), log_edges(x, join(m.e, m.f)), join(normal.e, normal.f));
+}
+
 LAZULI_MATH V<S> log(V<S> x) {
-  const auto m = split_log(x);
-  return log_edges(x, join_log(m.e, m.f));
+  return log_by_parts<V, S>(x, [](V<S> e, V<S> f) { return join_log(e, f); });
 }
 
 LAZULI_MATH V<S> log2(V<S> x) {
-  const auto m = split_log(x);
-  return log_edges(x, join_log_of_base(m.e, m.f, {1, 0}, Table<S>::kLog2e));
+  return log_by_parts<V, S>(x, [](V<S> e, V<S> f) {
+    return join_log_of_base(e, f, {1, 0}, Table<S>::kLog2e);
+  });
 }
 
 LAZULI_MATH V<S> log10(V<S> x) {
-  const auto m = split_log(x);
-  return log_edges(x, join_log_of_base(m.e, m.f, Table<S>::kLog10Of2, Table<S>::kLog10e));
+  return log_by_parts<V, S>(x, [](V<S> e, V<S> f) {
+    return join_log_of_base(e, f, Table<S>::kLog10Of2, Table<S>::kLog10e);
+  });
 }
 
 LAZULI_MATH V<S> log1p(V<S> x) {
   using T = Table<S>;
   using U = UintOf<S>;
   const V<S> u = x + V<S>(1);
-  const auto m =
-      split_log_normal(u, V<S>(static_cast<double>((uint64_t{1} << T::kMantissa) + T::kBias)));
+  const auto m = split_log_normal(u);
   // 1 + f = 2^-e (1 + x) from x itself, since u is rounded. 4 * 2^-e, because 2^-e may be denormal.
   const V<U> field = m.biased & V<U>(~kMantissaBits<S> & ~kSignBit<S>);
   const V<S> s = bitcast<S>(V<U>((U{2} * T::kBias + 2) << T::kMantissa) - field);
@@ -383,8 +408,8 @@ LAZULI_MATH V<S> log1p(V<S> x) {
   const V<bool> tiny = !(V<S>(T::kTiny) <= abs(x));
   const V<S> quarter = where(tiny, V<S>(0), x * V<S>(0.25));
   const V<S> f = fma(s, quarter, fma(s, V<S>(0.25), V<S>(-1)));
-  const V<S> y = log_edges(u, join_log(m.e, f));
-  return where(tiny, x, y);
+  const V<S> y = join_log(m.e, f);
+  return where(tiny, x, rare(is_log_edge(u), log_edges(u, y), y));
 }
 
 LAZULI_MATH V<S> atanh(V<S> x) {
