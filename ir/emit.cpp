@@ -318,9 +318,16 @@ Operand Emitter::emit_rare(const NodeRef& n) {
   const int lanes = std::max(condition.lanes, usual.lanes);
   condition = widen(condition, lanes);
   usual = widen(usual, lanes);
-  const Operand any = lanes == 1
-                          ? condition
-                          : push({.code = Code::Any, .args = {condition}}, level, DType::Bool, 1);
+  Operand any = condition;
+  const NodeRef lane = lanes > 1 ? lane_of(n) : NodeRef();
+  if (lane && live_lanes(lane) < lanes) {
+    // The others hold zeros, for which a logarithm would take the branch.
+    const Operand live = lane_numbers(DType::Bool, live_lanes(lane)),
+                  never = widen(constant(DType::Bool, 0), lanes);
+    any = push({.code = Code::Op, .op = Op::Where, .args = {live, condition, never}}, level,
+               DType::Bool, lanes);
+  }
+  if (lanes > 1) any = push({.code = Code::Any, .args = {any}}, level, DType::Bool, 1);
   Frame& frame = frames_[static_cast<size_t>(level)];
   const size_t code = frame.code.size(), keys = frame.keys.size();
   const Operand seldom = widen(emit(n->src[1]), lanes);
