@@ -116,6 +116,26 @@ TEST_SUITE("ir") {
     CHECK(!test::holds(image(4, 2), "each"));
   }
 
+  TEST_CASE("small panels are packed by who reads them, not in a phase for all") {
+    Target target = named_target("x86-64-v4");
+    for (const int threads : {1, 2}) {
+      target.threads = threads;
+      const auto product = [&](int64_t m, int64_t n, int64_t k, bool turned = false) {
+        const Tensor b = turned ? transpose(test::array({n, k}), 0, 1) : test::array({k, n});
+        return test::checked_schedule(matmul(test::array({m, k}), b), target);
+      };
+      for (const int64_t m : {128, 192}) {
+        const std::string lies = product(m, 128, 128), turned = product(m, 128, 128, true);
+        CHECK_MESSAGE(test::holds(lies, "order sum j.o i.o "), lies);
+        CHECK_MESSAGE(!test::holds(lies, "pack sum 1"), lies);
+        CHECK_MESSAGE(test::holds(turned, "at sum.b sum j.o\n"), turned);
+      }
+      // Rows that are many are walked once; so are those whose panels need not be packed.
+      CHECK(test::holds(product(4096, 128, 128), "order sum i.o j.o "));
+      CHECK(test::holds(product(192, 128, 32), "order sum i.o j.o "));
+    }
+  }
+
   TEST_CASE("rows that a group takes together are as many for any number of threads") {
     Target target = named_target("x86-64-v3");
     const auto schedule = [&](int threads, const Tensor& sums) {

@@ -3,9 +3,12 @@
 #include <doctest/doctest.h>
 
 #include <array>
+#include <cmath>
 #include <functional>
+#include <limits>
 #include <map>
 #include <set>
+#include <vector>
 
 #include "core/error.h"
 #include "ir/index.h"
@@ -52,24 +55,41 @@ void each(Program& program, const Visit& f) {
 TEST_SUITE_BEGIN("ir");
 
 TEST_CASE("what is seldom needed runs only when a lane needs it") {
-  for (const Op op : {Op::Sin, Op::Cos, Op::Tan}) {
+  struct Function {
+    Op op;
+    float first, step;  // what it usually takes
+    std::vector<float> seldom;
+  };
+  constexpr float inf = std::numeric_limits<float>::infinity();
+  // The lanes behind the end hold zeros, and are none that need it.
+  const std::vector<float> edges{0, -0.0f, -1, 1e-40f, inf, -inf, std::nanf("")};
+  for (const Function& f : {Function{Op::Sin, -2000, 100, {1e30f}},
+                            {Op::Cos, -2000, 100, {1e30f}},
+                            {Op::Tan, -2000, 100, {1e30f}},
+                            {Op::Log, 1e-37f, 1e37f, edges},
+                            {Op::Log2, 1e-37f, 1e37f, edges},
+                            {Op::Log10, 1e-37f, 1e37f, edges},
+                            {Op::Log1p, -0.999f, 100, {-1, -2, inf, -inf, std::nanf("")}}}) {
     for (const char* schedule :
          {"", "split rows i o l 8; vector rows l",
           "split rows i o r 16; split rows r u l 8; unroll rows u; vector rows l"}) {
-      CAPTURE(name(op));
+      CAPTURE(name(f.op));
       CAPTURE(schedule);
-      Program program = rare_program(op, schedule);
+      Program program = rare_program(f.op, schedule);
       // Nobody gets through a branch alive.
       each(program, [](Instruction& i, Instruction*) {
         if (i.code == Code::If) i.body.insert(i.body.begin(), {.code = Code::GroupReduce});
       });
       std::array<float, kCount> in, out;
-      for (size_t k = 0; k < in.size(); k++) in[k] = static_cast<float>(k) * 100 - 2000;
+      for (size_t k = 0; k < in.size(); k++) in[k] = f.first + static_cast<float>(k % 30) * f.step;
       CHECK_NOTHROW(interpret_program(program, {in.data(), out.data()}));
       for (const size_t lane : {size_t{0}, size_t{13}, in.size() - 1}) {
-        std::array<float, kCount> huge = in;
-        huge[lane] = 1e30f;
-        CHECK_THROWS_AS(interpret_program(program, {huge.data(), out.data()}), InternalError);
+        for (const float x : f.seldom) {
+          std::array<float, kCount> one = in;
+          one[lane] = x;
+          CAPTURE(x);
+          CHECK_THROWS_AS(interpret_program(program, {one.data(), out.data()}), InternalError);
+        }
       }
     }
   }
