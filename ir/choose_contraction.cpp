@@ -69,10 +69,11 @@ int64_t bytes_beside(const Stage& s, const Contraction& c, const std::vector<Sta
 }
 
 // Whether row tiles go outside, and panels are a phase of their own: where threads could not share
-// out the panels evenly; where a had better be walked once, since few panels stay near, or a does
-// not; or where memory is much of the work, which comes faster by whole rows than by the columns of
-// a panel. Of several threads, each had better take the columns that it takes of the same array in
-// other products, if they are not too narrow. `beside`: of each sum (see bytes_beside).
+// out the panels evenly; where a had better be walked once, since few panels stay near (see below),
+// or a does not; or where memory is much of the work, which comes faster by whole rows than by the
+// columns of a panel. Of several threads, each had better take the columns that it takes of the
+// same array in other products, if they are not too narrow. `beside`: of each sum (see
+// bytes_beside).
 bool rows_go_outside(ScheduleWriter& w, Stage& s, const Contraction& c, const Tile& tile,
                      int64_t beside) {
   constexpr int64_t kFewPanels = 8;
@@ -83,17 +84,22 @@ bool rows_go_outside(ScheduleWriter& w, Stage& s, const Contraction& c, const Ti
   const int64_t panels = around * ((vectors + tile.nv - 1) / tile.nv);
   const int64_t term = depth_of(c) * factor_size(s);  // bytes of it in a row or column
   const int64_t a = extent(c.r) * term, b = panels * columns * term, l2 = w.target().l2;
-  // To pack small panels before all rows takes a phase, of which each thread finds half the lines
-  // in the other's cache. In a loop over panels each packs its own, and reads all of a.
-  const int64_t walked = a + extent(c.r) * extent(c.v) * size_of(s.values[0].expr->dtype);
-  const bool together =
-      b <= l2 / 16 && (walked > l2 / 2 || !Packer(w, &s, c, tile).would_pack_b(true));
+  const double uneven = uneven_share(w.target(), around, vectors, tile.nv);
+  // To pack small panels before all rows takes a phase, and of several threads each finds half the
+  // lines in the other's cache. Where nothing else is packed in one, and each has as many panels,
+  // all of a is read for each panel instead.
+  constexpr double kEven = 1.05;
+  const Packer packer(w, &s, c, tile);
+  const int64_t walked =
+      around * (a + extent(c.r) * extent(c.v) * size_of(s.values[0].expr->dtype));
+  const bool by_panels =
+      walked <= l2 / 2 && uneven <= kEven && packer.would_pack_b(true) && !packer.would_pack_a();
+  const bool together = b <= l2 / 16 && !by_panels;
   const bool once = panels < kFewPanels && (together || a > l2 / 2);
   const bool is_narrow = columns * factor_size(s) < 3 * kCacheLine,
              streams = (w.target().threads <= 1 || is_narrow) &&
                        beside * kTermsOfByte >= depth_of(c) &&
                        beside * extent(c.r) * extent(c.v) * batch_of(s, c) > l2 && b <= l2 / 4;
-  const double uneven = uneven_share(w.target(), around, vectors, tile.nv);
   const bool model =
       extent(c.r) / tile.mr >= kManyRowTiles && (once || streams || uneven > kSharedRows);
   if (extent(c.r) <= tile.mr || extent(c.v) <= columns) return model;

@@ -298,13 +298,25 @@ std::pair<int64_t, int64_t> Packer::row_steps() const {
   return {nearest, furthest};
 }
 
+// Words have a stage that packs them already. What a stage has stored, with its lanes side by side,
+// lies as a panel does.
+std::optional<bool> Packer::settled_b() const {
+  if (has_words()) return true;
+  if (b_.stored && b_.along_v.other == 0) return false;
+  return {};
+}
+std::optional<bool> Packer::settled_a() const {
+  if (has_words()) return true;
+  if (a_.stored) return false;
+  return {};
+}
+
 // A panel is worth its copy if the lanes are not neighbours, or if many tiles read it again and its
 // rows lie far apart, or come from L2 every time, which is faster line after line; for fewer tiles,
 // where its rows share lines of L1 and push each other out.
 bool Packer::would_pack_b(bool rows_outside) const {
-  if (has_words()) return true;
+  if (const std::optional<bool> settled = settled_b()) return *settled;
   const bool scattered = b_.along_v.other > 0;
-  if (b_.stored && !scattered) return false;
   const auto [nearest, furthest] = row_steps();
   const int64_t size = factor_size(*s_), columns = tile_.nv * w_.lanes();
   const int64_t step = (nearest >= columns ? furthest : b_.along_k.largest) * size;
@@ -322,9 +334,8 @@ bool Packer::would_pack_b(bool rows_outside) const {
 }
 
 bool Packer::packs_b(bool rows_outside) {
-  const bool model = would_pack_b(rows_outside),
-             settled = has_words() || (b_.stored && b_.along_v.other == 0);
-  return settled ? model : w_.choose_whether("packed b of " + s_->name, model);
+  const bool model = would_pack_b(rows_outside);
+  return settled_b() ? model : w_.choose_whether("packed b of " + s_->name, model);
 }
 
 bool Packer::leaves_l1(int64_t row, int64_t step) const {
@@ -345,15 +356,18 @@ int64_t Packer::kept_lines(int64_t lines, int64_t step) const {
 
 // Rows are worth their copy for so many tiles of columns if they are long, or if they lie across
 // lines that push each other out of L1.
-bool Packer::packs_a() {
-  if (has_words()) return true;
-  if (a_.stored) return false;
+bool Packer::would_pack_a() const {
+  if (const std::optional<bool> settled = settled_a()) return *settled;
   const bool across = a_.along_v.unit > 0 && a_.along_v.other == 0,
              collide = c_.reduced.size() == 1 &&
                        depth_ > kept_lines(1, a_.along_k.largest * factor_size(*s_));
   const bool large = (depth_ > 64 || (across && collide)) && column_tiles() >= 4;
-  const bool model = a_.plain ? large && !reads_rows_well(a_.along_v.largest) : column_tiles() >= 2;
-  return w_.choose_whether("packed a of " + s_->name, model);
+  return a_.plain ? large && !reads_rows_well(a_.along_v.largest) : column_tiles() >= 2;
+}
+
+bool Packer::packs_a() {
+  const bool model = would_pack_a();
+  return settled_a() ? model : w_.choose_whether("packed a of " + s_->name, model);
 }
 
 // A row that lies together is read nearly as fast where it lies: to exchange its elements with

@@ -116,9 +116,10 @@ class Packer {
   int64_t column_tiles() const;
   /// `rows_outside`: each tile of rows walks all of b, and not one panel after the others.
   bool packs_b(bool rows_outside);
-  /// The same without a choice to be settled by another.
-  bool would_pack_b(bool rows_outside) const;
   bool packs_a();
+  /// What the model says, for choices that come before these.
+  bool would_pack_b(bool rows_outside) const;
+  bool would_pack_a() const;
   void pack_b(const PackPlace& place);
   void pack_a(const PackPlace& place);
 
@@ -126,6 +127,9 @@ class Packer {
   /// Whether rows at this stride, in elements, are read well in the order in which they lie.
   bool reads_rows_well(int64_t row_stride) const;
   bool has_words() const;
+  /// What is no choice.
+  std::optional<bool> settled_b() const;
+  std::optional<bool> settled_a() const;
   std::pair<int64_t, int64_t> row_steps() const;
   /// In how many sets of L1 lines begin that are so many bytes apart.
   int64_t sets_at(int64_t step) const;

@@ -186,9 +186,9 @@ bool ScheduleWriter::walks_rows_whole(const Stage& s, const NodeRef& rows, const
 
 namespace {
 
-// A logarithm has a branch for what is no positive normal number, as long as the usual one: more
-// copies are no faster, and take long to compile.
-bool takes_logarithm(const Stage& s) {
+// With branches for what is seldom: more than two vectors beside each other are no faster, and take
+// long to compile.
+bool has_logarithm(const Stage& s) {
   bool found = false;
   for (const Value& v : s.values) {
     visit(v.expr, [&](const NodeRef& n) {
@@ -277,7 +277,6 @@ VectorLoops::VectorLoops(ScheduleWriter& w, Stage* s, const std::vector<NodeRef>
   for (const Value& value : s->values) {
     text_ += 2 * w.lanes() * strides_along(w.kernel(), value.expr, v.get()).other;
   }
-  if (takes_logarithm(*s)) text_ = std::max<int64_t>(text_, kShortText + 1);
   const std::vector<NodeRef> selecting = selecting_axes(*s);
   for (const NodeRef& a : local) {
     if (a.get() == v.get()) continue;
@@ -295,6 +294,7 @@ VectorLoops::VectorLoops(ScheduleWriter& w, Stage* s, const std::vector<NodeRef>
 void VectorLoops::choose_unroll() {
   const bool is_short = text_ <= kShortText || (reduces(*s_) && !kept_vector_);
   unroll_ = is_short ? 4 : text_ <= 2 * kShortText ? 2 : 1;
+  if (has_logarithm(*s_)) unroll_ = std::min<int64_t>(unroll_, 2);
   // Sums beside each other: of whole rows where they have registers, for these are read in order.
   const bool beside = text_ <= kShortText && reduces(*s_) && kept_vector_ && !windows_;
   if (beside && vectors_ <= kSums) unroll_ = vectors_;

@@ -308,14 +308,15 @@ inline constexpr double kLogBias = static_cast<double>((uint64_t{1} << Table<S>:
 LAZULI_MATH Mantissa<V, S> split_log_normal(V<S> x) {
   return split_log_normal(x, V<S>(kLogBias<S>));
 }
-
-LAZULI_MATH Mantissa<V, S> split_log(V<S> x) {
-  using T = Table<S>;
-  constexpr double scale = static_cast<double>(uint64_t{4} << T::kMantissa);
-  constexpr double bias = kLogBias<S>;
-  const V<bool> denormal = x < V<S>(T::kMinNormal);
-  return split_log_normal(where(denormal, x * V<S>(scale), x),
-                          where(denormal, V<S>(bias + T::kMantissa + 2), V<S>(bias)));
+LAZULI_MATH Mantissa<V, S> split_log_denormal(V<S> x) {
+  constexpr int shift = Table<S>::kMantissa + 2;
+  return split_log_normal(x * V<S>(power(shift)), V<S>(kLogBias<S> + shift));
+}
+LAZULI_MATH Mantissa<V, S> split_log(V<S> x) {  // of either
+  constexpr int shift = Table<S>::kMantissa + 2;
+  const V<bool> denormal = x < V<S>(Table<S>::kMinNormal);
+  return split_log_normal(where(denormal, x * V<S>(power(shift)), x),
+                          where(denormal, V<S>(kLogBias<S> + shift), V<S>(kLogBias<S>)));
 }
 
 /// log(1 + f) - f + c for 1 + f in [2/3, 4/3); c is small.
@@ -373,11 +374,15 @@ LAZULI_MATH V<bool> is_log_edge(V<S> x) {
   return V<U>(inf - least) <= bits(x) - V<U>(least);
 }
 
-/// The logarithm of x, which `join` makes of the e and f of a normal number.
+/// The logarithm of x, which `join` makes of the e and f of a positive number.
 template <template <typename> class V, typename S, typename Join>
 V<S> log_by_parts(V<S> x, Join join) {
-  const auto m = split_log(x), normal = split_log_normal(x);
-  return rare(is_log_edge(x), log_edges(x, join(m.e, m.f)), join(normal.e, normal.f));
+  const auto of = [&](const Mantissa<V, S>& m) { return join(m.e, m.f); };
+  const V<S> usual = of(split_log_normal(x));
+  // Zeros and negative numbers may be many, but seldom are denormal ones.
+  const V<bool> denormal = (V<S>(0) < x) & (x < V<S>(Table<S>::kMinNormal));
+  const V<S> positive = rare(denormal, of(split_log_denormal(x)), usual);
+  return rare(is_log_edge(x), log_edges(x, positive), usual);
 }
 
 LAZULI_MATH V<S> log(V<S> x) {
@@ -396,7 +401,9 @@ LAZULI_MATH V<S> log10(V<S> x) {
   });
 }
 
-LAZULI_MATH V<S> log1p(V<S> x) {
+/// log(1 + x) with `edges(u, y)` where u = 1 + x is no positive normal number.
+template <template <typename> class V, typename S, typename Edges>
+V<S> log1p_with(V<S> x, Edges edges) {
   using T = Table<S>;
   using U = UintOf<S>;
   const V<S> u = x + V<S>(1);
@@ -409,21 +416,31 @@ LAZULI_MATH V<S> log1p(V<S> x) {
   const V<S> quarter = where(tiny, V<S>(0), x * V<S>(0.25));
   const V<S> f = fma(s, quarter, fma(s, V<S>(0.25), V<S>(-1)));
   const V<S> y = join_log(m.e, f);
-  return where(tiny, x, rare(is_log_edge(u), log_edges(u, y), y));
+  return where(tiny, x, edges(u, y));
+}
+
+LAZULI_MATH V<S> log1p(V<S> x) {
+  return log1p_with<V, S>(x,
+                          [](V<S> u, V<S> y) { return rare(is_log_edge(u), log_edges(u, y), y); });
+}
+/// Without a branch, which costs more where it is one of many steps.
+LAZULI_MATH V<S> log1p_of_step(V<S> x) {
+  return log1p_with<V, S>(x, [](V<S> u, V<S> y) { return log_edges(u, y); });
 }
 
 LAZULI_MATH V<S> atanh(V<S> x) {
   const V<S> a = abs(x), twice = a + a, rest = V<S>(1) - a;
   // For a < 1/2, 2a + 2a^2/(1-a) is 2a/(1-a) with less rounding.
   const V<S> z = where(a < V<S>(0.5), fma(twice, a / rest, twice), twice / rest);
-  return flip_sign(V<S>(0.5) * log1p(z), sign_of(x));
+  return flip_sign(V<S>(0.5) * log1p_of_step(z), sign_of(x));
 }
 
 LAZULI_MATH V<S> asinh(V<S> x) {
   const V<S> a = abs(x), square = a * a;
   const V<bool> large = V<S>(Table<S>::kSquareLarge) < a;
   const V<S> z = a + square / (V<S>(1) + sqrt(square + V<S>(1)));
-  const V<S> y = log1p(where(large, a, z)) + where(large, V<S>(Table<S>::kLn2.high), V<S>(0));
+  const V<S> y =
+      log1p_of_step(where(large, a, z)) + where(large, V<S>(Table<S>::kLn2.high), V<S>(0));
   return flip_sign(y, sign_of(x));
 }
 
@@ -431,7 +448,8 @@ LAZULI_MATH V<S> acosh(V<S> x) {
   const V<S> t = x - V<S>(1);
   const V<bool> large = V<S>(Table<S>::kSquareLarge) < x;
   const V<S> z = t + sqrt(fma(t, t, t + t));
-  const V<S> y = log1p(where(large, x, z)) + where(large, V<S>(Table<S>::kLn2.high), V<S>(0));
+  const V<S> y =
+      log1p_of_step(where(large, x, z)) + where(large, V<S>(Table<S>::kLn2.high), V<S>(0));
   return where(V<S>(1) <= x, y, V<S>(kNaN));
 }
 

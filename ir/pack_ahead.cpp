@@ -230,24 +230,21 @@ class Panels {
     while ((steps >> (shift + 1)) >= rows) shift++;
     ProgramWriter tile(program_, tiles.dst.level), step(program_, products.dst.level);
     const Operand first = tile.op(Op::Mul, {tiles.dst, number(rows)});
-    const auto at_most_last = [&](const Operand& row) {
-      return step.op(Op::Min, {row, number(panel_.rows - 1)});
-    };
-    const auto source = [&](const Operand& row, bool outside) {
-      const Operand element = step.op(Op::Add, {step.op(Op::Mul, {row, row_}), from_});
-      return step.pointer(panel_.memory, panel_.dtype, element, outside);
-    };
     const Operand turn = step.op(Op::Shr, {products.dst, number(shift)});
-    const Operand row = at_most_last(step.op(Op::Add, {first, turn}));
-    const Operand asked = source(
-        at_most_last(step.op(Op::Add, {row, number(std::max(kStepsAhead >> shift, int64_t{1}))})),
-        true);
+    const Operand row =
+        step.op(Op::Min, {step.op(Op::Add, {first, turn}), number(panel_.rows - 1)});
+    const Operand element = step.op(Op::Add, {step.op(Op::Mul, {row, row_}), from_});
+    // Some behind the last row are asked for in vain, which costs less than to leave them out.
+    const int64_t ahead = std::max(kStepsAhead >> shift, int64_t{1});
+    const Operand asked =
+        step.pointer(panel_.memory, panel_.dtype,
+                     step.op(Op::Add, {element, step.op(Op::Mul, {row_, number(ahead)})}), true);
     int64_t line = -1;
     for (const auto& [to, from] : panel_.vectors) {
       const int64_t next = from * size_of(panel_.dtype) / kCacheLine;
       if (std::exchange(line, next) != next) step.prefetch(panel_.memory, asked, from);
     }
-    const Operand read = source(row, false);
+    const Operand read = step.pointer(panel_.memory, panel_.dtype, element, false);
     const Operand written =
         step.pointer(Program::kScratch, panel_.dtype,
                      step.op(Op::Add, {step.op(Op::Mul, {row, number(panel_.width)}), to_}));

@@ -118,6 +118,7 @@ TEST_SUITE("ir") {
 
   TEST_CASE("small panels are packed by who reads them, not in a phase for all") {
     Target target = named_target("x86-64-v4");
+    target.l2 = 2 << 20;
     for (const int threads : {1, 2}) {
       target.threads = threads;
       const auto product = [&](int64_t m, int64_t n, int64_t k, bool turned = false) {
@@ -130,6 +131,10 @@ TEST_SUITE("ir") {
         CHECK_MESSAGE(!test::holds(lies, "pack sum 1"), lies);
         CHECK_MESSAGE(test::holds(turned, "at sum.b sum j.o\n"), turned);
       }
+      // Where a is packed before, too; and where threads would have panels of unlike width.
+      const Tensor x = relu(test::array({128, 128})), y = test::array({128, 128});
+      CHECK(test::holds(test::checked_schedule(matmul(x, y), target), "order sum i.o j.o "));
+      if (threads == 2) CHECK(test::holds(product(400, 100, 96, true), "order sum i.o j.o "));
       // Rows that are many are walked once; so are those whose panels need not be packed.
       CHECK(test::holds(product(4096, 128, 128), "order sum i.o j.o "));
       CHECK(test::holds(product(192, 128, 32), "order sum i.o j.o "));

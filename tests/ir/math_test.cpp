@@ -9,8 +9,8 @@
 #include <cmath>
 #include <cstring>
 #include <limits>
+#include <map>
 #include <random>
-#include <set>
 #include <string>
 #include <unordered_map>
 #include <vector>
@@ -604,15 +604,17 @@ TEST_SUITE("ir") {
     check(0.0);
   }
 
-  TEST_CASE("huge angles and what is no positive normal number take a branch") {
-    const std::set<Op> angles{Op::Sin, Op::Cos, Op::Tan},
-        logarithms{Op::Log, Op::Log2, Op::Log10, Op::Log1p, Op::Asinh, Op::Acosh, Op::Atanh};
+  TEST_CASE("huge angles and what is no positive normal number take branches") {
+    // Of denormal numbers another one.
+    const std::map<Op, int> branches{{Op::Sin, 1}, {Op::Cos, 1},  {Op::Tan, 1},  {Op::Log1p, 1},
+                                     {Op::Log, 2}, {Op::Log2, 2}, {Op::Log10, 2}};
     for (const MathFunction& f : kFunctions) {
       int rare = 0;
       visit(expand_math(f.op, DType::F32, {load(0, DType::F32, index_const(0))}),
             [&](const NodeRef& n) { rare += is_rare(*n); });
+      const auto it = branches.find(f.op);
       CAPTURE(name(f.op));
-      CHECK(rare == (angles.count(f.op) || logarithms.count(f.op) ? 1 : 0));
+      CHECK(rare == (it == branches.end() ? 0 : it->second));
     }
   }
 }
