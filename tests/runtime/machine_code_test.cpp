@@ -122,6 +122,23 @@ TEST_CASE("innermost loops of contractions neither touch the stack nor call, on 
   }
 }
 
+// Where rows end within a tile, one address is kept on the stack, for every fourth step.
+TEST_CASE("innermost loops that pack ahead leave the stack alone") {
+  Target target = named_target("x86-64-v4");
+  target.far_l3 = true;
+  target.l2 = 2 << 20;
+  for (const int64_t m : {96, 128, 512}) {
+    Kernel k = test::matmul(m, 3072, 768, false, false, false);
+    choose_schedule(k, target);
+    const Program program = lower(k, target);
+    CHECK(program.phases.back().packs_ahead);
+    const MachineCode code =
+        read_assembly(assembly(emit_llvm(program, target, "k"), options_for(target, program)));
+    CHECK(code.inner_stack_accesses == 0);
+    CHECK(code.inner_calls == 0);
+  }
+}
+
 // Four rows of f16 keep one vector on the stack, and are still faster than with fewer columns.
 TEST_CASE("dot products of few rows leave the stack alone, on AVX2 and AVX-512") {
   for (const char* cpu : {"x86-64-v3", "x86-64-v4"}) {
