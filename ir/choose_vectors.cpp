@@ -186,8 +186,8 @@ bool ScheduleWriter::walks_rows_whole(const Stage& s, const NodeRef& rows, const
 
 namespace {
 
-// With branches for what is seldom: more than two vectors beside each other are no faster, and take
-// long to compile.
+// Its two branches for what is seldom are longer than what is usual: more than two vectors beside
+// each other are no faster, and take long to compile. That of log1p is short.
 bool has_logarithm(const Stage& s) {
   bool found = false;
   for (const Value& v : s.values) {

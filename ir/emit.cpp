@@ -322,10 +322,9 @@ Operand Emitter::emit_rare(const NodeRef& n) {
   const NodeRef lane = lanes > 1 ? lane_of(n) : NodeRef();
   if (lane && live_lanes(lane) < lanes) {
     // The others hold zeros, for which a logarithm would take the branch.
-    const Operand live = lane_numbers(DType::Bool, live_lanes(lane)),
-                  never = widen(constant(DType::Bool, 0), lanes);
-    any = push({.code = Code::Op, .op = Op::Where, .args = {live, condition, never}}, level,
-               DType::Bool, lanes);
+    any = op_in_frame(
+        level, Op::Where,
+        {lane_numbers(DType::Bool, live_lanes(lane)), condition, constant(DType::Bool, 0)});
   }
   if (lanes > 1) any = push({.code = Code::Any, .args = {any}}, level, DType::Bool, 1);
   Frame& frame = frames_[static_cast<size_t>(level)];

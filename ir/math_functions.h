@@ -308,15 +308,18 @@ inline constexpr double kLogBias = static_cast<double>((uint64_t{1} << Table<S>:
 LAZULI_MATH Mantissa<V, S> split_log_normal(V<S> x) {
   return split_log_normal(x, V<S>(kLogBias<S>));
 }
+/// A denormal number times 2^this is normal.
+template <typename S>
+inline constexpr int kNormalShift = Table<S>::kMantissa + 2;
+
 LAZULI_MATH Mantissa<V, S> split_log_denormal(V<S> x) {
-  constexpr int shift = Table<S>::kMantissa + 2;
-  return split_log_normal(x * V<S>(power(shift)), V<S>(kLogBias<S> + shift));
+  return split_log_normal(x * V<S>(power(kNormalShift<S>)), V<S>(kLogBias<S> + kNormalShift<S>));
 }
-LAZULI_MATH Mantissa<V, S> split_log(V<S> x) {  // of either
-  constexpr int shift = Table<S>::kMantissa + 2;
+/// Of a positive number, normal or not.
+LAZULI_MATH Mantissa<V, S> split_log(V<S> x) {
   const V<bool> denormal = x < V<S>(Table<S>::kMinNormal);
-  return split_log_normal(where(denormal, x * V<S>(power(shift)), x),
-                          where(denormal, V<S>(kLogBias<S> + shift), V<S>(kLogBias<S>)));
+  return split_log_normal(where(denormal, x * V<S>(power(kNormalShift<S>)), x),
+                          where(denormal, V<S>(kLogBias<S> + kNormalShift<S>), V<S>(kLogBias<S>)));
 }
 
 /// log(1 + f) - f + c for 1 + f in [2/3, 4/3); c is small.
@@ -423,8 +426,8 @@ LAZULI_MATH V<S> log1p(V<S> x) {
   return log1p_with<V, S>(x,
                           [](V<S> u, V<S> y) { return rare(is_log_edge(u), log_edges(u, y), y); });
 }
-/// Without a branch, which costs more where it is one of many steps.
-LAZULI_MATH V<S> log1p_of_step(V<S> x) {
+/// For functions of many steps, which a branch among them makes slower.
+LAZULI_MATH V<S> log1p_without_branch(V<S> x) {
   return log1p_with<V, S>(x, [](V<S> u, V<S> y) { return log_edges(u, y); });
 }
 
@@ -432,7 +435,7 @@ LAZULI_MATH V<S> atanh(V<S> x) {
   const V<S> a = abs(x), twice = a + a, rest = V<S>(1) - a;
   // For a < 1/2, 2a + 2a^2/(1-a) is 2a/(1-a) with less rounding.
   const V<S> z = where(a < V<S>(0.5), fma(twice, a / rest, twice), twice / rest);
-  return flip_sign(V<S>(0.5) * log1p_of_step(z), sign_of(x));
+  return flip_sign(V<S>(0.5) * log1p_without_branch(z), sign_of(x));
 }
 
 LAZULI_MATH V<S> asinh(V<S> x) {
@@ -440,7 +443,7 @@ LAZULI_MATH V<S> asinh(V<S> x) {
   const V<bool> large = V<S>(Table<S>::kSquareLarge) < a;
   const V<S> z = a + square / (V<S>(1) + sqrt(square + V<S>(1)));
   const V<S> y =
-      log1p_of_step(where(large, a, z)) + where(large, V<S>(Table<S>::kLn2.high), V<S>(0));
+      log1p_without_branch(where(large, a, z)) + where(large, V<S>(Table<S>::kLn2.high), V<S>(0));
   return flip_sign(y, sign_of(x));
 }
 
@@ -449,7 +452,7 @@ LAZULI_MATH V<S> acosh(V<S> x) {
   const V<bool> large = V<S>(Table<S>::kSquareLarge) < x;
   const V<S> z = t + sqrt(fma(t, t, t + t));
   const V<S> y =
-      log1p_of_step(where(large, x, z)) + where(large, V<S>(Table<S>::kLn2.high), V<S>(0));
+      log1p_without_branch(where(large, x, z)) + where(large, V<S>(Table<S>::kLn2.high), V<S>(0));
   return where(V<S>(1) <= x, y, V<S>(kNaN));
 }
 
