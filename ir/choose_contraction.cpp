@@ -95,7 +95,8 @@ bool rows_go_outside(ScheduleWriter& w, Stage& s, const Contraction& c, const Ti
   const bool by_panels =
       walked <= l2 / 2 && uneven <= kEven && packer.would_pack_b(true) && !packer.would_pack_a();
   const bool together = b <= l2 / 16 && !by_panels;
-  const bool once = panels < kFewPanels && (together || a > l2 / 2);
+  const bool near = !w.target().far_l3 || b <= l2;
+  const bool once = panels < kFewPanels && near && (together || a > l2 / 2);
   const bool is_narrow = columns * factor_size(s) < 3 * kCacheLine,
              streams = (w.target().threads <= 1 || is_narrow) &&
                        beside * kTermsOfByte >= depth_of(c) &&
@@ -244,6 +245,7 @@ class TiledGroup {
   bool panels_go_outside() const;
   bool each_may_make(const std::string& what, int64_t elements, int64_t unit, double vector_cycles);
   bool each_packs_b();
+  bool reads_plainly(int place) const;
   bool schedule_parts_of_panels();
   bool each_copies(int place);
   bool reads_all_rows() const;
@@ -322,6 +324,12 @@ TiledGroup::TiledGroup(ScheduleWriter& w, StageGroup& g, std::vector<TiledSum> s
   }
 }
 
+// Whether a factor is loaded as the products take it.
+bool TiledGroup::reads_plainly(int place) const {
+  const Value& v = s_->values[0];
+  return factor(v, place)->op == Op::Load && factor(v, place)->dtype == v.expr->dtype;
+}
+
 bool TiledGroup::schedule_by_terms() {
   constexpr int64_t kDeep = 512;
   const bool sums_alone = root_ == s_, one_axis = c_.reduced.size() == 1;
@@ -329,6 +337,8 @@ bool TiledGroup::schedule_by_terms() {
       schedule_long_sums(w_, s_, c_, tile_, batch_, packers_[0], packs_a_, packs_b_))
     return true;
   if (is_alone() && schedule_tall(w_, s_, root_, c_, tile_, batch_, packers_[0])) return true;
+  if (batch_.empty() && is_alone() && packs_b_ && reads_plainly(c_.a) && schedule_parts_of_panels())
+    return true;
   const bool is_deep = w_.target().l3 / 32 < tile_columns() * depth_;
   if (sums_alone && one_axis && batch_.empty() && !c_.y && packs_b_ &&
       (is_deep || extent(c_.reduced[0]) >= kDeep) &&
@@ -340,17 +350,20 @@ bool TiledGroup::schedule_by_terms() {
   return (sums_alone && schedule_long_panels(w_, s_, c_, tile_)) || schedule_parts_of_panels();
 }
 
-// Where a panel is too long for L2, and is read for many rows around the tile: some terms of it at
-// a time, with partial sums in the output.
+// Where a panel is too long for L2, and L3 is far, or it is read for many rows around the tile: some
+// terms of it at a time, with partial sums in the output.
 bool TiledGroup::schedule_parts_of_panels() {
+  constexpr int64_t kFewTiles = 4;  // use a panel too seldom
   const int64_t room = w_.target().l2 / 2, bytes = depth_ * tile_columns();
   const NodeRef& k = c_.reduced[0];
   const AroundPanels around = axes_around_panels();
   int64_t sums = tile_columns() * size_of(s_->values[0].expr->dtype) * extent(c_.r);
   for (const NodeRef& d : around.of_rows) sums *= extent(d);
-  if (!panels_go_outside() || !around.of_panels.empty() || bytes <= room * 3 / 2 ||
-      sums > w_.target().l2 / 4)
-    return false;
+  const bool fits = batch_.empty() ? w_.target().far_l3 && !rows_first_ && bytes > room &&
+                                         extent(c_.r) >= kFewTiles * tile_.mr
+                                   : panels_go_outside() && around.of_panels.empty() &&
+                                         bytes > room * 3 / 2 && sums <= w_.target().l2 / 4;
+  if (!fits) return false;
   const int64_t parts = (bytes + room - 1) / room, terms = (extent(k) + parts - 1) / parts;
   if (extent(k) < 8 * parts || accumulator(s_->values[0].expr->dtype) != s_->values[0].expr->dtype)
     return false;
@@ -376,11 +389,13 @@ bool TiledGroup::schedule_parts_of_panels() {
 
 // Where a is too large for the cache that it is read from again and again, a block of columns is
 // walked by each row tile: read in place it then stays in L1, and the panels of a block in L2;
-// packed it stays in L2, and they in the last cache. Tile registers are faster than the last cache.
+// packed it stays in L2, and they in the last cache, unless that is far, or slower than the tile
+// registers that read them.
 int64_t TiledGroup::column_block() {
   if (rows_first_ || c_.y || g_.panel) return 0;
   const int64_t step = tile_columns();
-  const int64_t cache = packs_a_ && !in_tiles_ ? w_.target().l3 / 4 : w_.target().l2;
+  const bool from_l3 = packs_a_ && !in_tiles_ && !w_.target().far_l3;
+  const int64_t cache = from_l3 ? w_.target().l3 / 4 : w_.target().l2;
   const int64_t fitting = cache / 4 / depth_ / step * step;
   const auto possible = [&](int64_t n) { return n >= 2 * step && extent(c_.v) >= 2 * n; };
   const bool pays = packs_b_ && extent(c_.r) * depth_ > cache / 2 &&

@@ -3,6 +3,7 @@
 // that read them.
 #include <algorithm>
 #include <map>
+#include <numeric>
 #include <set>
 #include <vector>
 
@@ -16,7 +17,8 @@ namespace {
 constexpr int64_t kLeastSteps = 64;       // of the products: fewer are over before a line comes
 constexpr int64_t kProductsPerRow = 4;    // where each step asks, though few come to another line
 constexpr int64_t kLeastTiles = 4;        // the last has no next one
-constexpr int64_t kLongestRow = 2048;     // bytes; the machine foresees others, and they share sets
+constexpr int64_t kShortRow = 2048;       // bytes
+constexpr int64_t kLongestRow = 4096;     // bytes; the machine foresees what crosses a page
 constexpr int64_t kProductsAhead = 800;   // of vectors, two a cycle: what the last cache takes
 
 // Of loads of single elements, the first of those in each row, which a loop walks `step` at a time.
@@ -84,15 +86,21 @@ class TileRows {
     const MemoryArgument& m = program_.arguments[static_cast<size_t>(loads[0]->memory)];
     const int64_t unit = size_of(loads[0]->args[0].dtype);
     if (tile <= 0 || m.output || m.bytes() <= target_.l1) return;
-    if (steps_ * step * unit > kLongestRow) return;
+    const int64_t row = step * steps_;
     const std::vector<const Instruction*> rows = first_of_rows(loads, step);
     const auto count = static_cast<int64_t>(rows.size());
-    if (count * kProductsPerRow > fmas_) return;
-    const int64_t row = step * steps_;
+    if (row * unit > kLongestRow || count * kProductsPerRow > fmas_) return;
+    if (row * unit > kShortRow && crowds_sets(tile * unit / count, count)) return;
     bool together = count > 1 && tile == count * row;
     for (int64_t r = 0; r < count; r++)
       together &= rows[static_cast<size_t>(r)]->imm == rows[0]->imm + r * row;
     if (!together || !ask_a_stretch(*rows[0], tile)) ask(rows, tile);
+  }
+
+  // Whether rows that lie so many bytes apart, of two tiles, leave a set of L1 too few lines.
+  bool crowds_sets(int64_t apart, int64_t count) const {
+    const int64_t way = target_.l1 / target_.l1_ways, sets = way / std::gcd(way, apart);
+    return 2 * ((count + sets - 1) / sets) > target_.l1_ways * 3 / 4;
   }
 
   // The next tile's rows lie behind each other: in each step the next part of all of them.
