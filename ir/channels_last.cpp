@@ -1,5 +1,11 @@
 #include "ir/channels_last.h"
 
+#include <algorithm>
+
+#include "core/graph.h"
+#include "ir/fuse.h"
+#include "ir/simplify_rules.h"
+
 namespace lazuli {
 
 bool has_channels_last_form(const Convolution& c, const Target& target) {
@@ -20,8 +26,32 @@ double channels_last_seconds(const Convolution& c, const Target& target) {
          kernels * (c.lies_by_channels ? kTurned : kScattered) * cycle + bytes / target.bandwidth;
 }
 
-SumForm channels_last_form(const Convolution& c, const Node& sum) {
-  return with_axes_last(sum, c.axes.out);
+ConvolutionForm channels_last_form(const Convolution& c, const Node& sum) {
+  const Node& product = *sum.src[0];
+  // `order`: the product's axes, those of the result but for the channels, then these, then the
+  // summed ones. `places`: the axes of the result in that order.
+  Ints order, channels, summed, places, last;
+  int64_t place = 0;
+  for (size_t a = 0; a < product.shape.size(); a++) {
+    const auto l = static_cast<int64_t>(a);
+    if (reduces_axis(sum, a)) {
+      summed.push_back(l);
+      continue;
+    }
+    const bool channel = contains(c.axes.out, l);
+    (channel ? channels : order).push_back(l);
+    (channel ? last : places).push_back(place++);
+  }
+  for (const Ints* more : {&channels, &summed}) order.append(more->begin(), more->end());
+  places.append(last.begin(), last.end());
+  Ints axes;
+  for (size_t i = 0; i < summed.size(); i++) {
+    axes.push_back(static_cast<int64_t>(places.size() + i));
+  }
+  const NodeRef sums = reduce(
+      Op::ReduceAdd,
+      elementwise(Op::Mul, {permute(product.src[0], order), permute(product.src[1], order)}), axes);
+  return {sums, contiguous(permute(contiguous(sums), inverse(places)))};
 }
 
 }  // namespace lazuli

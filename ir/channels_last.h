@@ -1,7 +1,7 @@
 // Convolutions with the lanes along the channels, for rows that are no whole vectors.
 #pragma once
 
-#include "ir/choose_forms.h"
+#include "ir/choose_convolution.h"
 #include "ir/convolution.h"
 
 namespace lazuli {
@@ -17,6 +17,6 @@ double channels_last_seconds(const Convolution& c, const Target& target);
 /// turns around, and the result is then copied to where it belongs. Vectors are filled whatever the
 /// length and the distance of the windows of a row; it pays for turning the kernels, which few
 /// places share in a small image, and for the copy.
-SumForm channels_last_form(const Convolution& c, const Node& sum);
+ConvolutionForm channels_last_form(const Convolution& c, const Node& sum);
 
 }  // namespace lazuli

@@ -230,6 +230,7 @@ std::vector<ChosenRule> schedule_by_rules(Kernel& kernel, const Target& target,
   chunk_terms(w);
   chunk_narrow_columns(w);
   chunk_few_sums(w);
+  turn_sums(w);
   std::vector<StageGroup> groups = cut_at_tall_columns(w, group_stages(kernel));
   std::set<const Stage*> panels;
   for (size_t i = 0; i < groups.size(); i++) {

@@ -111,7 +111,8 @@ bool rows_go_outside(ScheduleWriter& w, Stage& s, const Contraction& c, const Ti
 // in order, some terms of the sum a visit. The partial sums stay in cache, in blocks of columns as
 // long as leaves some to share out. False: it is none, or memory would round its sums.
 bool schedule_few_rows_of_columns(ScheduleWriter& w, Stage* s, Stage* root, const Contraction& c) {
-  constexpr int64_t kMostRows = 8, kTerms = 8, kLeast = 512;
+  constexpr int64_t kMostRows = 12, kFewest = 8, kLeast = 512;
+  const int64_t terms = extent(c.r) > kFewest ? 16 : 8;
   const Value& v = s->values[0];
   const NodeRef& b = factor(v, c.b);
   const Strides along = strides_along(w.kernel(), b, c.v);
@@ -119,7 +120,7 @@ bool schedule_few_rows_of_columns(ScheduleWriter& w, Stage* s, Stage* root, cons
   for (const NodeRef& axis : s->axes) bytes *= uses(b, axis) ? extent(axis) : 1;
   const bool fits = extent(c.r) <= kMostRows && !c.y && c.op == Op::Mul && c.reduced.size() == 1 &&
                     along.unit > 0 && along.other == 0 && bytes > w.target().l2 &&
-                    extent(c.reduced[0]) > 2 * kTerms &&
+                    extent(c.reduced[0]) > 2 * terms &&
                     accumulator(v.expr->dtype) == v.expr->dtype;
   if (!fits) return false;
   for (const NodeRef& d : v.dims) {
@@ -136,7 +137,7 @@ bool schedule_few_rows_of_columns(ScheduleWriter& w, Stage* s, Stage* root, cons
   const std::string outside = batch_loops(w, *root, *s, c) + " " + column;
   w.step("split {0} {1} {2} {1} {3}", s->name, w.loop(*s, c.v), column, block);
   const ScheduleWriter::Split sp = w.split_vectors(*s, c.v, 1);
-  w.step("split {0} {1} {1}.o {1}.i {2}", s->name, k, kTerms);
+  w.step("split {0} {1} {1}.o {1}.i {2}", s->name, k, terms);
   w.step("order {0}{1} {2}.o {3} {2}.i {4}{5}; unroll {0} {2}.i {4} {6}; vector {0} {7}", s->name,
          outside, k, sp.blocks, w.loop(*s, c.r), sp.inner(), sp.unrolled, sp.lane);
   if (root != s) {
@@ -148,7 +149,7 @@ bool schedule_few_rows_of_columns(ScheduleWriter& w, Stage* s, Stage* root, cons
   }
   w.parallel(root);
   w.reason(fmt::format("{}: few rows of a large operand that is read once, {} terms a visit",
-                       s->name, kTerms));
+                       s->name, terms));
   return true;
 }
 

@@ -201,6 +201,10 @@ bool schedule_dot(ScheduleWriter& w, StageGroup& g) {
   return true;
 }
 
+int64_t most_rows_of_dots(const Target& target) {
+  return target.vector_registers > 16 ? 24 : 16;
+}
+
 // A contraction of few rows whose other factor lies along the summed axis: to pack that for vectors
 // along its kept axis would take longer than to use it. A tile of dot products walks several rows
 // of it; the next ones while those are in L2. What is made of the sums has vectors of its own, a
@@ -208,8 +212,8 @@ bool schedule_dot(ScheduleWriter& w, StageGroup& g) {
 bool schedule_few_rows(ScheduleWriter& w, StageGroup& g) {
   constexpr int64_t kFewVectors = 16, kBlock = 64, kMostColumns = 4;
   // The more rows a tile has, the less often the other factor comes from L2.
-  const bool many_registers = w.target().vector_registers > 16;
-  const int64_t few_rows = many_registers ? 24 : 16, most_rows = many_registers ? 6 : 4;
+  const int64_t few_rows = most_rows_of_dots(w.target()),
+                most_rows = w.target().vector_registers > 16 ? 6 : 4;
   if (w.lanes() == 1 || g.panel || g.members.size() > 2) return false;
   Stage *s = g.members.front(), *root = g.root();
   const Contraction c = contraction_of(*s, {});

@@ -216,6 +216,9 @@ void chunk_columns(ScheduleWriter& w);
 /// bits.
 void chunk_few_columns(ScheduleWriter& w);
 
+/// All stages, of which rules may then add more.
+std::vector<Stage*> stages_of(const ScheduleWriter& w);
+
 /// A contraction of few sums over several axes, as the gradient by the kernel of a convolution with
 /// few channels is, becomes a sum of what chunks along the outermost of them give: every core then
 /// has some, and what a chunk reads stays in cache for all of its sums.
@@ -225,6 +228,12 @@ void chunk_few_sums(ScheduleWriter& w);
 /// the weights of a layer is, becomes a sum of what chunks of the terms give: every core then has
 /// some, and reads both matrices once.
 void chunk_terms(ScheduleWriter& w);
+
+/// The product of few rows with a matrix that lies in memory row by row, as a layer's weight does: to
+/// turn that around to pack it takes long beside the few products. The same sums have their lanes
+/// along the rows, and read the matrix in order where it lies; the result, which is small, is turned
+/// around instead, with what follows from it.
+void turn_sums(ScheduleWriter& w);
 
 /// Sums of many terms with less than half a vector of columns, as the gradient of a convolution by
 /// a weight of 7x7: lanes along the longest axis of the other factor, in chunks that lie so in
@@ -239,6 +248,8 @@ struct ScheduleRule {
 
 bool schedule_dot(ScheduleWriter& w, StageGroup& g);
 bool schedule_few_rows(ScheduleWriter& w, StageGroup& g);
+/// So many rows, and no more, are dot products by that rule.
+int64_t most_rows_of_dots(const Target& target);
 bool schedule_contraction(ScheduleWriter& w, StageGroup& g);
 /// The stage that the rule for a contraction computes panel by panel, where the panel is read: one
 /// that only this group reads and that costs little next to its use, such as a padded image. Or

@@ -9,18 +9,27 @@ namespace lazuli {
 
 namespace {
 
-// The load of `s` whose lanes would be scattered while one of `axes` walks it in order: a
-// transpose. -1: none.
+// Whether it loads without a mask, or reads what all threads see.
+bool is_whole(const ScheduleWriter& w, const Node& load) {
+  if (load.op == Op::Load) return load.src.size() == 1;
+  return w.kernel().find_value(static_cast<int>(load.integer())).second->scope == Scope::Shared;
+}
+
+// The load of `s`, or what it reads, whose lanes would be scattered while one of `axes` walks it in
+// order: a transpose. -1: none.
 int find_transposed(const ScheduleWriter& w, const Stage& s, const NodeRef& lane,
                     const std::vector<NodeRef>& axes, NodeRef& along) {
-  const std::vector<NodeRef> loads = loads_of(s);
+  const std::vector<NodeRef> loads = operands_of(s);
   for (size_t i = 0; i < loads.size(); i++) {
     const Strides st = strides_along(w.kernel(), loads[i], lane);
-    if (st.other == 0 || loads[i]->src.size() > 1) continue;
+    if (st.other == 0 || !is_whole(w, *loads[i])) continue;
     for (const NodeRef& a : axes) {
       const Strides other = strides_along(w.kernel(), loads[i], a);
       if (a.get() == lane.get() || other.unit == 0 || extent(a) < w.lanes()) continue;
-      if (linear_form(loads[i]->src[0]).coefficient(lane) == 0) continue;  // not linear
+      const bool linear =
+          std::any_of(loads[i]->src.begin(), loads[i]->src.end(),
+                      [&](const NodeRef& x) { return linear_form(x).coefficient(lane) != 0; });
+      if (!linear) continue;
       along = a;
       return static_cast<int>(i);
     }
@@ -51,7 +60,7 @@ Squares lift_squares(ScheduleWriter& w, Stage* s, const NodeRef& lane,
                     [&](const auto& other) { return other->name.rfind(s->name + ".t", 0) == 0; });
   const std::string t =
       fmt::format("{}.t{}", s->name, others > 0 ? std::to_string(others + 1) : "");
-  const std::vector<NodeRef> axes_used = lifted_axes(*s, loads_of(*s)[static_cast<size_t>(n)]);
+  const std::vector<NodeRef> axes_used = lifted_axes(*s, operands_of(*s)[static_cast<size_t>(n)]);
   w.step("lift {} {} {}", s->name, n, t);
   q.stage = w.kernel().find_stage(t);
   for (size_t i = 0; i < axes_used.size(); i++) {

@@ -5,7 +5,6 @@
 
 #include "core/graph.h"
 #include "core/ops.h"
-#include "ir/factor_axes.h"
 #include "ir/fuse.h"
 #include "ir/simplify_rules.h"
 
@@ -31,20 +30,57 @@ struct Windows {
   }
 };
 
+// Units may come and go. False for any other reshape.
+bool through_reshape(const Node& n, Ints& labels) {
+  const Shape &to = n.shape, &from = n.src[0]->shape;
+  Ints out(from.size(), -1);
+  size_t i = 0;
+  for (size_t a = 0; a < to.size(); a++) {
+    if (to[a] == 1) continue;
+    while (i < from.size() && from[i] == 1) i++;
+    if (i == from.size() || from[i] != to[a]) return false;
+    out[i++] = labels[a];
+  }
+  while (i < from.size() && from[i] == 1) i++;
+  labels = std::move(out);
+  return i == from.size();
+}
+
+void through_permute(const Node& n, Ints& labels) {
+  const Ints before = labels;
+  for (size_t a = 0; a < before.size(); a++) {
+    labels[static_cast<size_t>(n.ints()[a])] = before[a];
+  }
+}
+
+void through_expand(const Node& n, Ints& labels) {
+  for (size_t a = 0; a < labels.size(); a++) {
+    if (n.src[0]->shape[a] == 1) labels[a] = -1;
+  }
+}
+
 std::optional<Windows> find_windows(const NodeRef& factor) {
   Windows w;
   const Shape& space = factor->shape;
-  Ints labels = own_axes(*factor);
-  w.begin = w.down = Ints(space.size(), 0);
+  Ints labels;
+  for (size_t a = 0; a < space.size(); a++) {
+    labels.push_back(space[a] == 1 ? -1 : static_cast<int64_t>(a));
+    w.begin.push_back(0);
+    w.down.push_back(0);
+  }
   NodeRef x = factor;
   for (; w.count < 2; x = x->src[0]) {
     if (x->realised()) return {};
     const Ints before = labels;
     switch (x->op) {
       case Op::Reshape:
+        if (!through_reshape(*x, labels)) return {};
+        break;
       case Op::Permute:
+        through_permute(*x, labels);
+        break;
       case Op::Expand:
-        if (!follow_axes(*x, labels)) return {};
+        through_expand(*x, labels);
         break;
       case Op::Flip:
         for (int64_t a : x->ints()) {
@@ -196,12 +232,23 @@ NodeRef weight_of(const NodeRef& weight, const Windows& w, const ConvolutionAxes
 // Whether what a factor is made of has these axes outside of all others, which follow in order, or
 // inside of them.
 bool lies_apart(const NodeRef& factor, const Ints& axes) {
-  const std::optional<AxesBelow> below = axes_below(factor);
-  if (!below) return false;
+  Ints labels;
+  for (size_t a = 0; a < factor->shape.size(); a++) {
+    labels.push_back(factor->shape[a] == 1 ? -1 : static_cast<int64_t>(a));
+  }
+  for (const Node* x = factor.get(); !x->realised() && is_move(*x); x = x->src[0].get()) {
+    if (x->op == Op::Permute) {
+      through_permute(*x, labels);
+    } else if (x->op == Op::Expand) {
+      through_expand(*x, labels);
+    } else if (x->op != Op::Reshape || !through_reshape(*x, labels)) {
+      return false;
+    }
+  }
   std::vector<bool> is_one;
   int64_t last = -1;
   bool in_order = true;
-  for (const int64_t l : below->labels) {
+  for (const int64_t l : labels) {
     if (l < 0) continue;
     is_one.push_back(contains(axes, l));
     if (is_one.back()) continue;

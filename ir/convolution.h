@@ -1,4 +1,4 @@
-// Which sums are convolutions. They can be computed in more ways than one: ir/choose_forms.h.
+// Which sums are convolutions. They can be computed in more ways than one: ir/choose_convolution.h.
 #pragma once
 
 #include <optional>

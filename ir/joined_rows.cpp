@@ -29,7 +29,7 @@ double joined_seconds(const Convolution& c, const Target& target) {
   return kStarts + c.seconds(each, target) / kJoined + bytes / target.bandwidth;
 }
 
-SumForm joined_form(const Convolution& c, const Node& sum) {
+ConvolutionForm joined_form(const Convolution& c, const Node& sum) {
   const int64_t row = joined_row_of(c), places = c.rows * row;
   // The last windows reach beyond the last row.
   const int64_t rows = c.rows + (c.size[0] - 1) * c.dilation[0] + 1;

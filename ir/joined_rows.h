@@ -1,7 +1,7 @@
 // Convolutions whose rows are no whole vectors, over all rows of an image as one.
 #pragma once
 
-#include "ir/choose_forms.h"
+#include "ir/choose_convolution.h"
 #include "ir/convolution.h"
 
 namespace lazuli {
@@ -17,6 +17,6 @@ double joined_seconds(const Convolution& c, const Target& target);
 /// not depend on the row. What comes of windows that reach over the end of a row is dropped.
 /// Vectors are filled but for the last of an image, where rows of their own would each waste a part
 /// of one; it pays for the image's copy and the result's.
-SumForm joined_form(const Convolution& c, const Node& sum);
+ConvolutionForm joined_form(const Convolution& c, const Node& sum);
 
 }  // namespace lazuli

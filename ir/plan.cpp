@@ -8,7 +8,7 @@
 
 #include "core/graph.h"
 #include "core/topology.h"
-#include "ir/choose_forms.h"
+#include "ir/choose_convolution.h"
 #include "ir/fuse.h"
 #include "ir/simplify.h"
 #include "ir/softmax_chunks.h"
@@ -205,18 +205,18 @@ Plan make_plan(std::span<const NodeRef> all_roots, const Target& target,
                std::span<const NodeRef> donors,
                const std::function<void(const std::shared_ptr<Kernel>&)>& made) {
   const std::vector<NodeRef> roots = with_updates(all_roots, donors);
-  FormedGraph graph = choose_forms(simplify(split_softmax(simplify(roots))), target);
+  ConvolutionGraph graph = choose_convolutions(simplify(split_softmax(simplify(roots))), target);
   if (graph.changed) {
     // The notes go along to learn what their nodes become.
     std::vector<NodeRef> all = graph.roots;
-    for (const FormNote& note : graph.notes) all.push_back(note.node);
+    for (const ConvolutionNote& note : graph.notes) all.push_back(note.node);
     all = simplify(all);
     for (size_t i = 0; i < all.size(); i++) {
       (i < roots.size() ? graph.roots[i] : graph.notes[i - roots.size()].node) = all[i];
     }
   }
   Partition p = partition(graph.roots, target);
-  for (const FormNote& note : graph.notes) {
+  for (const ConvolutionNote& note : graph.notes) {
     const NodeRef sum(&moved_from(*note.node));
     const int n = p.graph.find(sum);
     if (n >= 0 && p[n].group >= 0) p.decisions.push_back({n, p[n].group, note.text, sum->op});

@@ -416,10 +416,10 @@ void lift(Kernel& k, const Step& step) {
   Stage* s = k.find_stage(step.args[0]);
   const int64_t wanted = number_of(step, step.args[1]);
   check_new_stage(k, step, step.args[2]);
-  const std::vector<NodeRef> loads = loads_of(*s);
-  check(step, wanted >= 0 && wanted < static_cast<int64_t>(loads.size()), "{} has {} loads",
-        s->name, loads.size());
-  const NodeRef load = loads[static_cast<size_t>(wanted)];
+  const std::vector<NodeRef> operands = operands_of(*s);
+  check(step, wanted >= 0 && wanted < static_cast<int64_t>(operands.size()),
+        "{} has {} loads and reads", s->name, operands.size());
+  const NodeRef load = operands[static_cast<size_t>(wanted)];
   std::vector<Stage*> readers{s};
   for (size_t i = 3; i < step.args.size(); i++) {
     readers.push_back(k.find_stage(step.args[i]));
@@ -429,12 +429,25 @@ void lift(Kernel& k, const Step& step) {
     };
     check(step, place(s) < place(readers.back()), "{} does not come after {}", step.args[i],
           s->name);
-    check(step, contains(loads_of(*readers.back()), load), "{} does not have that load of {}",
+    check(step, contains(operands_of(*readers.back()), load), "{} does not have that load of {}",
           step.args[i], s->name);
   }
   const Substitution map{{load, stage_out(k, s, load, step.args[2])}};
   for (Stage* r : readers) {
     for (Value& v : r->values) v.expr = substitute(v.expr, map);
+  }
+}
+
+// All of its loops are whole and without bounds, and nothing is computed inside them.
+void check_untouched(const Kernel& k, const Step& step, const Stage& s) {
+  check(step, !s.is_triangular() && s.bound.empty(), "{} has a bounded axis", s.name);
+  for (const Loop& l : s.loops) {
+    check(step,
+          l.kind == LoopKind::Serial && l.extent == s.axes[static_cast<size_t>(l.axis)]->hi + 1,
+          "loops of {} are split or marked already", s.name);
+  }
+  for (const auto& inside : k.stages) {
+    check(step, inside->at != &s, "{} is computed inside {} already", inside->name, s.name);
   }
 }
 
@@ -453,15 +466,7 @@ void rfactor(Kernel& k, const Step& step) {
         "{} terms are not {} chunks of several", terms, chunks);
   check(step, s->values.size() == 1 && s->values[0].reduces() && !s->keeps(s->values[0], place),
         "{} is not one reduction along {}", s->name, step.args[1]);
-  check(step, !s->is_triangular() && s->bound.empty(), "{} has a bounded axis", s->name);
-  for (const Loop& l : s->loops) {
-    check(step,
-          l.kind == LoopKind::Serial && l.extent == s->axes[static_cast<size_t>(l.axis)]->hi + 1,
-          "loops of {} are split or marked already", s->name);
-  }
-  for (const auto& inside : k.stages) {
-    check(step, inside->at != s, "{} is computed inside {} already", inside->name, s->name);
-  }
+  check_untouched(k, step, *s);
   Value& v = s->values[0];
   const std::string name = std::get<VarArg>(along->arg).name + "c";
   const NodeRef chunk = axis(name, chunks), own = axis(name, chunks);
@@ -488,6 +493,31 @@ void rfactor(Kernel& k, const Step& step) {
   const int id = k.add_value(p, step.args[2], substitute(v.expr, map), dims, v.reduce);
   place_before(k, s);
   v.expr = read(id, v.expr->dtype, index);
+  s->axes = kept;
+  s->loops = whole_loops(kept);
+}
+
+// Stage P reduces what S did, over axes of its own, and S copies it.
+void cache(Kernel& k, const Step& step) {
+  Stage* s = k.find_stage(step.args[0]);
+  check_new_stage(k, step, step.args[1]);
+  check(step, s->values.size() == 1 && s->values[0].reduces(), "{} is not one reduction", s->name);
+  check_untouched(k, step, *s);
+  Value& v = s->values[0];
+  std::vector<NodeRef> fresh, dims, kept;
+  Substitution map;
+  for (size_t i = 0; i < s->axes.size(); i++) {
+    const NodeRef& a = s->axes[i];
+    fresh.push_back(axis(std::get<VarArg>(a->arg).name, a->hi + 1));
+    map[a] = fresh.back();
+    if (s->keeps(v, static_cast<int>(i))) kept.push_back(a);
+  }
+  for (const NodeRef& d : v.dims) dims.push_back(map.at(d));
+  Stage* p = k.add_stage(step.args[1], fresh);
+  const int id = k.add_value(p, step.args[1], substitute(v.expr, map), dims, v.reduce);
+  place_before(k, s);
+  v.expr = read(id, v.expr->dtype, v.dims);
+  v.reduce = Op::Count_;
   s->axes = kept;
   s->loops = whole_loops(kept);
 }
@@ -677,6 +707,7 @@ constexpr StepKind kSteps[] = {
     {"limit", 1, 1, limit, "limit V"},
     {"lift", 3, kMany, lift, "lift S n P R..."},
     {"rfactor", 4, 4, rfactor, "rfactor S l P N"},
+    {"cache", 2, 2, cache, "cache S P"},
     {"flatten", 4, 4, flatten, "flatten S a b f"},
     {"merge", 4, 4, merge, "merge S a b f"},
 };
@@ -713,6 +744,16 @@ std::vector<NodeRef> loads_of(const Stage& stage) {
     });
   }
   return loads;
+}
+
+std::vector<NodeRef> operands_of(const Stage& stage) {
+  std::vector<NodeRef> operands = loads_of(stage);
+  for (const Value& v : stage.values) {
+    visit(v.expr, [&](const NodeRef& n) {
+      if (n->op == Op::Read && !contains(operands, n)) operands.push_back(n);
+    });
+  }
+  return operands;
 }
 
 std::vector<Step> parse_schedule(const std::string& text) {

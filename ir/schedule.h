@@ -16,9 +16,10 @@
 //   a factor had to be raised to lose its sign, stage S.start makes up for it; so many words that
 //   they are a multiple of n, the last ones zeros
 //   dims V n...                  V's dimensions in another order (their present places): another row-major storage
-//   lift S n P [R...]            the n-th load of S (as printed, from 0) becomes stage P, which
-//   later stages R that have the same load read too
+//   lift S n P [R...]            the n-th load of S (as printed, from 0), or, counted on, what it
+//   reads of other stages, becomes stage P, which later stages R that have the same load read too
 //   rfactor S l P N              stage P reduces N chunks of l, each for itself; S what they give
+//   cache S P                    stage P reduces what S did; S copies it, and what follows from it
 //   limit V                      loops begin and end at the masks where(k < bound, x, -inf or 0) in V
 //   (ir/limits.h)
 //   flatten S a b f              neighbouring axes a, b of S become one axis f
@@ -73,5 +74,7 @@ std::vector<int> values_read(const Stage& stage);
 
 /// The loads of a stage, each once, in the order in which `lift` numbers them.
 std::vector<NodeRef> loads_of(const Stage& stage);
+/// These, and behind them what it reads of other stages.
+std::vector<NodeRef> operands_of(const Stage& stage);
 
 }  // namespace lazuli

@@ -117,12 +117,6 @@ LongSum long_sum(const ScheduleWriter& w, const Stage& s) {
   return l;
 }
 
-std::vector<Stage*> stages_of(const ScheduleWriter& w) {
-  std::vector<Stage*> stages;
-  for (const auto& s : w.kernel().stages) stages.push_back(s.get());
-  return stages;
-}
-
 // As many chunks as can be, up to `most`, of equally many of n indices; 0: no number is enough.
 int64_t equal_chunks(int64_t n, int64_t most) {
   int64_t chunks = std::min(n, most);
@@ -209,6 +203,12 @@ FewSums outermost_of_few(const ScheduleWriter& w, const Stage& s) {
 }
 
 }  // namespace
+
+std::vector<Stage*> stages_of(const ScheduleWriter& w) {
+  std::vector<Stage*> stages;
+  for (const auto& s : w.kernel().stages) stages.push_back(s.get());
+  return stages;
+}
 
 void chunk_few_sums(ScheduleWriter& w) {
   for (Stage* s : stages_of(w)) {

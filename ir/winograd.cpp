@@ -210,7 +210,7 @@ double winograd_seconds(const Convolution& c, const Target& target) {
   return seconds;
 }
 
-SumForm winograd_form(const Convolution& c, const Node& sum, const Target& target) {
+ConvolutionForm winograd_form(const Convolution& c, const Node& sum, const Target& target) {
   const Layout l = layout_of(c, target);
   if (l.channels_last) {
     const Tensor kernel =

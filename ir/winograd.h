@@ -1,7 +1,7 @@
 // Convolutions by fewer multiplications: the one rewriting of the graph that is not exact.
 #pragma once
 
-#include "ir/choose_forms.h"
+#include "ir/choose_convolution.h"
 #include "ir/convolution.h"
 
 namespace lazuli {
@@ -29,6 +29,6 @@ double winograd_seconds(const Convolution& c, const Target& target);
 /// from the exact sum is at most 6e-6 of the largest magnitude of the result, about twice that of
 /// the direct sum. An infinity or a NaN makes NaN of each tile of the result whose window it is in,
 /// and of the whole kernels that a gradient by the kernel has of its channel.
-SumForm winograd_form(const Convolution& c, const Node& sum, const Target& target);
+ConvolutionForm winograd_form(const Convolution& c, const Node& sum, const Target& target);
 
 }  // namespace lazuli

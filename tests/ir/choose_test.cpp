@@ -252,7 +252,8 @@ TEST_SUITE("ir") {
     CHECK(has(how({8, 700}, {500, 700}, true, DType::F32), "dot products of 4 by"));
     CHECK(has(how({4, 5, 700}, {4, 700, 100}, false, DType::F64), "8 terms a visit"));
     // More rows, and an operand that stays in L2.
-    CHECK(!has(how({9, 700}, {700, 500}, false, DType::F32), "few rows of"));
+    CHECK(has(how({12, 700}, {700, 500}, false, DType::F32), "few rows of"));
+    CHECK(!has(how({13, 700}, {700, 500}, false, DType::F32), "few rows of"));
     CHECK(!has(how({3, 70}, {70, 500}, false, DType::F32), "few rows of"));
     CHECK(has(how({3, 700}, {700, 1000}, false, DType::F16), "8 terms a visit"));
     const auto one = [](int64_t depth, DType dtype) {

@@ -58,7 +58,7 @@ TEST_SUITE("ir") {
         "schedule: there is no step 'twist'; steps are split, order, serial, unroll, ilp, vector, "
         "parallel, group, item, at, "
         "scope, store, inplace, stream, fuse, pack, polyphase, dot, dims, limit, lift, rfactor, "
-        "flatten, merge");
+        "cache, flatten, merge");
     CHECK(schedule_error(clone(k), "split out j a b") ==
           "schedule: `split out j a b`: the form is `split S l outer inner N`");
     CHECK(schedule_error(clone(k), "split out q a b 4") ==
@@ -320,6 +320,31 @@ TEST_SUITE("ir") {
           "schedule: `rfactor C k P 4`: L is computed inside C already");
     CHECK(schedule_error(clone(whole), "rfactor C k C 4") ==
           "schedule: `rfactor C k C 4`: there is a stage C already");
+  }
+
+  TEST_CASE("what a stage reduces is a stage of its own, which it copies, from squares if it is turned") {
+    const Kernel whole = test::matmul(19, 20, 12, false, false, true);
+    Kernel k = clone(whole);
+    apply_schedule(k,
+                   "cache C P; dims P 1 0; scope P shared; order P n m k; parallel P n; "
+                   "scope C shared; lift C 0 T; split C m m.o m.i 8; split C n n.o n.v 8; "
+                   "order C m.o n.o m.i n.v; unroll C m.i; vector C n.v; "
+                   "split T m m.u m.v 8; order T n m.u m.v; unroll T n m.u; vector T m.v; "
+                   "at T C n.o; scope T reg; parallel C m.o");
+    CHECK(test::difference(k, Target(), whole) == "");
+    const std::string text = print_algorithm(k);
+    CHECK(text.find("stage P m:19 n:20 k:12\n") != std::string::npos);
+    CHECK_MESSAGE(text.find("stage T m_2:19 n_2:20\n") != std::string::npos, text);
+    CHECK(schedule_error(clone(whole), "cache C C") ==
+          "schedule: `cache C C`: there is a stage C already");
+    CHECK(schedule_error(clone(k), "cache C Q") ==
+          "schedule: `cache C Q`: C is not one reduction");
+    CHECK(schedule_error(clone(whole), "split C m a b 2; cache C P") ==
+          "schedule: `cache C P`: loops of C are split or marked already");
+    CHECK(schedule_error(clone(whole), "lift C 0 L; at L C k; cache C P") ==
+          "schedule: `cache C P`: L is computed inside C already");
+    CHECK(schedule_error(clone(whole), "lift C 2 L") ==
+          "schedule: `lift C 2 L`: C has 2 loads and reads");
   }
 
   TEST_CASE("phases that touch nothing of each other do not wait") {

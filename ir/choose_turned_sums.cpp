@@ -1,0 +1,79 @@
+// Products of few rows with a matrix that lies in memory row by row.
+#include <algorithm>
+#include <cmath>
+
+#include "ir/choose_rules.h"
+#include "ir/choose_tiles.h"
+
+namespace lazuli {
+namespace {
+
+// Does all that reads the sum follow from it element by element?
+bool has_only_epilogues(const ScheduleWriter& w, const Stage& s) {
+  const Reads reads(w.kernel());
+  return std::all_of(w.kernel().stages.begin(), w.kernel().stages.end(), [&](const auto& m) {
+    return m.get() == &s || !reads.reads(m.get(), &s) || is_epilogue(w.kernel(), *m, s);
+  });
+}
+
+// Cycles of one core for m rows of x and n of the matrix, of k elements. The constants are measured
+// on Emerald Rapids and, of packing, on Zen 5.
+struct FewRows {
+  double m, n, k, lanes, fmas;  // a cycle, of vectors
+  double bytes;                 // of the sums
+  double threads;
+
+  double along_columns() const {
+    constexpr double kPeak = 0.95, kTurned = 5;  // of a vector of the matrix, as it is packed
+    return (m / (fmas * kPeak) + kTurned) * n * k / lanes;
+  }
+  // `beyond_l2`: cycles for a byte of sums that do not stay there.
+  double along_rows(double l2, double beyond_l2) const {
+    constexpr double kPeak = 0.9, kBytes = 16, kPhases = 20'000;
+    const double vectors = std::ceil(m / lanes);
+    return kPhases * (threads - 1) + vectors * n * k / (fmas * kPeak) +
+           2 * bytes * (2 * bytes <= l2 ? 1 / kBytes : beyond_l2);
+  }
+};
+
+}  // namespace
+
+void turn_sums(ScheduleWriter& w) {
+  constexpr double kMargin = 1.05;
+  const Target& target = w.target();
+  for (Stage* s : stages_of(w)) {
+    const Value& v = s->values[0];
+    const DType dtype = v.expr->dtype;
+    if (s->values.size() != 1 || s->is_triangular() || !s->bound.empty()) continue;
+    const Contraction c = contraction_of(*s, {});
+    const bool plain = c.is && c.op == Op::Mul && c.r && !c.y && v.dims.size() == 2 &&
+                       v.dims.back().get() == c.v.get() &&
+                       (dtype == DType::F32 || dtype == DType::F64);
+    if (!plain || extent(c.r) <= most_rows_of_dots(target) || w.lanes() == 1) continue;
+    const NodeRef& matrix = factor(v, c.b);
+    if (matrix->op != Op::Load || matrix->dtype != dtype) continue;
+    const bool by_rows = std::any_of(c.reduced.begin(), c.reduced.end(), [&](const NodeRef& k) {
+      return loads_along(w, matrix, k);
+    });
+    if (!by_rows || !has_only_epilogues(w, *s)) continue;
+    const double m = static_cast<double>(extent(c.r)), n = static_cast<double>(extent(c.v));
+    const FewRows sums{m,
+                       n,
+                       static_cast<double>(depth_of(c)),
+                       static_cast<double>(w.lanes()),
+                       static_cast<double>(target.fma_units),
+                       m * n * static_cast<double>(size_of(dtype)),
+                       static_cast<double>(target.threads)};
+    const double frequency = target.fma_per_second / (target.fma_units * target.lanes);
+    const bool model = sums.along_rows(static_cast<double>(target.l2),
+                                       frequency / target.bandwidth) * kMargin <
+                       sums.along_columns();
+    if (!w.choose_whether("lanes of " + s->name + " along its rows", model)) continue;
+    w.step("cache {0} {0}.by_rows; dims {0}.by_rows 1 0", s->name);
+    w.reason(fmt::format("{}: few rows, along which the lanes lie, so that {} rows of the other "
+                         "factor are read where they lie",
+                         s->name, extent(c.v)));
+  }
+}
+
+}  // namespace lazuli
