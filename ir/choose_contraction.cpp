@@ -111,6 +111,8 @@ bool rows_go_outside(ScheduleWriter& w, Stage& s, const Contraction& c, const Ti
 // in order, some terms of the sum a visit. The partial sums stay in cache, in blocks of columns as
 // long as leaves some to share out. False: it is none, or memory would round its sums.
 bool schedule_few_rows_of_columns(ScheduleWriter& w, Stage* s, Stage* root, const Contraction& c) {
+  // More rows load and store more sums in each visit, which then has more terms; above kMostRows
+  // these take longer than panels of b do.
   constexpr int64_t kMostRows = 12, kFewest = 8, kLeast = 512;
   const int64_t terms = extent(c.r) > kFewest ? 16 : 8;
   const Value& v = s->values[0];
@@ -120,8 +122,7 @@ bool schedule_few_rows_of_columns(ScheduleWriter& w, Stage* s, Stage* root, cons
   for (const NodeRef& axis : s->axes) bytes *= uses(b, axis) ? extent(axis) : 1;
   const bool fits = extent(c.r) <= kMostRows && !c.y && c.op == Op::Mul && c.reduced.size() == 1 &&
                     along.unit > 0 && along.other == 0 && bytes > w.target().l2 &&
-                    extent(c.reduced[0]) > 2 * terms &&
-                    accumulator(v.expr->dtype) == v.expr->dtype;
+                    extent(c.reduced[0]) > 2 * terms && accumulator(v.expr->dtype) == v.expr->dtype;
   if (!fits) return false;
   for (const NodeRef& d : v.dims) {
     if (d.get() != c.v.get() && d.get() != c.r.get()) others *= extent(d);
@@ -338,8 +339,7 @@ bool TiledGroup::schedule_by_terms() {
       schedule_long_sums(w_, s_, c_, tile_, batch_, packers_[0], packs_a_, packs_b_))
     return true;
   if (is_alone() && schedule_tall(w_, s_, root_, c_, tile_, batch_, packers_[0])) return true;
-  if (batch_.empty() && is_alone() && packs_b_ && reads_plainly(c_.a) && schedule_parts_of_panels())
-    return true;
+  if (is_alone() && batch_.empty() && packs_b_ && schedule_parts_of_panels()) return true;
   const bool is_deep = w_.target().l3 / 32 < tile_columns() * depth_;
   if (sums_alone && one_axis && batch_.empty() && !c_.y && packs_b_ &&
       (is_deep || extent(c_.reduced[0]) >= kDeep) &&
@@ -351,17 +351,18 @@ bool TiledGroup::schedule_by_terms() {
   return (sums_alone && schedule_long_panels(w_, s_, c_, tile_)) || schedule_parts_of_panels();
 }
 
-// Where a panel is too long for L2, and L3 is far, or it is read for many rows around the tile: some
-// terms of it at a time, with partial sums in the output.
+// Where a panel is too long for L2, and L3 is far, or it is read for many rows around the tile:
+// some terms of it at a time, with partial sums in the output.
 bool TiledGroup::schedule_parts_of_panels() {
-  constexpr int64_t kFewTiles = 4;  // use a panel too seldom
+  constexpr int64_t kFewTiles = 4;  // fewer use a panel too seldom
   const int64_t room = w_.target().l2 / 2, bytes = depth_ * tile_columns();
   const NodeRef& k = c_.reduced[0];
   const AroundPanels around = axes_around_panels();
   int64_t sums = tile_columns() * size_of(s_->values[0].expr->dtype) * extent(c_.r);
   for (const NodeRef& d : around.of_rows) sums *= extent(d);
-  const bool fits = batch_.empty() ? w_.target().far_l3 && !rows_first_ && bytes > room &&
-                                         extent(c_.r) >= kFewTiles * tile_.mr
+  const bool far = w_.target().far_l3 && is_alone() && reads_plainly(c_.a) && !rows_first_ &&
+                   extent(c_.r) >= kFewTiles * tile_.mr;
+  const bool fits = batch_.empty() ? far && bytes > room
                                    : panels_go_outside() && around.of_panels.empty() &&
                                          bytes > room * 3 / 2 && sums <= w_.target().l2 / 4;
   if (!fits) return false;
@@ -390,16 +391,17 @@ bool TiledGroup::schedule_parts_of_panels() {
 
 // Where a is too large for the cache that it is read from again and again, a block of columns is
 // walked by each row tile: read in place it then stays in L1, and the panels of a block in L2;
-// packed it stays in L2, and they in the last cache, unless that is far, or slower than the tile
-// registers that read them.
+// packed it stays in L2, and they in the last cache, if that is near. Tile registers are faster
+// than the last cache.
 int64_t TiledGroup::column_block() {
   if (rows_first_ || c_.y || g_.panel) return 0;
   const int64_t step = tile_columns();
-  const bool from_l3 = packs_a_ && !in_tiles_ && !w_.target().far_l3;
+  const bool from_l3 = packs_a_ && !in_tiles_;
   const int64_t cache = from_l3 ? w_.target().l3 / 4 : w_.target().l2;
   const int64_t fitting = cache / 4 / depth_ / step * step;
   const auto possible = [&](int64_t n) { return n >= 2 * step && extent(c_.v) >= 2 * n; };
-  const bool pays = packs_b_ && extent(c_.r) * depth_ > cache / 2 &&
+  const bool pays = packs_b_ && !(from_l3 && w_.target().far_l3) &&
+                    extent(c_.r) * depth_ > cache / 2 &&
                     (packs_a_ || tile_.mr * depth_ <= w_.target().l1 / 2);
   std::vector<int64_t> others{0};
   for (const int64_t n : {fitting / 2, fitting, 2 * fitting}) {

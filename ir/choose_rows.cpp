@@ -105,7 +105,9 @@ bool schedule_transpose(ScheduleWriter& w, Stage* s) {
     constexpr int64_t kSquares = 32;  // that a parallel iteration walks along a row of the source
     w.step("split {0} {1} {1}.o {1}.i {2}; split {0} {1}.o {1}.b {1}.o {3}", s->name, i, lanes,
            kSquares);
-    w.step("split {0} {1} {1}.o {1}.u {2}", s->name, j, 2 * lanes);
+    // Of memory, two squares beside each other take whole pairs of lines.
+    const int64_t beside = q.stage->values[0].expr->op == Op::Load ? 2 : 1;
+    w.step("split {0} {1} {1}.o {1}.u {2}", s->name, j, beside * lanes);
     order = fmt::format("{}.b {}.o", i, j);
   } else {
     // Rows that lie in the same sets and banks are written in stretches: from as many rows of the

@@ -229,10 +229,10 @@ void chunk_few_sums(ScheduleWriter& w);
 /// some, and reads both matrices once.
 void chunk_terms(ScheduleWriter& w);
 
-/// The product of few rows with a matrix that lies in memory row by row, as a layer's weight does: to
-/// turn that around to pack it takes long beside the few products. The same sums have their lanes
-/// along the rows, and read the matrix in order where it lies; the result, which is small, is turned
-/// around instead, with what follows from it.
+/// The product of few rows with a matrix that lies in memory row by row, as a layer's weight does:
+/// to turn that around to pack it takes long beside the few products. The same sums have their
+/// lanes along the rows, and read the matrix in order where it lies; the result, which is small, is
+/// turned around instead, with what follows from it.
 void turn_sums(ScheduleWriter& w);
 
 /// Sums of many terms with less than half a vector of columns, as the gradient of a convolution by

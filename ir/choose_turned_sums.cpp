@@ -29,9 +29,9 @@ struct FewRows {
   }
   // `beyond_l2`: cycles for a byte of sums that do not stay there.
   double along_rows(double l2, double beyond_l2) const {
-    constexpr double kPeak = 0.9, kBytes = 16, kPhases = 20'000;
+    constexpr double kPeak = 0.9, kBytes = 16, kCopy = 4000, kPhases = 20'000;
     const double vectors = std::ceil(m / lanes);
-    return kPhases * (threads - 1) + vectors * n * k / (fmas * kPeak) +
+    return kCopy + kPhases * (threads - 1) + vectors * n * k / (fmas * kPeak) +
            2 * bytes * (2 * bytes <= l2 ? 1 / kBytes : beyond_l2);
   }
 };
@@ -41,6 +41,7 @@ struct FewRows {
 void turn_sums(ScheduleWriter& w) {
   constexpr double kMargin = 1.05;
   const Target& target = w.target();
+  if (w.lanes() == 1 || !w.kernel().sizes.empty()) return;
   for (Stage* s : stages_of(w)) {
     const Value& v = s->values[0];
     const DType dtype = v.expr->dtype;
@@ -49,12 +50,12 @@ void turn_sums(ScheduleWriter& w) {
     const bool plain = c.is && c.op == Op::Mul && c.r && !c.y && v.dims.size() == 2 &&
                        v.dims.back().get() == c.v.get() &&
                        (dtype == DType::F32 || dtype == DType::F64);
-    if (!plain || extent(c.r) <= most_rows_of_dots(target) || w.lanes() == 1) continue;
+    // What else may be dot products, whose bits differ, is left alone: the model knows of threads.
+    if (!plain || extent(c.r) <= most_rows_of_dots(target) || extent(c.v) < w.lanes()) continue;
     const NodeRef& matrix = factor(v, c.b);
     if (matrix->op != Op::Load || matrix->dtype != dtype) continue;
-    const bool by_rows = std::any_of(c.reduced.begin(), c.reduced.end(), [&](const NodeRef& k) {
-      return loads_along(w, matrix, k);
-    });
+    const bool by_rows = std::any_of(c.reduced.begin(), c.reduced.end(),
+                                     [&](const NodeRef& k) { return loads_along(w, matrix, k); });
     if (!by_rows || !has_only_epilogues(w, *s)) continue;
     const double m = static_cast<double>(extent(c.r)), n = static_cast<double>(extent(c.v));
     const FewRows sums{m,
@@ -65,14 +66,15 @@ void turn_sums(ScheduleWriter& w) {
                        m * n * static_cast<double>(size_of(dtype)),
                        static_cast<double>(target.threads)};
     const double frequency = target.fma_per_second / (target.fma_units * target.lanes);
-    const bool model = sums.along_rows(static_cast<double>(target.l2),
-                                       frequency / target.bandwidth) * kMargin <
-                       sums.along_columns();
+    const bool model =
+        sums.along_rows(static_cast<double>(target.l2), frequency / target.bandwidth) * kMargin <
+        sums.along_columns();
     if (!w.choose_whether("lanes of " + s->name + " along its rows", model)) continue;
     w.step("cache {0} {0}.by_rows; dims {0}.by_rows 1 0", s->name);
-    w.reason(fmt::format("{}: few rows, along which the lanes lie, so that {} rows of the other "
-                         "factor are read where they lie",
-                         s->name, extent(c.v)));
+    w.reason(
+        fmt::format("{}: few rows, along which the lanes lie, so that {} rows of the other "
+                    "factor are read where they lie",
+                    s->name, extent(c.v)));
   }
 }
 

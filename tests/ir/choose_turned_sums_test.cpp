@@ -50,7 +50,8 @@ TEST_SUITE("ir") {
       CHECK(!turned(matmul(array({32, 512}), array({512, 512}))));
       // The weight is computed first, or a row follows from the sums.
       CHECK(!turned(matmul(array({32, 512}), turned_around(array({512, 512}) * 2.0))));
-      CHECK(!turned(matmul(array({32, 512}), turned_around(array({512, 512}, DType::F16).to(DType::F32)))));
+      CHECK(!turned(
+          matmul(array({32, 512}), turned_around(array({512, 512}, DType::F16).to(DType::F32)))));
     }
   }
 
@@ -60,15 +61,15 @@ TEST_SUITE("ir") {
       CHECK_MESSAGE(is_turned(schedule), schedule);
       return schedule;
     };
-    const Tensor x = array({32, 130}), w = array({301, 130});
+    const Tensor x = array({32, 260}), w = array({601, 260});
     const std::string squares = right(matmul(x, turned_around(w)));
     CHECK_MESSAGE(test::holds(squares, "lift sum 0 sum.t\n"), squares);
     right(matmul(array({32, 400}), turned_around(array({900, 400}))), "x86-64-v3", 2);
-    right(gelu(matmul(x, turned_around(w)) + array({301})) + array({32, 301}));
-    right(matmul(turned_around(array({130, 31})), turned_around(w)));
-    right(matmul(relu(x), turned_around(narrow(array({400, 130}), 0, 50, 301))));
-    right(matmul(array({4, 8, 130}), turned_around(w)));
-    right(matmul(array({24, 130}, DType::F64), turned_around(array({200, 130}, DType::F64))),
+    right(gelu(matmul(x, turned_around(w)) + array({601})) + array({32, 601}));
+    right(matmul(turned_around(array({260, 31})), turned_around(w)));
+    right(matmul(relu(x), turned_around(narrow(array({700, 260}), 0, 50, 601))));
+    right(matmul(array({4, 8, 260}), turned_around(w)));
+    right(matmul(array({24, 260}, DType::F64), turned_around(array({500, 260}, DType::F64))),
           "x86-64-v3");
   }
 }

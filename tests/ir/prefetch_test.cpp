@@ -288,7 +288,7 @@ TEST_SUITE("ir") {
     };
     CHECK(asked(64, 100, 101) > 0);
     CHECK(asked(64, 100, 101) % 2 == 0);
-    CHECK(asked(64, 1100, 1100) == 0);          // the machine foresees where a long row goes
+    CHECK(asked(64, 1100, 1100) == 0);  // the machine foresees where a long row goes
     CHECK(asked(64, 600, 601, 32 << 10) > 0);
     CHECK(asked(64, 600, 1024, 32 << 10) == 0);  // rows of two tiles would push each other out
     CHECK(asked(64, 100, 101, 64 << 10) == 0);  // all stay in L1

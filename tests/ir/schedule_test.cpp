@@ -322,7 +322,8 @@ TEST_SUITE("ir") {
           "schedule: `rfactor C k C 4`: there is a stage C already");
   }
 
-  TEST_CASE("what a stage reduces is a stage of its own, which it copies, from squares if it is turned") {
+  TEST_CASE(
+      "what a stage reduces is a stage of its own, which it copies, from squares if it is turned") {
     const Kernel whole = test::matmul(19, 20, 12, false, false, true);
     Kernel k = clone(whole);
     apply_schedule(k,
@@ -337,8 +338,7 @@ TEST_SUITE("ir") {
     CHECK_MESSAGE(text.find("stage T m_2:19 n_2:20\n") != std::string::npos, text);
     CHECK(schedule_error(clone(whole), "cache C C") ==
           "schedule: `cache C C`: there is a stage C already");
-    CHECK(schedule_error(clone(k), "cache C Q") ==
-          "schedule: `cache C Q`: C is not one reduction");
+    CHECK(schedule_error(clone(k), "cache C Q") == "schedule: `cache C Q`: C is not one reduction");
     CHECK(schedule_error(clone(whole), "split C m a b 2; cache C P") ==
           "schedule: `cache C P`: loops of C are split or marked already");
     CHECK(schedule_error(clone(whole), "lift C 0 L; at L C k; cache C P") ==
