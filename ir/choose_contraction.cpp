@@ -95,7 +95,7 @@ bool rows_go_outside(ScheduleWriter& w, Stage& s, const Contraction& c, const Ti
   const bool by_panels =
       walked <= l2 / 2 && uneven <= kEven && packer.would_pack_b(true) && !packer.would_pack_a();
   const bool together = b <= l2 / 16 && !by_panels;
-  const bool near = !w.target().far_l3 || b <= l2;
+  const bool near = !w.target().far_l3 || b <= l2 / 2;
   const bool once = panels < kFewPanels && near && (together || a > l2 / 2);
   const bool is_narrow = columns * factor_size(s) < 3 * kCacheLine,
              streams = (w.target().threads <= 1 || is_narrow) &&

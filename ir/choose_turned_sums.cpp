@@ -1,6 +1,7 @@
 // Products of few rows with a matrix that lies in memory row by row.
 #include <algorithm>
 #include <cmath>
+#include <set>
 
 #include "ir/choose_rules.h"
 #include "ir/choose_tiles.h"
@@ -8,31 +9,41 @@
 namespace lazuli {
 namespace {
 
-// Does all that reads the sum follow from it element by element?
+// Does all that follows from the sum do so element by element? Rows that are reduced in the same
+// kernel would be so in another order, and whether they are in it is a matter of threads.
 bool has_only_epilogues(const ScheduleWriter& w, const Stage& s) {
   const Reads reads(w.kernel());
-  return std::all_of(w.kernel().stages.begin(), w.kernel().stages.end(), [&](const auto& m) {
-    return m.get() == &s || !reads.reads(m.get(), &s) || is_epilogue(w.kernel(), *m, s);
-  });
+  std::set<const Stage*> after{&s};
+  for (const auto& m : w.kernel().stages) {
+    const bool follows = std::any_of(after.begin(), after.end(),
+                                     [&](const Stage* from) { return reads.reads(m.get(), from); });
+    if (!follows) continue;
+    if (reduces(*m) || (reads.reads(m.get(), &s) && !is_epilogue(w.kernel(), *m, s))) return false;
+    after.insert(m.get());
+  }
+  return true;
 }
 
-// Cycles of one core for m rows of x and n of the matrix, of k elements. The constants are measured
-// on Emerald Rapids and, of packing, on Zen 5.
+// Cycles of one core, and for each thread more those that it waits between phases, for m rows of x
+// and n of the matrix, of k elements, each factor being turned around to be packed. The constants
+// are measured on Emerald Rapids and, of packing, on Zen 5.
 struct FewRows {
+  static constexpr double kPacked = 5;  // of a vector
+
   double m, n, k, lanes, fmas;  // a cycle, of vectors
   double bytes;                 // of the sums
   double threads;
 
   double along_columns() const {
-    constexpr double kPeak = 0.95, kTurned = 5;  // of a vector of the matrix, as it is packed
-    return (m / (fmas * kPeak) + kTurned) * n * k / lanes;
+    constexpr double kPeak = 0.95;
+    return (m / (fmas * kPeak) + kPacked) * n * k / lanes;
   }
   // `beyond_l2`: cycles for a byte of sums that do not stay there.
   double along_rows(double l2, double beyond_l2) const {
-    constexpr double kPeak = 0.9, kBytes = 16, kCopy = 4000, kPhases = 20'000;
+    constexpr double kPeak = 0.9, kBytes = 16, kCopy = 4000, kPhases = 30'000;
     const double vectors = std::ceil(m / lanes);
     return kCopy + kPhases * (threads - 1) + vectors * n * k / (fmas * kPeak) +
-           2 * bytes * (2 * bytes <= l2 ? 1 / kBytes : beyond_l2);
+           kPacked * vectors * k + 2 * bytes * (2 * bytes <= l2 ? 1 / kBytes : beyond_l2);
   }
 };
 

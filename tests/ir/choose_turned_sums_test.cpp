@@ -20,6 +20,7 @@ Target machine(const char* name, int threads = 1) {
   t.threads = threads;
   t.fma_per_second = 90e9;
   t.bandwidth = 20e9;
+  t.l2 = 2 << 20;
   return t;
 }
 
@@ -48,7 +49,10 @@ TEST_SUITE("ir") {
       CHECK(!turned(layer(8, 512, 512)));
       CHECK(!turned(layer(32, 64, 64), 2));
       CHECK(!turned(matmul(array({32, 512}), array({512, 512}))));
-      // The weight is computed first, or a row follows from the sums.
+      // Rows that are reduced then, whose bits would not be those of other kernels.
+      CHECK(!turned(layer_norm(layer(32, 512, 512) + array({512}), Shape{512})));
+      CHECK(!turned(softmax(layer(32, 512, 512), 1)));
+      // The weight is computed first.
       CHECK(!turned(matmul(array({32, 512}), turned_around(array({512, 512}) * 2.0))));
       CHECK(!turned(
           matmul(array({32, 512}), turned_around(array({512, 512}, DType::F16).to(DType::F32)))));
