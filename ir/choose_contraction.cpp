@@ -247,7 +247,6 @@ class TiledGroup {
   bool panels_go_outside() const;
   bool each_may_make(const std::string& what, int64_t elements, int64_t unit, double vector_cycles);
   bool each_packs_b();
-  bool reads_plainly(int place) const;
   bool schedule_parts_of_panels();
   bool each_copies(int place);
   bool reads_all_rows() const;
@@ -326,12 +325,6 @@ TiledGroup::TiledGroup(ScheduleWriter& w, StageGroup& g, std::vector<TiledSum> s
   }
 }
 
-// Whether a factor is loaded as the products take it.
-bool TiledGroup::reads_plainly(int place) const {
-  const Value& v = s_->values[0];
-  return factor(v, place)->op == Op::Load && factor(v, place)->dtype == v.expr->dtype;
-}
-
 bool TiledGroup::schedule_by_terms() {
   constexpr int64_t kDeep = 512;
   const bool sums_alone = root_ == s_, one_axis = c_.reduced.size() == 1;
@@ -360,7 +353,9 @@ bool TiledGroup::schedule_parts_of_panels() {
   const AroundPanels around = axes_around_panels();
   int64_t sums = tile_columns() * size_of(s_->values[0].expr->dtype) * extent(c_.r);
   for (const NodeRef& d : around.of_rows) sums *= extent(d);
-  const bool far = w_.target().far_l3 && is_alone() && reads_plainly(c_.a) && !rows_first_ &&
+  const Value& v = s_->values[0];
+  const bool far = w_.target().far_l3 && is_alone() && !rows_first_ &&
+                   is_loaded_as(factor(v, c_.a), v.expr->dtype) &&
                    extent(c_.r) >= kFewTiles * tile_.mr;
   const bool fits = batch_.empty() ? far && bytes > room
                                    : panels_go_outside() && around.of_panels.empty() &&

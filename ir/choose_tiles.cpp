@@ -411,6 +411,10 @@ bool packs_once(const ScheduleWriter& w, const Stage& s, const Contraction& c,
   return turns > 1 && packed <= most;
 }
 
+bool is_loaded_as(const NodeRef& x, DType dtype) {
+  return x->op == Op::Load && x->dtype == dtype;
+}
+
 bool loads_along(const ScheduleWriter& w, const NodeRef& x, const NodeRef& axis) {
   const Strides along = strides_along(w.kernel(), x, axis);
   return x->op == Op::Load && along.unit == 1 && along.other == 0;

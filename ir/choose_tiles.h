@@ -96,6 +96,9 @@ std::optional<int64_t> length_in_panel(const ScheduleWriter& w, const Stage& s,
                                        const Contraction& c, const Tile& tile,
                                        const NodeRef& index);
 
+/// Whether x is an element of an array, which is not converted to this dtype.
+bool is_loaded_as(const NodeRef& x, DType dtype);
+
 /// Whether x is an element of an array, whose neighbours along `axis` are neighbours there.
 bool loads_along(const ScheduleWriter& w, const NodeRef& x, const NodeRef& axis);
 

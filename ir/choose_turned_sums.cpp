@@ -52,6 +52,7 @@ struct FewRows {
 void turn_sums(ScheduleWriter& w) {
   constexpr double kMargin = 1.05;
   const Target& target = w.target();
+  // What is known of sizes that vary is only the largest.
   if (w.lanes() == 1 || !w.kernel().sizes.empty()) return;
   for (Stage* s : stages_of(w)) {
     const Value& v = s->values[0];
@@ -64,7 +65,7 @@ void turn_sums(ScheduleWriter& w) {
     // What else may be dot products, whose bits differ, is left alone: the model knows of threads.
     if (!plain || extent(c.r) <= most_rows_of_dots(target) || extent(c.v) < w.lanes()) continue;
     const NodeRef& matrix = factor(v, c.b);
-    if (matrix->op != Op::Load || matrix->dtype != dtype) continue;
+    if (!is_loaded_as(matrix, dtype)) continue;
     const bool by_rows = std::any_of(c.reduced.begin(), c.reduced.end(),
                                      [&](const NodeRef& k) { return loads_along(w, matrix, k); });
     if (!by_rows || !has_only_epilogues(w, *s)) continue;

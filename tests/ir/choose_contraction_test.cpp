@@ -148,6 +148,37 @@ TEST_SUITE("ir") {
     CHECK(!test::holds(schedule(520, 65, 33, false, 32), "split sum k k.b k "));
   }
 
+  TEST_CASE("panels too long for half of L2 are packed in parts where L3 is far") {
+    Target target = named_target("x86-64-v4");
+    target.l2 = 64 << 10;
+    const auto in_parts = [&](const Tensor& t, bool far) {
+      target.far_l3 = far;
+      return test::holds(test::checked_schedule(t, target), " k.b i.o k i.i j.u j.v\n");
+    };
+    const Tensor x = array({40, 333}), y = array({333, 100});
+    CHECK(in_parts(matmul(x, y), true));
+    CHECK(in_parts(relu(matmul(x, y) + array({100})), true));
+    CHECK(in_parts(matmul(x, array({100, 333}).T()), true));
+    CHECK(!in_parts(matmul(x, y), false));
+    CHECK(!in_parts(matmul(array({40, 100}), array({100, 100})), true));  // short enough
+    // Converted for each panel, unless it is packed.
+    CHECK(!in_parts(matmul(array({40, 333}, DType::F16).to(DType::F32), y), true));
+    CHECK(!in_parts(matmul(array({14, 333}), y), true));  // too few rows for a panel
+  }
+
+  TEST_CASE("up to twelve rows of an operand that is read once take more terms a visit") {
+    Target target = named_target("x86-64-v4");
+    target.l2 = 64 << 10;
+    const auto visit_of = [&](int64_t rows) {
+      const Tensor y = matmul(array({rows, 130}), array({130, 250}));
+      return test::checked_schedule(y + array({250}), target);
+    };
+    CHECK(test::holds(visit_of(8), "split sum k k.o k.i 8\n"));
+    CHECK(test::holds(visit_of(9), "split sum k k.o k.i 16\n"));
+    CHECK(test::holds(visit_of(12), "split sum k k.o k.i 16\n"));
+    CHECK(!test::holds(visit_of(13), "split sum k k.o k.i 16\n"));
+  }
+
   TEST_CASE("few rows are dot products, in tiles that the registers have room for") {
     const auto how = [](int64_t rows, const char* target) {
       Kernel k = test::matmul(rows, 100, 512, false, true, false);

@@ -175,6 +175,28 @@ TEST_CASE("few long rows give the same bits on any number of threads") {
   for (const int threads : {2, 3, 7}) CHECK(all(threads) == one);
 }
 
+// Whether the lanes of their sums lie along the rows is a matter of threads.
+TEST_CASE("layers of few rows give the same bits on any number of threads") {
+  const auto all = [](int threads) {
+    Runtime runtime(with_threads(threads));
+    const Runtime::Use use(runtime);
+    FloatBits bits;
+    const auto normal = [](uint64_t key, const Shape& shape) {
+      return randn(shape, DType::F32, random_key(key)).realize();
+    };
+    const Tensor x = normal(5, {32, 234}), w = normal(6, {568, 234}), b = normal(7, {32, 568});
+    const Tensor y = linear(x, w) + b;
+    for (const Tensor& z :
+         {linear(x, w), relu(y), layer_norm(y, {568}), softmax(y * 0.125, -1)}) {
+      const FloatBits more = float_bits_of(z);
+      bits.insert(bits.end(), more.begin(), more.end());
+    }
+    return bits;
+  };
+  const FloatBits one = all(1);
+  for (const int threads : {2, 3, 7}) CHECK(all(threads) == one);
+}
+
 TEST_CASE("what one runtime has computed another reads, and it outlives the first") {
   Tensor x, y;
   {
