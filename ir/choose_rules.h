@@ -229,6 +229,10 @@ void chunk_few_sums(ScheduleWriter& w);
 /// some, and reads both matrices once.
 void chunk_terms(ScheduleWriter& w);
 
+/// Whether a sum is the product of few rows with a large matrix whose rows lie along the columns,
+/// which is read once by some terms at a time (schedule_visits), and not in chunks.
+bool is_visited_sum(const ScheduleWriter& w, const Stage& s);
+
 /// The product of few rows with a matrix that lies in memory row by row, as a layer's weight does:
 /// to turn that around to pack it takes long beside the few products. The same sums have their
 /// lanes along the rows, and read the matrix in order where it lies; the result, which is small, is

@@ -37,4 +37,9 @@ int64_t shared_steps(const Target& target, int64_t steps, int64_t times);
 bool schedule_tall(ScheduleWriter& w, Stage* s, Stage* root, const Contraction& c, const Tile& tile,
                    const std::string& batch, Packer& packer);
 
+/// 9 to 64 rows times a large matrix whose rows lie along the columns: it is read once and in
+/// order, some terms of the sums a visit, by a tile with few rows. The sums stay in L2 in the order
+/// of the tiles; `root`, s itself or what follows from it, takes them from there.
+bool schedule_visits(ScheduleWriter& w, Stage* s, Stage* root);
+
 }  // namespace lazuli

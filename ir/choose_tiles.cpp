@@ -544,7 +544,7 @@ void Packer::pack_a(const PackPlace& place) {
   Stage* stage = w_.kernel().find_stage(p);
   const NodeRef r = twin(*stage, c_.r);
   const std::string batch = rest(*stage, c_.r), n = w_.loop(*stage, r);
-  if (!has_words() && reads_rows_well(depth_)) {
+  if (!has_words() && !place.by_tiles && reads_rows_well(depth_)) {
     // Computed once for all columns, along the rows.
     const std::string k = w_.loop(*stage, twin(*stage, c_.reduced.back()));
     std::string ks = depth(*stage);

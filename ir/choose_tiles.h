@@ -107,6 +107,7 @@ struct PackPlace {
   Stage* host = nullptr;
   std::string b_loop, a_loop;  // loop of host that makes a panel; empty: a phase of its own
   bool each = false;           // each thread runs that phase, for itself
+  bool by_tiles = false;       // rows of a in the order of the tiles, even if they are read well
 };
 
 /// Packs the factors of one contraction: a stage over the axes that a factor uses, stored in the

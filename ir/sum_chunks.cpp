@@ -343,7 +343,7 @@ void chunk_terms(ScheduleWriter& w) {
   constexpr int64_t kMost = 32;
   for (Stage* s : stages_of(w)) {
     const LongSum l = long_sum(w, *s);
-    if (!l.terms) continue;
+    if (!l.terms || is_visited_sum(w, *s)) continue;
     const int64_t terms = extent(l.terms), bytes = terms * l.bytes_of_term;
     // Where the last cache is far, what comes from there once for each panel takes longer than what
     // chunks give, written and read again; a quarter of L2 is still there from what made it.

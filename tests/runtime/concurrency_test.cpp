@@ -175,7 +175,8 @@ TEST_CASE("few long rows give the same bits on any number of threads") {
   for (const int threads : {2, 3, 7}) CHECK(all(threads) == one);
 }
 
-// Whether the lanes of their sums lie along the rows is a matter of threads.
+// Whether the lanes of their sums lie along the rows is a matter of threads, and the columns of a
+// matrix that is read once are shared out among them.
 TEST_CASE("layers of few rows give the same bits on any number of threads") {
   const auto all = [](int threads) {
     Runtime runtime(with_threads(threads));
@@ -186,8 +187,10 @@ TEST_CASE("layers of few rows give the same bits on any number of threads") {
     };
     const Tensor x = normal(5, {32, 234}), w = normal(6, {568, 234}), b = normal(7, {32, 568});
     const Tensor y = linear(x, w) + b;
-    for (const Tensor& z :
-         {linear(x, w), relu(y), layer_norm(y, {568}), softmax(y * 0.125, -1)}) {
+    const Tensor once =
+        matmul(normal(8, {32, 300}), normal(9, {300, 5000})) + normal(10, {5000});
+    for (const Tensor& z : {linear(x, w), relu(y), layer_norm(y, {568}), softmax(y * 0.125, -1),
+                            once, layer_norm(once, {5000}), softmax(once * 0.125, -1)}) {
       const FloatBits more = float_bits_of(z);
       bits.insert(bits.end(), more.begin(), more.end());
     }
