@@ -710,7 +710,9 @@ bool schedule_contraction(ScheduleWriter& w, StageGroup& g) {
   }
   Stage* const s = sums.back().stage;
   Stage* const root = last != nullptr ? last : s;
-  if (sums.size() == 1 && !g.panel && schedule_visits(w, s, root)) return true;
+  std::vector<Stage*> stages;
+  for (const TiledSum& t : sums) stages.push_back(t.stage);
+  if (!g.panel && schedule_visits(w, stages, root)) return true;
   if (sums.size() == 1 && !g.panel && schedule_few_rows_of_columns(w, s, root, sums[0].c))
     return true;
   TiledGroup tiled(w, g, std::move(sums), root);

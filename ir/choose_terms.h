@@ -2,6 +2,7 @@
 #pragma once
 
 #include <string>
+#include <vector>
 
 #include "ir/choose_tiles.h"
 
@@ -39,7 +40,7 @@ bool schedule_tall(ScheduleWriter& w, Stage* s, Stage* root, const Contraction& 
 
 /// 9 to 64 rows times a large matrix whose rows lie along the columns: it is read once and in
 /// order, some terms of the sums a visit, by a tile with few rows. The sums stay in L2 in the order
-/// of the tiles; `root`, s itself or what follows from it, takes them from there.
-bool schedule_visits(ScheduleWriter& w, Stage* s, Stage* root);
+/// of the tiles; `root`, the sum itself or what follows from all of them, takes them from there.
+bool schedule_visits(ScheduleWriter& w, std::vector<Stage*> sums, Stage* root);
 
 }  // namespace lazuli
