@@ -111,8 +111,8 @@ bool rows_go_outside(ScheduleWriter& w, Stage& s, const Contraction& c, const Ti
 // in order, some terms of the sum a visit. The partial sums stay in cache, in blocks of columns as
 // long as leaves some to share out. False: it is none, or memory would round its sums.
 bool schedule_few_rows_of_columns(ScheduleWriter& w, Stage* s, Stage* root, const Contraction& c) {
-  // More rows load and store more sums in each visit, which then has more terms; above kMostRows
-  // these take longer than panels of b do.
+  // More than kFewest rows, which schedule_visits has left, load and store more sums in each visit,
+  // which then has more terms.
   constexpr int64_t kMostRows = 12, kFewest = 8, kLeast = 512;
   const int64_t terms = extent(c.r) > kFewest ? 16 : 8;
   const Value& v = s->values[0];

@@ -7,8 +7,8 @@
 namespace lazuli {
 namespace {
 
-// Rows of a tile, which is two vectors wide: few of them, so that the loads of a visit overlap with
-// the products of the one before, and no register is left over for few rows in one tile.
+// Rows of a tile, which is two vectors wide. A tile of few rows loads and stores its sums while the
+// products of its neighbours go on; all rows are one tile where the registers have room for them.
 int64_t rows_of_visit(const Target& target, int64_t rows) {
   constexpr int64_t kMost = 9;
   const int64_t most = std::min<int64_t>((target.vector_registers - 4) / 2, kMost),

@@ -95,10 +95,14 @@ TEST_SUITE("ir") {
     two.l2 = 1 << 20;
     CHECK(test::holds(test::chosen_schedule(product(64, 1024, 12200), two),
                       "split sum j j.b j 2048\n"));
-    // Two products, as of a gated layer, take half of L2 each.
-    const Tensor x = array({16, 390});
-    const std::string gated =
-        schedule(silu(matmul(x, array({390, 600}))) * matmul(x, array({390, 600})), "x86-64-v4", 1);
+    // Two products, as of a gated layer, share that half.
+    const auto gate = [](const Tensor& x, int64_t n) {
+      const int64_t k = x.shape()[1];
+      return silu(matmul(x, array({k, n}))) * matmul(x, array({k, n}));
+    };
+    CHECK(test::holds(test::chosen_schedule(gate(array({64, 1024}), 1100), visiting("x86-64-v4")),
+                      "split mul j j.b j 224\n"));
+    const std::string gated = schedule(gate(array({16, 390}), 600), "x86-64-v4", 1);
     CHECK(test::holds(gated, "at sum mul j.b\n"));
     CHECK(test::holds(gated, "at sum_2 mul j.b\n"));
     // Read by others than what follows element by element.
