@@ -90,6 +90,7 @@ class LlvmEmitter {
   std::string element_pointer(const Instruction& i, int64_t more = 0);
   std::string leading_mask(int live, int lanes);
   void load(const Instruction& i);
+  void load_apart(const Instruction& i);
   void store(const Instruction& i);
   void store_leading(const Instruction& i, const std::string& type, const std::string& value);
   void prefetch(const Instruction& i);

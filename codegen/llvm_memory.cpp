@@ -36,7 +36,27 @@ std::string LlvmEmitter::leading_mask(int live, int lanes) {
   return fmt::format("<{} x i1> <{}>", lanes, s);
 }
 
+// Elements `step` apart: LLVM makes a gather of pointers that differ by constants.
+void LlvmEmitter::load_apart(const Instruction& i) {
+  const DType t = i.dst.dtype;
+  const int lanes = i.dst.lanes;
+  const std::string type = vector_of(memory_type(t), lanes), places = temporary(),
+                    fn = fmt::format("@llvm.masked.gather.{}.v{}p0", mangled(t, lanes), lanes);
+  std::string apart;
+  for (int q = 0; q < lanes; q++)
+    apart += fmt::format("{}i64 {}", q ? ", " : "", static_cast<int64_t>(q) * i.step);
+  const std::string mask =
+      i.mask > 0 ? leading_mask(i.mask, lanes) : fmt::format("<{} x i1> splat (i1 true)", lanes);
+  // Of the lanes that the mask leaves out, none is touched, so their places may lie outside.
+  line("{} = getelementptr {}, {}, <{} x i64> <{}>", places, memory_type(t), element_pointer(i),
+       lanes, apart);
+  declare(fmt::format("{} {}(<{} x ptr>, i32, <{} x i1>, {})", type, fn, lanes, lanes, type));
+  line("{} = call {} {}(<{} x ptr> {}, i32 {}, {}, {} zeroinitializer)", ref(i.dst), type, fn,
+       lanes, places, size_of(t), mask, type);
+}
+
 void LlvmEmitter::load(const Instruction& i) {
+  if (i.step != 1) return load_apart(i);
   const DType t = i.dst.dtype;
   const int lanes = i.dst.lanes;
   const std::string at = element_pointer(i), dst = ref(i.dst);

@@ -276,11 +276,12 @@ class Emitter {
     const DType t = i.dst.dtype;
     const int n = i.dst.lanes;
     const std::string p = ref(i.args[0]);
-    if (is_masked(i, 1)) {
+    if (is_masked(i, 1) || i.step != 1) {
       set(i.dst, fmt::format("({})(0)", type_of(t, n)));
       for (int q = 0; q < (i.mask ? i.mask : n); q++) {
-        const std::string guard = i.mask ? "" : fmt::format("if ({}{}) ", ref(i.args[1]), lane(q));
-        line("{}{}{} = {}{}[{}]{};", guard, ref(i.dst), lane(q), t == DType::Bool ? "-(" : "", p, i.imm + q,
+        const bool all = i.mask || i.args.size() == 1;
+        const std::string guard = all ? "" : fmt::format("if ({}{}) ", ref(i.args[1]), lane(q));
+        line("{}{}{} = {}{}[{}]{};", guard, ref(i.dst), lane(q), t == DType::Bool ? "-(" : "", p, i.imm + q * i.step,
              t == DType::Bool ? " != 0)" : "");
       }
       return;

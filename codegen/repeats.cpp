@@ -116,6 +116,7 @@ Repeats::Shape Repeats::visit(const Instruction& i) {
   s.closed = s.closed && !is_range(i.begin) && !is_range(i.end) && i.code != Code::TileDot;
   uint64_t h = mix(s.hash, static_cast<uint64_t>(i.code) << 32 | static_cast<uint64_t>(i.op) << 16 |
                                static_cast<uint64_t>(i.mask) << 1 | static_cast<uint64_t>(i.flag));
+  h = mix(h, static_cast<uint64_t>(i.step) << 32 | static_cast<uint64_t>(i.repeat));
   if (!is_access(i.code) || i.memory >= 0) h = mix(h, static_cast<uint64_t>(i.imm));
   for (const Operand* v : {&i.dst, &i.begin, &i.end}) h = mix(h, *v);
   for (const Operand& a : i.args) {

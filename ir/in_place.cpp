@@ -13,11 +13,11 @@ struct MemoryAccess {
   int base_kind = 0, base_id = 0;
   uint64_t base_bits = 0;
   int64_t offset = 0;
-  int lanes = 1, mask = 0;
+  int lanes = 1, step = 1, mask = 0;
   int mask_kind = 0, mask_id = 0;
 
   auto key() const {
-    return std::tie(base_kind, base_id, base_bits, offset, lanes, mask, mask_kind, mask_id);
+    return std::tie(base_kind, base_id, base_bits, offset, lanes, step, mask, mask_kind, mask_id);
   }
   friend bool operator<(const MemoryAccess& a, const MemoryAccess& b) { return a.key() < b.key(); }
 };
@@ -56,6 +56,7 @@ class AccessWalk {
     MemoryAccess a{static_cast<int>(base.kind), base.id, base.bits, i.imm};
     const size_t mask = i.code == Code::Load ? 1 : 2;
     a.lanes = (i.code == Code::Load ? i.dst : i.args[1]).lanes;
+    a.step = i.step;
     a.mask = i.mask;
     if (i.args.size() > mask) {
       a.mask_kind = static_cast<int>(i.args[mask].kind);

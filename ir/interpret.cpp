@@ -146,7 +146,7 @@ class Interpreter {
     r.assign(static_cast<size_t>(i.dst.lanes), 0);
     for (size_t lane = 0; lane < r.size(); lane++) {
       if (masked_out(i, 1, lane)) continue;
-      std::memcpy(&r[lane], address(i.args[0], i.imm + static_cast<int64_t>(lane), "load"),
+      std::memcpy(&r[lane], address(i.args[0], i.imm + static_cast<int64_t>(lane) * i.step, "load"),
                   static_cast<size_t>(size_of(i.dst.dtype)));
     }
   }

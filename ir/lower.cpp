@@ -7,6 +7,7 @@
 #include "ir/block_sums.h"
 #include "ir/choose_groups.h"
 #include "ir/forward_stores.h"
+#include "ir/inserted_loads.h"
 #include "ir/join_copies.h"
 #include "ir/legalize.h"
 #include "ir/nest.h"
@@ -89,6 +90,7 @@ Program lower(const Kernel& kernel, const Target& target) {
                                  [](const auto& s) { return contraction_of(*s, {}).is; });
   // Without FMAs, products are added as other terms are.
   if (target.has_fma || !tiles) block_sums(program, !tiles);
+  join_inserted_loads(program, target);
   return program;
 }
 

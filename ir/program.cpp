@@ -113,7 +113,9 @@ class Printer {
         return fmt::format("permute {} from {} by {}{}", args_text(i), i.imm, i.step,
                            i.repeat > 1 ? fmt::format(" over {}", i.repeat) : "");
       case Code::Pointer: return fmt::format("{} + {}", memory_text(program_, i.memory), args_text(i));
-      case Code::Load: return fmt::format("load {}[{}]{}", text(i.args[0]), i.imm, mask_text(i, 1));
+      case Code::Load:
+        return fmt::format("load {}[{}]{}{}", text(i.args[0]), i.imm, i.step == 1 ? "" : fmt::format(" by {}", i.step),
+                           mask_text(i, 1));
       case Code::LaneReduce: return fmt::format("across {} {}", name(i.op), args_text(i));
       case Code::Any: return "any " + args_text(i);
       case Code::GroupReduce: return fmt::format("group {} {}", name(i.op), args_text(i));
@@ -308,6 +310,8 @@ class Verifier {
       case Code::Load:
         check(!i.args.empty() && i.args[0].pointer && i.args[0].dtype == i.dst.dtype, i,
               "a load comes from a pointer of its element type");
+        check(i.step == 1 || (i.args.size() == 1 && i.dst.dtype != DType::Bool), i,
+              "a load with a step has no mask of its own and no bools");
         break;
       case Code::Splat: check(i.args[0].lanes == 1 && i.args[0].dtype == i.dst.dtype, i, "a splat widens a scalar"); break;
       case Code::Exchange:

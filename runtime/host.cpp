@@ -201,6 +201,7 @@ const Host& host() {
         .has_bf16_dot = has_bf16_dot(),
         .slow_bf16_dot = has_bf16_dot() && is_wide_intel(),
         .has_tiles = has_tiles(),
+        .fast_gather = is_wide_intel(),  // of 16 elements stride 49: 1.9 ns, 4.6 by inserts
         .split_load = is_wide_intel() ? 0.9 : 0,
         .far_l3 = is_wide_intel() || is_wide_amd(),
         .short_rows = is_wide_amd() ? 8 : 2,

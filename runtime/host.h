@@ -18,6 +18,7 @@ struct Host {
   bool slow_bf16_dot;  ///< takes twice as long as its two products in f32
   bool has_tiles;  ///< registers of 16 rows of 64 bytes with dots of bf16 and of bytes (AMX), which
                    ///< the system lets this process use
+  bool fast_gather;   ///< faster than single elements (see Target)
   double split_load;  ///< cycles that a vector from two cache lines takes longer
   bool far_l3;  ///< a miss of L2 takes some 500 FMAs: a mesh over many cores, or wide units (see
                 ///< Target)

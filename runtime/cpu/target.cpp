@@ -58,6 +58,7 @@ Target host_target(KernelCache* cache) {
   target.has_bf16_dot = here.has_bf16_dot;
   target.slow_bf16_dot = here.slow_bf16_dot;
   target.has_tiles = here.has_tiles;
+  target.fast_gather = here.fast_gather;
   target.split_load = here.split_load;
   target.far_l3 = here.far_l3;
   target.short_rows = here.short_rows;

@@ -438,8 +438,8 @@ TEST_SUITE("ir") {
           CHECK(test::difference(trial, Target()) == "");
           const std::string text = print_program(lower(trial, Target()));
           const bool reverses = text.find("permute") != std::string::npos;
-          if (valid != 2) CHECK(reverses == (n >= lanes));
-          if (valid == 2 && lanes > 4) CHECK(!reverses);
+          if (valid == 0) CHECK(reverses == (n > 3));
+          if (valid == 1) CHECK(reverses == (n >= lanes));
         }
       }
     }
