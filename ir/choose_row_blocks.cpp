@@ -44,9 +44,24 @@ double row_work(const StageGroup& g, const std::vector<RowContraction>& list) {
   return work;
 }
 
+// Bytes of the factors that all rows of a block share, as the keys and values of attention.
+double shared_bytes(const StageGroup& g, const std::vector<RowContraction>& list) {
+  double bytes = 0;
+  for (const RowContraction& r : list) {
+    const NodeRef b = factor(r.stage->values[0], r.c.b);
+    double one = size_of(b->dtype);
+    for (const NodeRef& a : r.stage->axes) {
+      if (!contains(g.grid, a) && uses(b, a.get())) one *= static_cast<double>(extent(a));
+    }
+    bytes += one;
+  }
+  return bytes;
+}
+
 // The largest number of rows whose local values stay in a third of L2, with the cheapest tiles, and
-// of which threads get equally many. Few rows are shared out to sixteen blocks, or one for each
-// thread, unless a block would then have little to do.
+// of which threads get equally many. Few rows are shared out to sixteen blocks, or two for each
+// thread, unless a block would then have little to do, or many of them would read what all share
+// from beyond L2 for a few rows each.
 int64_t choose_block(ScheduleWriter& w, const StageGroup& g,
                      const std::vector<RowContraction>& list, const Chunks& chunks,
                      const NodeRef& block) {
@@ -74,7 +89,12 @@ int64_t choose_block(ScheduleWriter& w, const StageGroup& g,
   });
   const auto worthwhile = static_cast<int64_t>(kBlockWork / row_work(g, list));
   const int64_t fewest = std::clamp<int64_t>(worthwhile, tiles_rows ? 4 : 1, 16);
-  most = std::min({most, n, std::max(fewest, n * outside / std::max(2 * w.target().threads, 16))});
+  constexpr int64_t kFew = 16;
+  const int64_t threads = std::max(w.target().threads, 1);
+  const int64_t shared_out = std::max(fewest, n * outside / std::max<int64_t>(2 * threads, 16));
+  const bool read_again = shared_out < kFew && n > 2 * shared_out &&
+                          shared_bytes(g, list) > static_cast<double>(w.target().l2 / 2);
+  most = std::min({most, n, read_again ? std::max(fewest, n * outside / threads) : shared_out});
   double best = 1e300;
   int64_t chosen = std::min<int64_t>(most, n);
   const int64_t least =

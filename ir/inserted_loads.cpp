@@ -35,7 +35,8 @@ struct Window {
 void note_stored_by(std::span<const Instruction> block, std::set<int>& stored) {
   for (const Instruction& i : block) {
     if (i.code == Code::Store) stored.insert(i.memory);
-    if (i.code == Code::TileDot)  // adds to sums in one of a kernel's own
+    // Tiles add to sums in one of a kernel's own; behind a barrier others may have stored there.
+    if (i.code == Code::TileDot || i.code == Code::Barrier)
       stored.insert({Program::kScratch, Program::kShared, Program::kLocal});
     note_stored_by(i.body, stored);
   }
@@ -153,7 +154,7 @@ class InsertBlock {
     const int n = block_[at].dst.lanes;
     const Window w = window_of(near, n);
     const size_t others = lanes.size() - w.lanes.size();
-    if (w.lanes.size() < kFew || others > lanes.size() / 4) return false;
+    if (w.lanes.size() < kFew || w.live == 1 || others > lanes.size() / 4) return false;
     Instruction permute{.code = Code::Permute, .imm = w.imm, .step = w.step, .repeat = w.repeat};
     permute.dst = block_[at].dst;
     // Lanes that nothing is inserted into are the last ones, and stay zero.
@@ -204,12 +205,12 @@ class InsertBlock {
 
   // A gather's places are 32 bits wide.
   void gather(size_t at, const std::vector<InsertedLane>& lanes) {
-    constexpr int kFewLanes = 8;
+    constexpr int kFewLanes = 16;  // of eight, inserts are as fast
     constexpr int64_t kFar = std::numeric_limits<int32_t>::max() / 8;
     const int n = block_[at].dst.lanes;
     const auto live = static_cast<int64_t>(lanes.size());
     const bool leading = lanes.front().lane == 0 && lanes.back().lane == live - 1;
-    if (!target_.fast_gather || n < kFewLanes || live <= n / 4 || !leading) return;
+    if (!target_.fast_gather || n < kFewLanes || 4 * live < 3 * n || !leading) return;
     if (nearest(lanes).size() < lanes.size()) return;
     const int64_t first = lanes[0].load->imm, step = lanes[1].load->imm - first;
     for (const InsertedLane& l : lanes) {

@@ -54,6 +54,23 @@ TEST_SUITE("ir") {
     }
   }
 
+  TEST_CASE("few queries of many keys are as many at a time as leave each thread a block") {
+    Target target = named_target("x86-64-v4");
+    target.l2 = 2 << 20;
+    target.far_l3 = true;
+    const auto schedule = [&](int64_t heads, int64_t queries, int64_t keys) {
+      const Tensor q = contiguous(randn({1, heads, queries, 128})),
+                   k = contiguous(randn({1, heads, keys, 128})),
+                   v = contiguous(randn({1, heads, keys, 128}));
+      return test::chosen_schedule(scaled_dot_product_attention(q, k, v), target);
+    };
+    CHECK(test::holds(schedule(1, 32, 4096), "split div i i.b i 16\n"));
+    CHECK(test::holds(schedule(1, 32, 512), "split div i i.b i 8\n"));   // keys that stay in L2
+    CHECK(test::holds(schedule(8, 16, 4096), "split div j j.b j 8\n"));  // enough blocks anyway
+    target.threads = 2;
+    CHECK(test::holds(schedule(1, 32, 4096), "split div i i.b i 8\n"));
+  }
+
   TEST_CASE("few columns of a block of rows are dots with lanes along the summed axis") {
     const auto dots = [&](int64_t rows, int64_t columns, int64_t terms, const char* target) {
       const Tensor x = contiguous(randn({rows, 6, terms})),

@@ -88,9 +88,9 @@ TEST_CASE("elements a constant distance apart are gathered where that is fast") 
       };
       INFO(apart, " ", n);
       const std::string text = copied(5, n, 16, fast, at);
-      // Whole vectors are one loop. Of a last one, three lanes are inserted, and five are gathered.
-      CHECK(count_of(text, fmt::format(" by {}", apart)) == (n == 21 ? 2 : 1));
-      CHECK(count_of(text, "insert") == (n == 35 ? 3 : 0));
+      // Whole vectors are one loop. Of a last one, the few lanes are inserted.
+      CHECK(count_of(text, fmt::format(" by {}", apart)) == 1);
+      CHECK(count_of(text, "insert") == static_cast<size_t>(n % 16));
       CHECK(copied(5, n, 16, Target(), at).find(" by ") == std::string::npos);
       CHECK(copied(5, n, 4, fast, at).find(" by ") == std::string::npos);  // few lanes
       copied(5, n, 8, fast, at, DType::F64);
