@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cstdlib>
-#include <iterator>
 #include <limits>
 #include <map>
 #include <optional>
@@ -12,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+#include "ir/rewrite.h"
 #include "ir/value_uses.h"
 
 namespace lazuli {
@@ -62,7 +62,7 @@ class InsertBlock {
       const std::vector<InsertedLane> lanes = lanes_of(at);
       if (!lanes.empty() && !from_window(at, lanes)) gather(at, lanes);
     }
-    if (!written_.empty()) replace();
+    rewrite(block_, std::move(written_), dropped_);
   }
 
  private:
@@ -236,19 +236,6 @@ class InsertBlock {
   void drop(const InsertedLane& l) {
     dropped_.insert(l.insert);
     if (uses_.at(l.load->dst.id) == 1) dropped_.insert(made_.at(l.load->dst.id));
-  }
-
-  void replace() {
-    std::vector<Instruction> out;
-    for (size_t at = 0; at < block_.size(); at++) {
-      const auto it = written_.find(at);
-      if (it != written_.end()) {
-        std::move(it->second.begin(), it->second.end(), std::back_inserter(out));
-      } else if (dropped_.count(at) == 0) {
-        out.push_back(std::move(block_[at]));
-      }
-    }
-    block_ = std::move(out);
   }
 
   Program& program_;

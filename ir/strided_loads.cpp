@@ -1,7 +1,6 @@
 #include "ir/strided_loads.h"
 
 #include <algorithm>
-#include <iterator>
 #include <map>
 #include <optional>
 #include <set>
@@ -9,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "ir/rewrite.h"
 #include "ir/value_uses.h"
 #include "ir/zip_rounds.h"
 
@@ -69,7 +69,7 @@ class LoadBlock {
         }
       }
     }
-    if (!written_.empty()) replace();
+    rewrite(block_, std::move(written_), dropped_);
   }
 
  private:
@@ -249,19 +249,6 @@ class LoadBlock {
       if (i.imm == 0) return;
       at = made_.at(i.args[0].id);
     }
-  }
-
-  void replace() {
-    std::vector<Instruction> out;
-    for (size_t at = 0; at < block_.size(); at++) {
-      const auto it = written_.find(at);
-      if (it != written_.end()) {
-        std::move(it->second.begin(), it->second.end(), std::back_inserter(out));
-      } else if (dropped_.count(at) == 0) {
-        out.push_back(std::move(block_[at]));
-      }
-    }
-    block_ = std::move(out);
   }
 
   Program& program_;
