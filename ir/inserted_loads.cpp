@@ -249,22 +249,12 @@ class InsertBlock {
   std::set<size_t> dropped_;
 };
 
-void join_in(Program& program, const Target& target, const Uses& uses,
-             std::vector<Instruction>& block) {
-  for (Instruction& i : block) join_in(program, target, uses, i.body);
-  InsertBlock(program, target, uses, block).run();
-}
-
 }  // namespace
 
 void join_inserted_loads(Program& program, const Target& target) {
-  for (Phase& phase : program.phases) {
-    Uses uses;
-    count_uses(phase.body, uses);
-    count_uses(phase.tail, uses);
-    join_in(program, target, uses, phase.body);
-    join_in(program, target, uses, phase.tail);
-  }
+  for_each_block(program, [&](const Uses& uses, std::vector<Instruction>& block) {
+    InsertBlock(program, target, uses, block).run();
+  });
 }
 
 }  // namespace lazuli

@@ -1,4 +1,4 @@
-// A block of a program with some instructions in place of others.
+// Blocks of a program with some instructions in place of others.
 #pragma once
 
 #include <iterator>
@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "ir/program.h"
+#include "ir/value_uses.h"
 
 namespace lazuli {
 
@@ -27,6 +28,27 @@ inline void rewrite(std::vector<Instruction>& block,
     }
   }
   block = std::move(out);
+}
+
+/// Calls f(block) for a block and those of the loops and branches inside, innermost first.
+template <typename F>
+void for_each_block(std::vector<Instruction>& block, const F& f) {
+  for (Instruction& i : block) for_each_block(i.body, f);
+  f(block);
+}
+
+/// Calls f(uses, block) for all blocks of a program, where `uses` is how often its phase uses
+/// values.
+template <typename F>
+void for_each_block(Program& program, const F& f) {
+  for (Phase& phase : program.phases) {
+    Uses uses;
+    count_uses(phase.body, uses);
+    count_uses(phase.tail, uses);
+    for (auto* const body : {&phase.body, &phase.tail}) {
+      for_each_block(*body, [&](std::vector<Instruction>& block) { f(uses, block); });
+    }
+  }
 }
 
 }  // namespace lazuli

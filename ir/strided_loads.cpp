@@ -261,22 +261,12 @@ class LoadBlock {
   std::set<size_t> dropped_;
 };
 
-void transpose_loads_in(Program& program, const Target& target, const Uses& uses,
-                        std::vector<Instruction>& block) {
-  for (Instruction& i : block) transpose_loads_in(program, target, uses, i.body);
-  LoadBlock(program, target, uses, block).join();
-}
-
 }  // namespace
 
 void join_strided_loads(Program& program, const Target& target) {
-  for (Phase& phase : program.phases) {
-    Uses uses;
-    count_uses(phase.body, uses);
-    count_uses(phase.tail, uses);
-    transpose_loads_in(program, target, uses, phase.body);
-    transpose_loads_in(program, target, uses, phase.tail);
-  }
+  for_each_block(program, [&](const Uses& uses, std::vector<Instruction>& block) {
+    LoadBlock(program, target, uses, block).join();
+  });
 }
 
 }  // namespace lazuli
