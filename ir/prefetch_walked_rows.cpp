@@ -14,6 +14,9 @@ namespace {
 constexpr int64_t kShortest = 2048;    // bytes of a row that is worth it
 constexpr double kCyclesPerLine = 10;  // that memory takes to bring one
 constexpr double kCyclesPerOp = 0.4;   // on a vector
+// Where loads go on beside them, a pass of stores past the caches asks for all lines: of 4096 rows
+// of 4096, layer normalization takes 0.73 of the time on Xeons of the fifth generation.
+constexpr double kCyclesBesideStores = 1000;
 
 // A loop over one row.
 struct Pass {
@@ -39,10 +42,12 @@ std::map<int, int64_t> bytes_walked(const Instruction& loop, const LoopSteps& al
   return bytes;
 }
 
-double waiting_cycles(const Instruction& loop) {
+double waiting_cycles(const Instruction& loop, const Target& target) {
   double cycles = 0;
   for (const Instruction& i : loop.body) {
-    if (i.code == Code::Store && i.flag) {
+    if (i.code == Code::Store && i.flag && target.rows_beside_stores) {
+      cycles += kCyclesBesideStores;
+    } else if (i.code == Code::Store && i.flag) {
       const int64_t bytes = i.args[1].lanes * size_of(i.args[1].dtype);
       cycles -= kCyclesPerLine * static_cast<double>(bytes) / kCacheLine;
     } else if (i.code == Code::Op && i.dst.lanes > 1) {
@@ -114,7 +119,7 @@ class WalkedRows {
       const bool several = walks_short_rows(loop, i.memory, walked, unit);
       if (!several && (row * unit < kShortest || 4 * walked < 3 * row)) continue;
       seen.insert(i.memory);
-      passes_[i.memory].push_back({&loop, row, step, waiting_cycles(loop), several, unit});
+      passes_[i.memory].push_back({&loop, row, step, waiting_cycles(loop, target_), several, unit});
     }
   }
 
@@ -138,6 +143,7 @@ class WalkedRows {
   // Each line is asked for by the pass that leaves memory idle longest.
   void share_out(int memory, std::vector<Pass>& passes) {
     const int64_t unit = passes[0].unit;
+    const bool to_l2 = target_.l2_prefetch || target_.rows_beside_stores;
     int64_t held = bytes_[memory];  // the next row's
     for (const auto& [_, bytes] : bytes_) held += bytes;
     std::map<int64_t, const Pass*> pass_of;  // by line of an iteration
@@ -160,7 +166,7 @@ class WalkedRows {
         it->second = nullptr;
         Instruction ask{.code = Code::Prefetch, .imm = body[i].imm + p.row, .memory = memory};
         ask.args = {body[i].args[0]};
-        ask.flag = target_.l2_prefetch && held > target_.l1;
+        ask.flag = to_l2 && held > target_.l1;
         body.insert(body.begin() + static_cast<std::ptrdiff_t>(++i), std::move(ask));
       }
     }

@@ -206,6 +206,7 @@ const Host& host() {
         .far_l3 = is_wide_intel() || is_wide_amd(),
         .short_rows = is_wide_amd() ? 8 : 2,
         .l2_prefetch = is_zen4(),
+        .rows_beside_stores = is_wide_intel(),
         .l1_ways = cache(1).ways,
         .l1 = cache(1).size,
         .l2 = cache(2).size,

@@ -88,12 +88,12 @@ Hash128 hash_of(std::string_view text) {
 
 // All of a target that makes a difference to the code of a kernel.
 std::string target_text(const Target& t) {
-  return fmt::format("{} {} {} {} {} {} {} {} {} {} {} {} {} {} {} {} {} {} {} {} {} {} {} {}",
+  return fmt::format("{} {} {} {} {} {} {} {} {} {} {} {} {} {} {} {} {} {} {} {} {} {} {} {} {}",
                      t.cpu, t.triple, t.features, t.lanes, t.vector_registers, t.fma_units,
                      t.has_fma, t.has_u8_dot, t.has_i16_dot, t.has_bf16_dot, t.slow_bf16_dot,
                      t.has_tiles, t.fast_gather, t.split_load, t.far_l3, t.short_rows,
-                     t.l2_prefetch, t.l1, t.l1_ways, t.l2, t.l3, t.threads, t.fma_per_second,
-                     t.bandwidth);
+                     t.l2_prefetch, t.rows_beside_stores, t.l1, t.l1_ways, t.l2, t.l3, t.threads,
+                     t.fma_per_second, t.bandwidth);
 }
 
 }  // namespace

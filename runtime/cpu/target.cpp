@@ -63,6 +63,7 @@ Target host_target(KernelCache* cache) {
   target.far_l3 = here.far_l3;
   target.short_rows = here.short_rows;
   target.l2_prefetch = here.l2_prefetch;
+  target.rows_beside_stores = here.rows_beside_stores;
   if (here.l1 > 0) target.l1 = here.l1;
   if (here.l1_ways > 0) target.l1_ways = here.l1_ways;
   if (here.l2 > 0) target.l2 = here.l2;

@@ -12,6 +12,7 @@
 #include "ir/lower.h"
 #include "ir/schedule.h"
 #include "tests/ir/algorithms.h"
+#include "tests/ir/chosen.h"
 
 namespace lazuli {
 namespace {
@@ -481,6 +482,40 @@ TEST_SUITE("ir") {
     CHECK(chosen(scaled_rows(4096, 1024)) == std::vector<int>{0, 0});
   }
 
+  TEST_CASE("where loads go on beside them, the pass of stores past the caches asks for all") {
+    Target target;
+    target.far_l3 = true;
+    const auto text = [&](int64_t rows, int64_t columns) {
+      Kernel k = test::layer_norm(rows, columns);
+      choose_schedule(k, target);
+      return print_program(lower(k, target));
+    };
+    // Of four passes: lines asked for in those before, and in the last, which alone stores.
+    const auto asked = [](const std::string& all) {
+      const size_t last = all.rfind("  for ");
+      const auto count = [](const std::string& part) {
+        int n = 0;
+        for (size_t at = 0; (at = part.find("prefetch", at)) != std::string::npos; at++) n++;
+        return n;
+      };
+      return std::pair(count(all.substr(0, last)), count(all.substr(last)));
+    };
+    const std::string apart = text(4096, 4096);
+    CHECK(test::holds(apart, "streaming"));
+    CHECK(asked(apart) == std::pair(2, 0));
+    CHECK(!test::holds(apart, "] l2\n"));
+    target.rows_beside_stores = true;
+    const std::string beside = text(4096, 4096);
+    CHECK(asked(beside) == std::pair(0, 2));
+    CHECK(test::holds(beside, "] l2\n"));  // two rows and more leave L1
+    // Rows that fit it, and results that stay in cache.
+    CHECK(asked(text(20000, 1024)) == std::pair(0, 2));
+    CHECK(!test::holds(text(20000, 1024), "] l2\n"));
+    const std::string kept = text(1024, 2816);
+    CHECK(!test::holds(kept, "streaming"));
+    CHECK(asked(kept) == std::pair(1, 1));
+  }
+
   TEST_CASE("what is read in order from past the last cache is asked for some lines ahead") {
     Target target = named_target("x86-64-v4");
     target.l3 = 256 << 10;
@@ -572,6 +607,26 @@ TEST_SUITE("ir") {
     CHECK(asked({2, 128, 256, 512, 128 * 512}, 20) == 0);
     CHECK(asked({64, 2, 256, 256, 16 * 256}, 20) == 0);
     CHECK(asked({64, 2, 256, 0, 16 * 256}, 20) == 0);  // one row, again
+  }
+
+  TEST_CASE("much computed with each line from a far cache is asked for ahead, for L1") {
+    Target target = named_target("x86-64-v4");
+    target.l2 = 128 << 10;
+    const auto asked = [&](int64_t rows, int computations) {
+      Kernel k = computed({1, rows, 4096, 4096, rows * 4096}, computations);
+      CHECK(test::difference(k, target) == "");
+      const std::string text = print_program(lower(k, target));
+      std::smatch found;
+      static const std::regex ask(R"(prefetch %[0-9]+\[([0-9]+)\]\n)");
+      return std::regex_search(text, found, ask) ? std::stoi(found[1]) : 0;
+    };
+    CHECK(asked(16, 30) == 0);  // near
+    target.far_l3 = true;
+    CHECK(asked(16, 30) == 512);
+    CHECK(asked(16, 20) == 0);  // as exp
+    CHECK(asked(8, 30) == 0);   // stays in L2
+    target.l3 = 128 << 10;      // from memory far ahead, for L2
+    CHECK(asked(16, 30) == 0);
   }
 }
 
