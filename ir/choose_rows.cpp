@@ -15,8 +15,9 @@ std::vector<std::string> streamed_values(const ScheduleWriter& w, const Stage& s
     if (v.slot < 0 || v.reduces() || v.dims.empty()) continue;
     const KernelArgument& a = w.kernel().arguments[static_cast<size_t>(v.slot)];
     const bool large = a.size * size_of(a.dtype) > w.target().l3;
-    if (large && extent(v.dims.back()) % w.lanes() == 0 && readers_of(w.kernel(), s).empty())
-      names.push_back(v.name);
+    const int64_t row = extent(v.dims.back()) * size_of(a.dtype);
+    const bool fits = extent(v.dims.back()) % w.lanes() == 0 || row <= w.target().l2 / 2;
+    if (large && fits && readers_of(w.kernel(), s).empty()) names.push_back(v.name);
   }
   return names;
 }
@@ -214,7 +215,7 @@ Stage* sums_with_epilogue(ScheduleWriter& w, const StageGroup& g) {
 // walked row by row in the order of memory, some rows a visit, with the partial sums in the output
 // itself, or in scratch where more follows from them, which stays in L1.
 bool schedule_columns(ScheduleWriter& w, StageGroup& g) {
-  constexpr int64_t kLargest = 1024, kRows = 8, kBlocks = 16, kFewestApart = 16;
+  constexpr int64_t kLargest = 1024, kRows = 8, kBlocks = 16, kFewestApart = 16, kFewRows = 4;
   struct Visit {
     int64_t rows, vectors;
   };
@@ -290,8 +291,10 @@ bool schedule_columns(ScheduleWriter& w, StageGroup& g) {
   // One for each thread, if blocks are then still as many lines as are read ahead.
   const int64_t each = extent(v) * others / w.target().threads / unit * unit;
   const int64_t few = std::clamp(wanted / unit * unit, 2 * unit, kLargest);
+  const int64_t shared = std::min(few, std::max(each, unit));
   // A far L3 brings rows sooner that are read as they lie, in parts as wide as threads can share
-  // evenly: 1024 of 1024 take 0.77 of the time on Xeons of the fifth generation.
+  // evenly: 1024 of 1024 take 0.77 of the time on Xeons of the fifth generation, a few of
+  // 3000 1.07.
   const auto widest = [&] {
     int64_t blocks = parts;
     while (blocks * others % w.target().threads != 0) blocks++;
@@ -299,8 +302,9 @@ bool schedule_columns(ScheduleWriter& w, StageGroup& g) {
   };
   const int64_t model = whole                     ? extent(v)
                         : others >= kEnoughChunks ? part
-                        : w.target().far_l3       ? widest()
-                                                  : std::min(few, std::max(each, unit));
+                        : w.target().far_l3 && extent(v) <= kFewRows * length
+                            ? std::max(widest(), shared)
+                            : shared;
   const int64_t block = w.choose_number("columns at a time of " + s->name, model,
                                         {std::max(model / 2 / unit, int64_t{1}) * unit, 2 * model});
   // Of those that lie far apart, several come faster than one, without prefetches: a part of the

@@ -380,6 +380,8 @@ void Emitter::store(int memory, DType dtype, const NodeRef& at, const Operand& v
   form.constant = 0;
   i.args = {pointer(memory, dtype, from_linear(form)), lane ? widen(v, lanes_) : v};
   i.flag = stream && aligned;
+  if (stream && !aligned && memory >= 0)
+    program_.arguments[static_cast<size_t>(memory)].streamed = true;
   if (lane && !padded && live_lanes(lane) < lanes_) i.mask = static_cast<int>(live_lanes(lane));
   top().code.push_back(std::move(i));
 }

@@ -15,6 +15,7 @@
 #include "ir/pack_in_first_tile.h"
 #include "ir/prefetch.h"
 #include "ir/schedule.h"
+#include "ir/stage_rows.h"
 #include "ir/strided_loads.h"
 #include "ir/tile_dots.h"
 
@@ -76,6 +77,7 @@ Program lower(const Kernel& kernel, const Target& target) {
   join_strided_loads(program, target);
   join_copies(program);
   forward_stores(program);
+  stage_rows(program, target);
   prefetch_indexed_rows(program, target);
   prefetch_epilogues(program, target);
   prefetch_walked_rows(program, target);

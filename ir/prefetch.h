@@ -39,10 +39,10 @@ void prefetch_indexed_rows(Program& program, const Target& target);
 /// memory, and memory for the others: lines of the next row are asked for in the passes over this
 /// one, each in that which has most time to spare, or beside stores past the caches where these
 /// hold no load up. So are those of the next rows where a loop computes on several short ones at
-/// once. They come to the second level of cache where more misses are underway there, and the first
-/// does not hold them beside all that the loop works on. For long rows nothing is asked for where
-/// the passes together do so little that the processor's streams keep up, unless the last cache is
-/// far.
+/// once, or on parts of several where the last cache is far. They come to the second level of cache
+/// where more misses are underway there, and the first does not hold them beside all that the loop
+/// works on. For long rows nothing is asked for where the passes together do so little that the
+/// processor's streams keep up, unless the last cache is far.
 void prefetch_walked_rows(Program& program, const Target& target);
 
 /// Where a loop packs a panel of a large argument and then walks it for many rows, memory would
@@ -64,11 +64,12 @@ void prefetch_next_blocks(Program& program, const Target& target);
 /// alone, and from that cache too.
 void prefetch_far_terms(Program& program, const Target& target);
 
-/// What loops read in order from arguments larger than the last cache, and nothing above has asked
-/// for: some lines ahead, where prefetches for the second level of cache bring more than the
-/// processor's own streams, which end at each page and begin anew; elsewhere in loops that compute
-/// much with each line, since those streams fall behind, and of more work still from a far L3 too,
-/// for L1. Short rows count as one walk where they follow each other.
+/// What loops read in order from arguments larger than the last cache, or than L2 where the last
+/// cache is far, and nothing above has asked for: some lines ahead, where prefetches for the second
+/// level of cache bring more than the processor's own streams, which end at each page and begin
+/// anew; elsewhere in loops that compute much with each line, since those streams fall behind; from
+/// a far L3 in loops that compute more still, for L1. Short rows count as one walk where they
+/// follow each other.
 void prefetch_streams(Program& program, const Target& target);
 
 /// Where tiles of products walk more memory than L2 holds: rows of tiles, of which single elements

@@ -12,6 +12,7 @@ namespace lazuli {
 namespace {
 
 constexpr int64_t kShortest = 2048;    // bytes of a row that is worth it
+constexpr int64_t kShortestFar = 16 << 10;  // of several at once, from a far L3
 constexpr double kCyclesPerLine = 10;  // that memory takes to bring one
 constexpr double kCyclesPerOp = 0.4;   // on a vector
 // Where loads go on beside them, a pass of stores past the caches asks for all lines: of 4096 rows
@@ -83,7 +84,8 @@ class WalkedRows {
 
  private:
   // Does a loop compute on several rows at once that end before the processor sees where they go?
-  static bool walks_short_rows(const Instruction& loop, int memory, int64_t walked, int64_t unit) {
+  static bool walks_short_rows(const Instruction& loop, int memory, int64_t walked, int64_t unit,
+                               int64_t shortest) {
     constexpr int kOperations = 2;  // for a load
     std::set<int64_t> rows;
     int loads = 0, operations = 0;
@@ -93,7 +95,7 @@ class WalkedRows {
       loads += load;
       operations += i.code == Code::Op && i.dst.lanes > 1;
     }
-    return walked * unit < kShortest && rows.size() > 1 && operations >= kOperations * loads;
+    return walked * unit < shortest && rows.size() > 1 && operations >= kOperations * loads;
   }
 
   void note(Instruction& loop) {
@@ -116,7 +118,8 @@ class WalkedRows {
       const int64_t row = outer_.of(i.args[0]).value_or(0);
       const int64_t step = along.of(i.args[0]).value_or(0), walked = step * count;
       if (row <= 0 || row * unit > target_.l2 / 2 || walked <= 0 || walked > row) continue;
-      const bool several = walks_short_rows(loop, i.memory, walked, unit);
+      const bool several =
+          walks_short_rows(loop, i.memory, walked, unit, target_.far_l3 ? kShortestFar : kShortest);
       if (!several && (row * unit < kShortest || 4 * walked < 3 * row)) continue;
       seen.insert(i.memory);
       passes_[i.memory].push_back({&loop, row, step, waiting_cycles(loop, target_), several, unit});

@@ -119,6 +119,7 @@ struct MemoryArgument {
   int64_t size = 0;
   bool output = false;
   bool strays = false;  // where the algorithm reads nothing of it, or guards what it reads, another element may be read
+  bool streamed = false;  // the schedule lets it bypass the caches, and some of its vectors lie at no boundary
 
   int64_t bytes() const { return size * size_of(dtype); }
 };

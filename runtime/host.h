@@ -24,7 +24,8 @@ struct Host {
                 ///< Target)
   int short_rows;    ///< read at a time (see Target)
   bool l2_prefetch;  ///< prefetches for L2 bring more from memory than all else (see Target)
-  bool rows_beside_stores;  ///< are best asked for there (see Target)
+  bool rows_beside_stores;  ///< the next rows are best asked for beside streaming stores (see
+                            ///< Target)
   int l1_ways;         ///< 0 if the system does not say
   int64_t l1, l2, l3;  ///< bytes of data cache: l1 and l2 of one core, l3 as one core sees it, no more
                        ///< than a fair part for each core of this machine; 0 if there is none

@@ -210,8 +210,9 @@ TEST_SUITE("ir") {
     target.far_l3 = true;
     CHECK(test::holds(chosen(sum(array({1024, 1024}), 0), 1), "split sum j j.b j 1024\n"));
     CHECK(test::holds(chosen(sum(array({512, 1000}), 0), 2), "split sum j j.b j 512\n"));
-    CHECK(test::holds(chosen(sum(array({64, 4100}), 0), 2), "split sum j j.b j 1088\n"));
-    CHECK(test::holds(chosen(sum(array({3, 64, 1024}), 1), 2), "split sum k k.b k 512\n"));
+    CHECK(test::holds(chosen(sum(array({528, 2100}), 0), 2), "split sum j j.b j 1088\n"));
+    CHECK(test::holds(chosen(sum(array({64, 2100}), 0), 2), "split sum j j.b j 128\n"));
+    CHECK(test::holds(chosen(sum(array({3, 256, 1024}), 1), 2), "split sum k k.b k 512\n"));
     CHECK(test::holds(chosen(sum(array({1024, 1024}), 0), 16), "split sum j j.b j 64\n"));
     target.far_l3 = false;
     CHECK(test::holds(chosen(sum(array({16, 4096}), 1), 4), "split sum i i.o i 4\n"));

