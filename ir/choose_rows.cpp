@@ -4,6 +4,7 @@
 #include "ir/choose_rules.h"
 #include "ir/choose_tiles.h"
 #include "ir/index.h"
+#include "ir/stage_rows.h"
 
 namespace lazuli {
 namespace {
@@ -15,8 +16,8 @@ std::vector<std::string> streamed_values(const ScheduleWriter& w, const Stage& s
     if (v.slot < 0 || v.reduces() || v.dims.empty()) continue;
     const KernelArgument& a = w.kernel().arguments[static_cast<size_t>(v.slot)];
     const bool large = a.size * size_of(a.dtype) > w.target().l3;
-    const int64_t row = extent(v.dims.back()) * size_of(a.dtype);
-    const bool fits = extent(v.dims.back()) % w.lanes() == 0 || row <= w.target().l2 / 2;
+    const int64_t row = extent(v.dims.back());
+    const bool fits = row % w.lanes() == 0 || can_stage_row(w.target(), a.dtype, row);
     if (large && fits && readers_of(w.kernel(), s).empty()) names.push_back(v.name);
   }
   return names;

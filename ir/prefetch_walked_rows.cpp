@@ -84,9 +84,9 @@ class WalkedRows {
 
  private:
   // Does a loop compute on several rows at once that end before the processor sees where they go?
-  static bool walks_short_rows(const Instruction& loop, int memory, int64_t walked, int64_t unit,
-                               int64_t shortest) {
-    constexpr int kOperations = 2;  // for a load
+  bool walks_short_rows(const Instruction& loop, int memory, int64_t walked, int64_t unit) const {
+    const bool is_short = walked * unit < kShortest;
+    const int least = is_short ? 2 : 12;  // for a load: more than a product of few rows has
     std::set<int64_t> rows;
     int loads = 0, operations = 0;
     for (const Instruction& i : loop.body) {
@@ -95,7 +95,8 @@ class WalkedRows {
       loads += load;
       operations += i.code == Code::Op && i.dst.lanes > 1;
     }
-    return walked * unit < shortest && rows.size() > 1 && operations >= kOperations * loads;
+    return (is_short || (target_.far_l3 && walked * unit < kShortestFar)) && rows.size() > 1 &&
+           operations >= least * loads;
   }
 
   void note(Instruction& loop) {
@@ -118,8 +119,7 @@ class WalkedRows {
       const int64_t row = outer_.of(i.args[0]).value_or(0);
       const int64_t step = along.of(i.args[0]).value_or(0), walked = step * count;
       if (row <= 0 || row * unit > target_.l2 / 2 || walked <= 0 || walked > row) continue;
-      const bool several =
-          walks_short_rows(loop, i.memory, walked, unit, target_.far_l3 ? kShortestFar : kShortest);
+      const bool several = walks_short_rows(loop, i.memory, walked, unit);
       if (!several && (row * unit < kShortest || 4 * walked < 3 * row)) continue;
       seen.insert(i.memory);
       passes_[i.memory].push_back({&loop, row, step, waiting_cycles(loop, target_), several, unit});

@@ -2,16 +2,16 @@
 
 #include <algorithm>
 #include <optional>
+#include <set>
 #include <utility>
 #include <vector>
 
+#include "ir/in_place.h"
 #include "ir/loop_steps.h"
 #include "ir/program_writer.h"
 
 namespace lazuli {
 namespace {
-
-constexpr int64_t kShortest = 2048;  // bytes of a row: its ends write some three lines twice
 
 int64_t accesses_of(const std::vector<Instruction>& block, int memory) {
   int64_t n = 0;
@@ -48,9 +48,12 @@ class RowStores {
       ok_ &= begin == length_;
       length_ = end;
     }
+    for (const Instruction& i : block_) {
+      if (i.code == Code::Pointer && i.memory == memory_) ok_ &= i.args[0].id == row_.id;
+    }
   }
 
-  bool found() const { return ok_ && in_loop_ > 0; }
+  bool found() const { return ok_ && in_loop_ >= 2 * lanes_ && lanes_ > 0; }
   int64_t stores() const { return stores_; }
   int64_t length() const { return length_; }
   const Operand& row() const { return row_; }  // the index of its first element
@@ -79,7 +82,7 @@ class RowStores {
     if (row && loop) row = first_of(*loop, *row);
     const bool whole = !loop || store.mask == 0;
     ok_ &= row && row->kind == Operand::Kind::Value && store.args.size() == 2 && store.step == 1 &&
-           !store.flag && value.lanes > 1 && size_of(value.dtype) >= 4 && whole &&
+           !store.flag && value.lanes > 1 && whole &&
            (stores_ == 0 || (row->id == row_.id && value.lanes == lanes_ && value.dtype == dtype_));
     if (!ok_) return {};
     row_ = *row;
@@ -99,9 +102,15 @@ class RowStores {
     int pointer = -1;
     ok_ &= count && is_innermost(loop);
     for (const Instruction& i : loop.body) {
+      const bool divides = i.code == Code::Op && (i.op == Op::Div || i.op == Op::Sqrt);
+      ok_ &= !(divides && i.dst.lanes > 1);
+      // One pointer, from which all is stored.
+      if (i.code == Code::Pointer && i.memory == memory_) {
+        ok_ &= pointer < 0;
+        pointer = i.dst.id;
+      }
       if (!ok_ || i.code != Code::Store || i.memory != memory_) continue;
-      ok_ &= of_iteration.empty() || i.args[0].id == pointer;
-      pointer = i.args[0].id;
+      ok_ &= i.args[0].id == pointer;
       of_iteration.push_back(note(i, &loop));
       const int64_t step = along.of(i.args[0]).value_or(0);
       ok_ &= step > 0 && (of_iteration.size() == 1 || step == step_);
@@ -142,17 +151,16 @@ class RowStage {
   }
 
  private:
-  // All accesses of a function, which stands for the argument being stored alone.
-  bool visit(std::vector<Instruction>& block, int64_t accesses, int level) {
+  // `accesses`: all of a function, so that the argument is stored in one block and never loaded.
+  void visit(std::vector<Instruction>& block, int64_t accesses, int level) {
     const RowStores row(block, memory_);
     if (row.found() && row.stores() == accesses) {
-      const int64_t bytes = row.length() * size_of(row.dtype());
-      if (kShortest <= bytes && bytes <= target_.l2 / 2) stage(block, row, level);
-      return true;
+      if (can_stage_row(target_, row.dtype(), row.length())) stage(block, row, level);
+      return;
     }
-    return std::any_of(block.begin(), block.end(), [&](Instruction& i) {
-      return i.code == Code::Loop && visit(i.body, accesses, i.dst.level);
-    });
+    for (Instruction& i : block) {
+      if (i.code == Code::Loop) visit(i.body, accesses, i.dst.level);
+    }
   }
 
   void stage(std::vector<Instruction>& block, const RowStores& row, int level) {
@@ -183,7 +191,7 @@ class RowStage {
   }
 
   // The vectors that are complete with each iteration. The first of a row is not: it goes where the
-  // second one will lie, just before that.
+  // second one will lie, just before that, in this iteration or the next.
   void copy_lines(Instruction& loop, const RowStores& row, const Operand& behind,
                   const Operand& offset) {
     const auto number = ProgramWriter::number;
@@ -252,9 +260,19 @@ class RowStage {
 
 }  // namespace
 
+bool can_stage_row(const Target& target, DType dtype, int64_t elements) {
+  constexpr int64_t kShortest = 2048;  // bytes: the ends write some three lines twice
+  const int64_t bytes = elements * size_of(dtype);
+  return size_of(dtype) >= 4 && kShortest <= bytes && bytes <= target.l2 / 4;
+}
+
 void stage_rows(Program& program, const Target& target) {
-  for (size_t m = 0; m < program.arguments.size(); m++) {
-    if (!program.arguments[m].streamed) continue;
+  const std::vector<MemoryArgument>& list = program.arguments;
+  if (std::none_of(list.begin(), list.end(), [](const auto& a) { return a.streamed; })) return;
+  std::set<int> over;  // an operand
+  for (const InPlace& p : in_place_arguments(program)) over.insert(p.output);
+  for (size_t m = 0; m < list.size(); m++) {
+    if (!list[m].streamed || over.count(static_cast<int>(m))) continue;
     RowStage stage(program, target, static_cast<int>(m));
     for (Phase& phase : program.phases) {
       stage.run(phase.body);
