@@ -206,10 +206,6 @@ class Panels {
   }
 
  private:
-  static int64_t whole_lines(int64_t bytes) {
-    return (bytes + kCacheLine - 1) / kCacheLine * kCacheLine;
-  }
-
   // The loop that packs this panel, `offset` elements further.
   Instruction pack_to(ProgramWriter& start, const Operand& offset) const {
     Instruction loop = outer_.body[at_];

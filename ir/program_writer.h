@@ -7,8 +7,14 @@
 #include <vector>
 
 #include "ir/program.h"
+#include "ir/target.h"
 
 namespace lazuli {
+
+/// The bytes of the cache lines that so many bytes take.
+inline int64_t whole_lines(int64_t bytes) {
+  return (bytes + kCacheLine - 1) / kCacheLine * kCacheLine;
+}
 
 /// Writes scalar code of one level of loops.
 class ProgramWriter {

@@ -166,10 +166,9 @@ class RowStage {
   void stage(std::vector<Instruction>& block, const RowStores& row, int level) {
     const auto number = ProgramWriter::number;
     const int64_t unit = size_of(row.dtype()), lanes = row.lanes();
-    const int64_t place = (program_.scratch_bytes + kCacheLine - 1) / kCacheLine * kCacheLine;
+    const int64_t place = whole_lines(program_.scratch_bytes);
     program_.scratch_places.push_back(place);
-    program_.scratch_bytes =
-        place + ((row.length() + 2 * lanes) * unit + kCacheLine - 1) / kCacheLine * kCacheLine;
+    program_.scratch_bytes = place + whole_lines((row.length() + 2 * lanes) * unit);
     ProgramWriter before(program_, level), after(program_, level);
     const Operand behind = before.op(Op::And, {row.row(), number(lanes - 1)});
     const Operand from = before.op(Op::Sub, {row.row(), behind});

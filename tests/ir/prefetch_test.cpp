@@ -516,6 +516,35 @@ TEST_SUITE("ir") {
     CHECK(asked(kept) == std::pair(1, 1));
   }
 
+  TEST_CASE("parts of several rows from a far cache are asked for beside long computations alone") {
+    Target target = named_target("x86-64-v4");
+    target.l2 = 256 << 10;
+    // Sums of columns, of what so many computations make.
+    const auto asked = [&](int64_t columns, int computations) {
+      Kernel k;
+      k.name = "columns";
+      const int64_t rows = 128;
+      const int x = k.add_argument("x", DType::F32, rows * columns, false),
+                out = k.add_argument("out", DType::F32, columns, true);
+      const NodeRef i = axis("i", rows), j = axis("j", columns);
+      const NodeRef q = load(x, DType::F32, index_add(index_mul(i, columns), j));
+      NodeRef e = q;
+      for (int m = 0; m < computations; m++)
+        e = scalar_op(m % 2 ? Op::Mul : Op::Add, DType::F32, {e, q});
+      k.add_value(k.add_stage("out", {i, j}), "out", e, {j}, Op::ReduceAdd, out);
+      apply_schedule(k,
+                     "split out j jo ju 32; split out ju ju jv 16; split out i io ii 8; "
+                     "order out io jo ii ju jv; unroll out ii ju; vector out jv");
+      CHECK(test::difference(k, target) == "");
+      return prefetched(k, target)[0];
+    };
+    CHECK(asked(1024, 20) == 0);  // the cache is near
+    target.far_l3 = true;
+    CHECK(asked(1024, 20) == 16);  // the next eight rows, a line of each vector
+    CHECK(asked(1024, 6) == 0);    // as a product of few rows
+    CHECK(asked(8192, 20) == 0);   // the processor sees where so long ones go
+  }
+
   TEST_CASE("what is read in order from past the last cache is asked for some lines ahead") {
     Target target = named_target("x86-64-v4");
     target.l3 = 256 << 10;
