@@ -36,7 +36,9 @@ std::string LlvmEmitter::module(const std::string& name, const std::vector<size_
     if (phase.has_tail) function(phase_function(name, i, true), phase.tail);
   }
   std::string types, head;
-  for (const auto& [e, n] : types_) types += fmt::format("%{0}x{1} = type <{1} x {0}>\n", e, n);
+  for (const auto& [type, name_of_type] : types_) {
+    types += fmt::format("{} = type <{} x {}>\n", name_of_type, type.second, type.first);
+  }
   for (const std::string& d : declarations_) head += "declare " + d + "\n";
   for (size_t i = 0; i < tile_configs_.size(); i++) {
     std::string bytes;
@@ -67,8 +69,9 @@ std::string LlvmEmitter::module_flags() const {
 // A vector type goes by a name: LLVM reads it faster than its parts, and so do people.
 std::string LlvmEmitter::vector_of(std::string_view element, int lanes) {
   if (lanes == 1) return std::string(element);
-  types_.emplace(element, lanes);
-  return fmt::format("%{}x{}", element, lanes);
+  std::string& type = types_[{element, lanes}];
+  if (type.empty()) type = fmt::format("%{}x{}", element, lanes);
+  return type;
 }
 
 std::string LlvmEmitter::ref(const Operand& v) {

@@ -62,9 +62,10 @@ void LlvmEmitter::intrinsic(const Elementwise& e, std::string_view stem) {
   std::string params, args;
   for (const std::string& a : e.args) {
     params += (params.empty() ? "" : ", ") + type;
-    args += fmt::format("{}{} {}", args.empty() ? "" : ", ", type, a);
+    args += (args.empty() ? "" : ", ") + type + " " + a;
   }
-  declare(fmt::format("{} {}({})", type, fn, params));
+  if (intrinsics_.emplace(stem, e.in, e.lanes).second)
+    declare(fmt::format("{} {}({})", type, fn, params));
   line("{} = call {} {}({})", e.dst, type, fn, args);
 }
 

@@ -9,6 +9,7 @@
 #include <set>
 #include <string>
 #include <string_view>
+#include <tuple>
 #include <unordered_map>
 #include <utility>
 #include <vector>
@@ -45,11 +46,16 @@ class LlvmEmitter {
   // ---- text
   template <typename... Args>
   void line(fmt::format_string<Args...> text, Args&&... args) {
+    line_.clear();
+    fmt::format_to(std::back_inserter(line_), text, std::forward<Args>(args)...);
     out_ += "  ";
-    fmt::format_to(std::back_inserter(out_), text, std::forward<Args>(args)...);
+    out_.append(line_.data(), line_.size());
     out_ += '\n';
   }
-  std::string temporary() { return fmt::format("%t{}", temporaries_++); }
+  static std::string numbered(const char* stem, int64_t number) {
+    return stem + std::to_string(number);
+  }
+  std::string temporary() { return numbered("%t", temporaries_++); }
   void declare(const std::string& text) { declarations_.insert(text); }
   std::string vector_of(std::string_view element, int lanes);
   std::string type_of(DType t, int lanes) { return vector_of(element_type(t), lanes); }
@@ -135,6 +141,7 @@ class LlvmEmitter {
   const Target& target_;
   const ProgramFacts& facts_;
   std::string name_, out_, block_;
+  fmt::memory_buffer line_;
   Inside* inside_ = nullptr;
   std::map<std::string, size_t> loop_functions_;  // by text
   TileConfig function_config_{};
@@ -142,7 +149,8 @@ class LlvmEmitter {
   std::string shared_functions_, before_call_;
   int before_calls_ = 0;
   std::set<std::string> declarations_;
-  std::set<std::pair<std::string_view, int>> types_;
+  std::map<std::pair<std::string_view, int>, std::string> types_;
+  std::set<std::tuple<std::string_view, DType, int>> intrinsics_;
   int temporaries_ = 0, labels_ = 0;
 };
 

@@ -68,9 +68,9 @@ std::string LlvmEmitter::parameter(const std::string& type, const std::string& o
 }
 
 std::string LlvmEmitter::value_name(const Operand& v) {
-  if (!inside_) return fmt::format("%v{}", v.id);
+  if (!inside_) return numbered("%v", v.id);
   if (const auto it = inside_->names.find(v.id); it != inside_->names.end()) {
-    return fmt::format("%v{}", it->second);
+    return numbered("%v", it->second);
   }
   const auto [it, fresh] = inside_->outer_values.try_emplace({v.id, -1});
   if (fresh) it->second = parameter(type_of(v), fmt::format("%v{}", v.id));
@@ -138,7 +138,7 @@ void LlvmEmitter::loop(const Instruction& i) {
   // Products whose number nobody reads count down to the zero flag, two instructions fewer than a
   // comparison: such a loop takes most of what a core can issue. Where there are conversions among
   // them, LLVM's order spills registers then (tests/runtime/machine_code_test.cpp).
-  const bool down = only_multiplies(i) && !facts_.uses.count(i.dst.id);
+  const bool down = only_multiplies(i) && facts_.uses.of(i.dst.id) == 0;
   line("br label %{}", head);
   out_ += head + ":\n";
   const std::string next = temporary(), more = temporary();

@@ -25,14 +25,10 @@ struct Added {
 // Nothing if the block does anything else to what it carries.
 std::optional<Added> terms_added(const std::vector<Instruction>& block, const Phi& phi,
                                  const Uses& uses, bool products) {
-  const auto used = [&](int id) {
-    const auto it = uses.find(id);
-    return it == uses.end() ? 0 : it->second;
-  };
   Added added;
   int id = phi.dst.id;
   for (const Instruction& i : block) {
-    if (used(id) != 1 + added.in_loop) break;
+    if (uses.of(id) != 1 + added.in_loop) break;
     const bool add = i.code == Code::Op && i.op == Op::Add &&
                      (is_value(i.args[0], id) || is_value(i.args[1], id));
     const bool product = i.code == Code::Op && i.op == Op::Fma && is_value(i.args[2], id);
@@ -94,10 +90,10 @@ int64_t iterations_of_block(const Instruction& loop, bool products, std::vector<
   int64_t terms = 0;
   for (const Phi& phi : loop.phis) {
     std::optional<Added> added;
-    if (is_float(phi.dst.dtype) && !phi.dst.pointer && carried[phi.next.id] == 1) {
+    if (is_float(phi.dst.dtype) && !phi.dst.pointer && carried.of(phi.next.id) == 1) {
       added = terms_added(loop.body, phi, uses, products);
     }
-    sums.push_back(added && uses[phi.next.id] == added->in_loop);
+    sums.push_back(added && uses.of(phi.next.id) == added->in_loop);
     if (sums.back()) terms = std::max(terms, added->terms);
   }
   if (terms == 0) return 0;

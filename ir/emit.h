@@ -180,8 +180,16 @@ class Emitter {
                           int64_t& offset);
   Operand load_vector(const Access& a, const NodeRef& lane, const LinearForm& scalar_part);
   Operand load_strided(const Access& a, const NodeRef& first, int64_t step, int64_t live);
+  /// Lanes that read elements of which all are valid, or none is.
+  struct Together {
+    NodeRef valid;   // null: always
+    NodeRef lowest;  // index of the first of the elements
+    std::vector<int64_t> lanes, elements;  // counted from there
+  };
+  std::optional<Together> lanes_together(const Access& a, const NodeRef& lane);
   std::optional<Operand> load_repeated(const Access& a, const NodeRef& lane);
   Operand gather(const Access& a, const NodeRef& lane);
+  std::optional<Operand> gather_together(const Access& a, const NodeRef& lane);
   void store(int memory, DType dtype, const NodeRef& index, const Operand& v, bool padded,
              bool stream);
   void settle_strided(std::vector<Instruction>& code);

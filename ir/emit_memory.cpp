@@ -159,6 +159,34 @@ Operand Emitter::load_strided(const Access& a, const NodeRef& first, int64_t ste
               lanes_);
 }
 
+// Which lanes are ever valid, if these are all of them at once and lie a fixed number of elements
+// apart.
+std::optional<Emitter::Together> Emitter::lanes_together(const Access& a, const NodeRef& lane) {
+  Together all;
+  NodeRef first;
+  for (int64_t q = 0; q < live_lanes(lane); q++) {
+    const Substitution at{{lane, index_const(q)}};
+    if (a.valid) {
+      const NodeRef valid = substitute(a.valid, at);
+      if (valid->op == Op::Const && valid->hi == 0) continue;
+      if (!all.lanes.empty() && valid.get() != all.valid.get()) return {};
+      all.valid = valid;
+    }
+    const NodeRef index = substitute(a.index, at);
+    if (!first) first = index;
+    const NodeRef apart = index_add(index, first, -1);
+    if (apart->op != Op::Const) return {};
+    all.lanes.push_back(q);
+    all.elements.push_back(apart->lo);
+  }
+  if (all.lanes.empty()) return {};
+  if (all.valid && all.valid->op == Op::Const) all.valid = {};
+  const int64_t lowest = *std::min_element(all.elements.begin(), all.elements.end());
+  all.lowest = index_add(first, index_const(lowest));
+  for (int64_t& element : all.elements) element -= lowest;
+  return all;
+}
+
 // Each element several times, as what grows an image reads it: loaded once, and each lane takes its
 // own. Lanes that are never valid are left out, and zero afterwards. Of an argument, nothing behind
 // the last element is touched.
@@ -171,37 +199,24 @@ std::optional<Operand> Emitter::load_repeated(const Access& a, const NodeRef& la
     return x ? std::optional(op(Op::Ne, DType::Bool, {*x, constant(DType::U8, 0)})) : std::nullopt;
   }
   const bool has_holes = a.valid && lane_of(a.valid);
+  const std::optional<Together> all = lanes_together(a, lane);
+  // A few single loads do as well.
+  if (!all || 2 * static_cast<int64_t>(all->lanes.size()) < lanes_) return {};
   Access once = a;
-  once.index = {};
-  std::vector<int64_t> lanes, elements;
-  for (int64_t q = 0; q < lanes_; q++) {
-    const Substitution at{{lane, index_const(q)}};
-    if (has_holes) {
-      const NodeRef valid = substitute(a.valid, at);
-      if (valid->op == Op::Const && valid->hi == 0) continue;
-      if (!lanes.empty() && valid.get() != once.valid.get()) return {};
-      once.valid = valid;
-    }
-    const NodeRef index = substitute(a.index, at);
-    if (!once.index) once.index = index;
-    const NodeRef apart = index_add(index, once.index, -1);
-    if (apart->op != Op::Const) return {};
-    lanes.push_back(q);
-    elements.push_back(apart->lo);
-  }
-  if (2 * static_cast<int64_t>(lanes.size()) < lanes_) return {};  // few single loads do as well
-  if (has_holes && once.valid->op == Op::Const) once.valid = {};
+  once.index = all->lowest;
+  once.valid = all->valid;
   // Lane q reads element (before + q) / repeat, counted from that of the first lane.
   const auto is_repeated = [&](int64_t repeat, int64_t before) {
-    for (size_t i = 0; i < lanes.size(); i++) {
-      if ((before + lanes[i]) / repeat - (before + lanes[0]) / repeat != elements[i]) return false;
+    const int64_t first = (before + all->lanes[0]) / repeat;
+    for (size_t i = 0; i < all->lanes.size(); i++) {
+      if ((before + all->lanes[i]) / repeat - first != all->elements[i]) return false;
     }
-    return (before + lanes[0]) / repeat == 0;
+    return first == 0;
   };
   for (int repeat = 2; repeat <= lanes_; repeat++) {
     for (int64_t before = 0; before < repeat; before++) {
       if (!is_repeated(repeat, before)) continue;
-      const NodeRef whole = lane_variable(elements.back() + 1);
+      const NodeRef whole = lane_variable(all->elements.back() + 1);
       const Operand x = load_vector(once, whole, linear_form(once.index));
       const Operand r = push({.code = Code::Permute, .args = {x}, .imm = before, .repeat = repeat},
                              x.level, a.dtype, lanes_);
@@ -296,6 +311,31 @@ Operand Emitter::load_vector(const Access& a, const NodeRef& lane, const LinearF
   return push(std::move(i), level, a.dtype, lanes_);
 }
 
+// Lanes that are valid together, or never: what is loaded is chosen once, not for each of them.
+std::optional<Operand> Emitter::gather_together(const Access& a, const NodeRef& lane) {
+  if (!a.valid) return {};
+  const std::optional<Together> lanes = lanes_together(a, lane);
+  if (!lanes || !lanes->valid) return {};
+  const auto span = std::max_element(lanes->elements.begin(), lanes->elements.end());
+  if (a.size <= *span) return {};
+  Access once = a;
+  once.valid = lanes->valid;
+  const Operand valid = emit(once.valid);
+  int64_t offset = 0;
+  const Operand p =
+      guarded_pointer(once, linear_form(lanes->lowest), *span + 1, valid, offset);
+  Operand r = constant(a.dtype, 0);
+  r.lanes = lanes_;
+  for (size_t i = 0; i < lanes->lanes.size(); i++) {
+    const int64_t at = offset + lanes->elements[i];
+    const Operand x = push({.code = Code::Load, .args = {p}, .imm = at, .memory = a.memory},
+                           std::max(p.level, a.level), a.dtype, 1);
+    r = push({.code = Code::Insert, .args = {r, x}, .imm = lanes->lanes[i]},
+             std::max(r.level, x.level), a.dtype, lanes_);
+  }
+  return op(Op::Where, a.dtype, {valid, r, constant(a.dtype, 0)});
+}
+
 // One scalar load for each live lane. Of what its place and validity read from registers, each has
 // the element of its lane.
 Operand Emitter::gather(const Access& a, const NodeRef& lane) {
@@ -305,6 +345,7 @@ Operand Emitter::gather(const Access& a, const NodeRef& lane) {
     bytes.dtype = DType::U8;
     return op(Op::Ne, DType::Bool, {gather(bytes, lane), constant(DType::U8, 0)});
   }
+  if (const std::optional<Operand> x = gather_together(a, lane)) return *x;
   std::vector<std::pair<NodeRef, Operand>> held;
   for (const NodeRef& n : {a.index, a.valid}) {
     if (!n) continue;

@@ -97,7 +97,7 @@ class InsertBlock {
       const Operand& base = i->args[0];
       if (base.kind == Operand::Kind::Constant && base.bits == 0) break;
       i = maker(base);
-      if (!i || i->code != Code::Insert || uses_.at(i->dst.id) > 1) return {};
+      if (!i || i->code != Code::Insert || uses_.of(i->dst.id) > 1) return {};
       insert = made_.at(i->dst.id);
     }
     std::vector<InsertedLane> list;
@@ -235,7 +235,7 @@ class InsertBlock {
   // The insert, and the load if nobody else needs it.
   void drop(const InsertedLane& l) {
     dropped_.insert(l.insert);
-    if (uses_.at(l.load->dst.id) == 1) dropped_.insert(made_.at(l.load->dst.id));
+    if (uses_.of(l.load->dst.id) == 1) dropped_.insert(made_.at(l.load->dst.id));
   }
 
   Program& program_;

@@ -54,7 +54,7 @@ class CopyBlock {
     if (i.code == Code::Op || i.code == Code::Pointer || i.code == Code::Splat) return true;
     if (i.code == Code::Load) {
       if (!is_input(i.memory)) return false;
-      const bool copied = i.dst.lanes == 1 && is_plain(i) && uses_.at(i.dst.id) == 1;
+      const bool copied = i.dst.lanes == 1 && is_plain(i) && uses_.of(i.dst.id) == 1;
       if (copied) loads_[i.dst.id] = at;
       return true;
     }

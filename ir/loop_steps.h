@@ -2,8 +2,8 @@
 #pragma once
 
 #include <algorithm>
+#include <climits>
 #include <optional>
-#include <unordered_map>
 #include <vector>
 
 #include "ir/program.h"
@@ -38,15 +38,18 @@ inline int64_t products_in(const Instruction& loop) {
 class LoopSteps {
  public:
   explicit LoopSteps(const Instruction& loop) {
-    steps_[loop.dst.id] = 1;
-    for (const Phi& phi : loop.phis) steps_[phi.dst.id] = carried(loop.body, phi);
+    find_range(loop);
+    steps_.resize(static_cast<size_t>(last_ - first_ + 1), 0);
+    set(loop.dst, 1);
+    for (const Phi& phi : loop.phis) set(phi.dst, carried(loop.body, phi));
     note(loop.body);
   }
 
   /// Nothing if it is not known, or not always the same.
   std::optional<int64_t> of(const Operand& x) const {
-    const auto it = x.kind == Operand::Kind::Value ? steps_.find(x.id) : steps_.end();
-    return it == steps_.end() ? 0 : it->second;  // what is not noted is made outside
+    const bool outside = x.kind != Operand::Kind::Value || x.id < first_ || x.id > last_;
+    return outside ? std::optional<int64_t>(0)
+                   : steps_[static_cast<size_t>(x.id - first_)];
   }
 
  private:
@@ -54,7 +57,24 @@ class LoopSteps {
     return i.code == Code::Op && i.op == op && i.dst.lanes == 1 && i.dst.dtype == DType::I64;
   }
 
+  // Of the values that are made inside: they lie close together.
+  void find_range(const Instruction& i) {
+    const auto take = [&](const Operand& x) {
+      if (x.kind != Operand::Kind::Value) return;
+      first_ = std::min(first_, x.id);
+      last_ = std::max(last_, x.id);
+    };
+    take(i.dst);
+    for (const Phi& phi : i.phis) take(phi.dst);
+    for (const Instruction& j : i.body) find_range(j);
+  }
+
+  void set(const Operand& x, std::optional<int64_t> step) {
+    steps_[static_cast<size_t>(x.id - first_)] = step;
+  }
+
   static std::optional<int64_t> carried(const std::vector<Instruction>& body, const Phi& phi) {
+    if (phi.dst.lanes != 1) return {};
     for (const Instruction& i : body) {
       const bool adds = i.dst.id == phi.next.id && is_integer(i, Op::Add) &&
                         i.args[0].id == phi.dst.id && i.args[1].kind == Operand::Kind::Constant;
@@ -67,9 +87,9 @@ class LoopSteps {
     for (const Instruction& i : block) {
       // Loops inside begin anew each time.
       const bool loop = i.code == Code::Loop;
-      for (const Phi& phi : i.phis) steps_[phi.dst.id] = loop ? of(phi.init) : std::nullopt;
+      for (const Phi& phi : i.phis) set(phi.dst, loop ? of(phi.init) : std::nullopt);
       note(i.body);
-      if (i.dst.kind == Operand::Kind::Value) steps_[i.dst.id] = loop ? 0 : step(i);
+      if (i.dst.kind == Operand::Kind::Value) set(i.dst, loop ? 0 : step(i));
     }
   }
 
@@ -86,7 +106,8 @@ class LoopSteps {
     return *a == 0 && *b == 0 ? std::optional<int64_t>(0) : std::nullopt;
   }
 
-  std::unordered_map<int, std::optional<int64_t>> steps_;
+  std::vector<std::optional<int64_t>> steps_;  // by id; 0 of what is made outside
+  int first_ = INT_MAX, last_ = INT_MIN;
 };
 
 /// The instruction of a loop, or of one inside it, that makes x; null: it is made outside.

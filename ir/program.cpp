@@ -193,9 +193,10 @@ class Verifier {
     if (v.kind != Operand::Kind::Value) return;
     check(v.id >= 0 && v.id < program_.values, i, "ids lie below Program::values");
     const Operand& d = seen_[static_cast<size_t>(v.id)];
-    check(d.kind == Operand::Kind::Value, i, fmt::format("%{} is defined before its use", v.id));
-    check(d.dtype == v.dtype && d.lanes == v.lanes && d.pointer == v.pointer, i,
-          fmt::format("%{} is used with the type it was defined with", v.id));
+    if (d.kind != Operand::Kind::Value) check(false, i, fmt::format("%{} is defined before its use", v.id));
+    if (d.dtype != v.dtype || d.lanes != v.lanes || d.pointer != v.pointer) {
+      check(false, i, fmt::format("%{} is used with the type it was defined with", v.id));
+    }
   }
 
   void define(const Operand& v, const Instruction& i) {

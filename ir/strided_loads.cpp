@@ -102,7 +102,7 @@ class LoadBlock {
     Strided v{at, last->imm, 0, live};
     for (int q = live - 1; q > 0; q--) {
       i = maker(i->args[0]);
-      const bool next = i && i->code == Code::Insert && i->imm == q - 1 && uses_.at(i->dst.id) == 1;
+      const bool next = i && i->code == Code::Insert && i->imm == q - 1 && uses_.of(i->dst.id) == 1;
       const Instruction* const x = next ? element(i->args[1]) : nullptr;
       if (!x || x->args[0].id != last->args[0].id) return {};
       if (q == live - 1) v.step = last->imm - x->imm;
@@ -245,7 +245,7 @@ class LoadBlock {
     for (;;) {
       dropped_.insert(at);
       const Instruction& i = block_[at];
-      if (uses_.at(i.args[1].id) == 1) dropped_.insert(made_.at(i.args[1].id));
+      if (uses_.of(i.args[1].id) == 1) dropped_.insert(made_.at(i.args[1].id));
       if (i.imm == 0) return;
       at = made_.at(i.args[0].id);
     }

@@ -120,7 +120,7 @@ class Tile {
       if (p.dst.lanes == 1) {  // an index, of no use behind the loop
         Uses inside;
         count_uses({*inner_}, inside);
-        if (uses_.at(p.next.id) > inside[p.next.id]) return false;
+        if (uses_.of(p.next.id) > inside.of(p.next.id)) return false;
         continue;
       }
       const Instruction* const dot = find(p.next, Code::Op, TileShape::kColumns);
@@ -211,7 +211,7 @@ class Tile {
       if (s.code == Code::Pointer || is_index_op(s)) continue;
       const auto sum =
           s.code == Code::Store && !s.flag && s.args.size() == 2 ? of.find(s.args[1].id) : of.end();
-      if (sum == of.end() || uses_.at(s.args[1].id) != phis + 1) return false;
+      if (sum == of.end() || uses_.of(s.args[1].id) != phis + 1) return false;
       if (!places.empty() && (s.args[0].id != sums_at_.id || s.memory != memory_)) return false;
       sums_at_ = s.args[0];
       memory_ = s.memory;

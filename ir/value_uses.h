@@ -1,14 +1,28 @@
 // How often the values of a program are used.
 #pragma once
 
-#include <unordered_map>
 #include <vector>
 
 #include "ir/program.h"
 
 namespace lazuli {
 
-using Uses = std::unordered_map<int, int>;  // operands that are a value, by its id
+/// The number of operands that are a value, by its id.
+class Uses {
+ public:
+  int& operator[](int id) {
+    const auto i = static_cast<size_t>(id);
+    if (i >= counts_.size()) counts_.resize(2 * i + 64);
+    return counts_[i];
+  }
+  int of(int id) const {
+    const auto i = static_cast<size_t>(id);
+    return i < counts_.size() ? counts_[i] : 0;
+  }
+
+ private:
+  std::vector<int> counts_;
+};
 
 inline bool is_value(const Operand& x, int id) {
   return x.kind == Operand::Kind::Value && x.id == id;
