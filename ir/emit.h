@@ -107,7 +107,7 @@ class Emitter {
   void clear_forwarded() { forwarded_.clear(); }
 
  private:
-  enum Kind : int { kNode, kNarrow, kPointer, kPlaceLoad, kSplat };  // what a key remembers
+  enum Kind : int { kNode, kNarrow, kPointer, kRead, kPlaceLoad, kSplat };  // what a key remembers
   struct Key {
     int kind;
     int64_t a, b;

@@ -560,10 +560,14 @@ const Operand* Emitter::find_register(int value, const std::vector<NodeRef>& loc
 Operand Emitter::emit_read(const NodeRef& n) {
   const int id = static_cast<int>(n->integer());
   const std::vector<NodeRef> at(n->src.begin(), n->src.end());
-  if (const auto it = forwarded_.find({id, pointers(at)}); it != forwarded_.end())
-    return it->second.value;
-  const auto [stage, value] = kernel_.find_value(id);
+  if (!forwarded_.empty()) {
+    if (const auto it = forwarded_.find({id, pointers(at)}); it != forwarded_.end())
+      return it->second.value;
+  }
   const Place& p = place(id);
+  const Key same_read{kRead, id, p.version, n.get(), nullptr};
+  if (const Operand* known = find(same_read)) return *known;
+  const auto [stage, value] = kernel_.find_value(id);
   require(p.version > 0,
           "lower {}: {} is read before stage {} has computed it; attach {} to a loop that encloses "
           "the reader",
@@ -583,9 +587,9 @@ Operand Emitter::emit_read(const NodeRef& n) {
   }
   const NodeRef flat = p.flat(at);
   const Key key{kPlaceLoad, p.memory, p.version, flat.get(), nullptr};
-  if (const Operand* known = find(key)) return *known;
+  if (const Operand* known = find(key)) return remember(same_read, n, {}, Operand(*known));
   const int level = std::min(version_level_[p.version], depth());
-  return remember(key, flat, {}, load_place(p, flat, level));
+  return remember(same_read, n, {}, remember(key, flat, {}, load_place(p, flat, level)));
 }
 
 // The reader's lanes run along another axis than the registers': lanes x lanes registers are

@@ -25,7 +25,6 @@ struct Copy {
 std::optional<Copy> copy_of(const Program& program, const Target& target, const Instruction& loop) {
   const std::optional<int64_t> rows = count_of(loop);
   if (!rows || *rows < kLeastPrefetchedRows || !is_innermost(loop)) return {};
-  const LoopSteps along(loop);
   std::optional<Copy> copy;
   const Instruction* pointer = nullptr;
   bool stores = false;
@@ -39,7 +38,8 @@ std::optional<Copy> copy_of(const Program& program, const Target& target, const 
     const auto phi = std::find_if(loop.phis.begin(), loop.phis.end(),
                                   [&](const Phi& p) { return p.dst.id == i.args[0].id; });
     if (phi == loop.phis.end()) return {};
-    copy = Copy{i.memory, i.dst.dtype, phi->init, along.of(i.args[0]).value_or(0), *rows, {}};
+    const int64_t row = LoopSteps(loop).of(i.args[0]).value_or(0);
+    copy = Copy{i.memory, i.dst.dtype, phi->init, row, *rows, {}};
   }
   if (!copy || !stores || copy->row * size_of(copy->dtype) < kCacheLine) return {};
   std::set<int64_t> seen;

@@ -84,7 +84,7 @@ class Streams {
   std::vector<Ask> asks_of(const Instruction& loop, const Instruction* around,
                            const Reach& reach) const {
     const std::optional<int64_t> count = count_of(loop);
-    const LoopSteps along(loop);
+    std::optional<LoopSteps> along;
     std::set<std::pair<int, int64_t>> lines;  // a pointer, and the line from there
     std::vector<Ask> asks;
     for (size_t at = 0; at < loop.body.size(); at++) {
@@ -92,9 +92,10 @@ class Streams {
       if (i.code != Code::Load || i.memory < 0 || i.dst.lanes == 1 || asked_.count(i.memory))
         continue;
       const MemoryArgument& m = program_.arguments[static_cast<size_t>(i.memory)];
-      const int64_t unit = size_of(i.args[0].dtype), step = along.of(i.args[0]).value_or(0) * unit;
-      const bool in_order = step >= kCacheLine && step <= kMostStep;
-      if (m.output || m.bytes() <= reach.near || !in_order) continue;
+      if (m.output || m.bytes() <= reach.near) continue;
+      if (!along) along.emplace(loop);
+      const int64_t unit = size_of(i.args[0].dtype), step = along->of(i.args[0]).value_or(0) * unit;
+      if (step < kCacheLine || step > kMostStep) continue;
       const bool is_short = count && *count * step < 2 * reach.ahead;
       if (is_short && !goes_on(i, *count * step, step, around, 2 * reach.ahead)) continue;
       if (!lines.insert({i.args[0].id, i.imm * unit / kCacheLine}).second) continue;

@@ -148,7 +148,8 @@ void prefetch_tiles_in(Program& program, const Target& target, std::vector<Instr
     prefetch_tiles_in(program, target, tiles.body);
     if (tiles.code != Code::Loop) continue;
     for (Instruction& products : tiles.body) {
-      if (products.code != Code::Loop || !is_innermost(products)) continue;
+      if (products.code != Code::Loop || !is_innermost(products) || products_in(products) == 0)
+        continue;
       const TileRows rows(program, target, tiles, products);
       for (const Instruction& ask : rows.asked()) {
         const auto pointer =
