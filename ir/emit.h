@@ -182,8 +182,8 @@ class Emitter {
   Operand load_strided(const Access& a, const NodeRef& first, int64_t step, int64_t live);
   /// Lanes that read elements of which all are valid, or none is.
   struct Together {
-    NodeRef valid;   // null: always
-    NodeRef lowest;  // index of the first of the elements
+    NodeRef valid;                         // null: always
+    NodeRef lowest;                        // index of the first of the elements
     std::vector<int64_t> lanes, elements;  // counted from there
   };
   std::optional<Together> lanes_together(const Access& a, const NodeRef& lane);

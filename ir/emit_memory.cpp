@@ -322,8 +322,7 @@ std::optional<Operand> Emitter::gather_together(const Access& a, const NodeRef& 
   once.valid = lanes->valid;
   const Operand valid = emit(once.valid);
   int64_t offset = 0;
-  const Operand p =
-      guarded_pointer(once, linear_form(lanes->lowest), *span + 1, valid, offset);
+  const Operand p = guarded_pointer(once, linear_form(lanes->lowest), *span + 1, valid, offset);
   Operand r = constant(a.dtype, 0);
   r.lanes = lanes_;
   for (size_t i = 0; i < lanes->lanes.size(); i++) {

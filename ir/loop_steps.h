@@ -48,8 +48,7 @@ class LoopSteps {
   /// Nothing if it is not known, or not always the same.
   std::optional<int64_t> of(const Operand& x) const {
     const bool outside = x.kind != Operand::Kind::Value || x.id < first_ || x.id > last_;
-    return outside ? std::optional<int64_t>(0)
-                   : steps_[static_cast<size_t>(x.id - first_)];
+    return outside ? std::optional<int64_t>(0) : steps_[static_cast<size_t>(x.id - first_)];
   }
 
  private:

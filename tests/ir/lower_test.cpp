@@ -447,6 +447,52 @@ TEST_SUITE("ir") {
     }
   }
 
+  TEST_CASE("lanes that are valid together, or never, are chosen once") {
+    const NodeRef row = axis("row", 4), i = axis("i", 19);
+    const NodeRef in_rows = index_less(row, index_const(3));
+    const auto [half, odd] = index_divmod(i, 2);
+    struct Case {
+      NodeRef at, valid;
+      int64_t size;
+      bool once;
+    };
+    const NodeRef thirds = index_mul(i, 3), halves = index_mul(half, 5), first = index_mul(row, 60);
+    for (const Case& c : {
+             Case{index_add(first, thirds), in_rows, 235, true},
+             Case{index_add(index_add(first, thirds, -1), index_const(54)), in_rows, 235, true},
+             // Every other lane, none of the others.
+             Case{index_add(first, halves), logical_and(in_rows, index_less(odd, index_const(1))),
+                  226, true},
+             // Some lanes always, or each in rows of its own.
+             Case{index_add(first, thirds), logical_and(in_rows, index_less(i, index_const(17))),
+                  235, true},
+             Case{index_add(first, thirds), index_less(index_add(i, row, 7), index_const(18)), 235,
+                  false},
+             // Of so few elements that those of other rows would not be there.
+             Case{index_add(thirds, row, -20), index_less(row, index_const(1)), 55, true},
+         }) {
+      Kernel k;
+      k.name = "together";
+      const int x = k.add_argument("x", DType::F32, c.size, false),
+                out = k.add_argument("out", DType::F32, 4 * 19, true);
+      k.add_value(k.add_stage("out", {row, i}), "out", load(x, DType::F32, c.at, c.valid), {row, i},
+                  Op::Count_, out);
+      for (const int lanes : {4, 8, 16}) {
+        Kernel trial = clone(k);
+        apply_schedule(trial, fmt::format("split out i io iv {}; vector out iv", lanes));
+        INFO(index_text(c.at), " ", index_text(c.valid), " ", lanes);
+        CHECK(test::difference(trial, Target()) == "");
+        const std::string text = print_program(lower(trial, Target()));
+        INFO(text);
+        // A choice for each vector: the first, or the one of the last lanes, behind the loop.
+        int choices = 0;
+        for (size_t at = 0; (at = text.find(": i64 = where", at)) != std::string::npos; at++)
+          choices++;
+        CHECK((choices <= 2) == c.once);
+      }
+    }
+  }
+
   TEST_CASE("elements that several lanes read are loaded once") {
     for (int repeat : {2, 3, 5}) {
       for (int before : {0, 1}) {
