@@ -94,9 +94,12 @@ class LlvmEmitter {
   // quarters and so on.
   bool has_mask_registers() const { return target_.lanes >= 16; }
   std::string element_pointer(const Instruction& i, int64_t more = 0);
-  std::string leading_mask(int live, int lanes);
+  static std::string leading_mask(int live, int lanes);
   void load(const Instruction& i);
+  static std::string mask_of(int live, int lanes);
+  std::string pointers_apart(const Instruction& i, DType t, int lanes);
   void load_apart(const Instruction& i);
+  void store_apart(const Instruction& i);
   void store(const Instruction& i);
   void store_leading(const Instruction& i, const std::string& type, const std::string& value);
   void prefetch(const Instruction& i);

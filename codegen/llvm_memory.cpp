@@ -36,23 +36,31 @@ std::string LlvmEmitter::leading_mask(int live, int lanes) {
   return fmt::format("<{} x i1> <{}>", lanes, s);
 }
 
-// Elements `step` apart: LLVM makes a gather of pointers that differ by constants.
-void LlvmEmitter::load_apart(const Instruction& i) {
-  const DType t = i.dst.dtype;
-  const int lanes = i.dst.lanes;
-  const std::string type = vector_of(memory_type(t), lanes), places = temporary(),
-                    fn = fmt::format("@llvm.masked.gather.{}.v{}p0", mangled(t, lanes), lanes);
+// Of the first `live` lanes, or of all where that is 0.
+std::string LlvmEmitter::mask_of(int live, int lanes) {
+  return live > 0 ? leading_mask(live, lanes) : fmt::format("<{} x i1> splat (i1 true)", lanes);
+}
+
+// The pointers of elements `step` apart: LLVM makes a gather or scatter of those that differ by
+// constants. Of the lanes that a mask leaves out, none is touched, so their places may lie outside.
+std::string LlvmEmitter::pointers_apart(const Instruction& i, DType t, int lanes) {
+  const std::string places = temporary();
   std::string apart;
   for (int q = 0; q < lanes; q++)
     apart += fmt::format("{}i64 {}", q ? ", " : "", static_cast<int64_t>(q) * i.step);
-  const std::string mask =
-      i.mask > 0 ? leading_mask(i.mask, lanes) : fmt::format("<{} x i1> splat (i1 true)", lanes);
-  // Of the lanes that the mask leaves out, none is touched, so their places may lie outside.
   line("{} = getelementptr {}, {}, <{} x i64> <{}>", places, memory_type(t), element_pointer(i),
        lanes, apart);
+  return places;
+}
+
+void LlvmEmitter::load_apart(const Instruction& i) {
+  const DType t = i.dst.dtype;
+  const int lanes = i.dst.lanes;
+  const std::string type = vector_of(memory_type(t), lanes), places = pointers_apart(i, t, lanes),
+                    fn = fmt::format("@llvm.masked.gather.{}.v{}p0", mangled(t, lanes), lanes);
   declare(fmt::format("{} {}(<{} x ptr>, i32, <{} x i1>, {})", type, fn, lanes, lanes, type));
   line("{} = call {} {}(<{} x ptr> {}, i32 {}, {}, {} zeroinitializer)", ref(i.dst), type, fn,
-       lanes, places, size_of(t), mask, type);
+       lanes, places, size_of(t), mask_of(i.mask, lanes), type);
 }
 
 void LlvmEmitter::load(const Instruction& i) {
@@ -172,7 +180,19 @@ void LlvmEmitter::tile_dot(const Instruction& i) {
   if (own) configure(function_config_);
 }
 
+void LlvmEmitter::store_apart(const Instruction& i) {
+  const Operand& v = i.args[1];
+  const int lanes = v.lanes;
+  const std::string fn = fmt::format("@llvm.masked.scatter.{}.v{}p0", mangled(v.dtype, lanes),
+                                     lanes),
+                    places = pointers_apart(i, v.dtype, lanes);
+  declare(fmt::format("void {}({}, <{} x ptr>, i32, <{} x i1>)", fn, type_of(v), lanes, lanes));
+  line("call void {}({}, <{} x ptr> {}, i32 {}, {})", fn, typed(v), lanes, places, size_of(v.dtype),
+       mask_of(i.mask, lanes));
+}
+
 void LlvmEmitter::store(const Instruction& i) {
+  if (i.step != 1) return store_apart(i);
   const Operand& v = i.args[1];
   const DType t = v.dtype;
   const std::string at = element_pointer(i), type = vector_of(memory_type(t), v.lanes);

@@ -295,10 +295,11 @@ class Emitter {
     const Operand& v = i.args[1];
     const bool boolean = v.dtype == DType::Bool;
     const std::string p = ref(i.args[0]);
-    if (is_masked(i, 2)) {
+    if (is_masked(i, 2) || i.step != 1) {
       for (int q = 0; q < (i.mask ? i.mask : v.lanes); q++) {
-        const std::string guard = i.mask ? "" : fmt::format("if ({}{}) ", ref(i.args[2]), lane(q));
-        line("{}{}[{}] = {}({}){};", guard, p, i.imm + q, boolean ? "-" : "", ref(v), lane(q));
+        const bool all = i.mask || i.args.size() == 2;
+        const std::string guard = all ? "" : fmt::format("if ({}{}) ", ref(i.args[2]), lane(q));
+        line("{}{}[{}] = {}({}){};", guard, p, i.imm + q * i.step, boolean ? "-" : "", ref(v), lane(q));
       }
       return;
     }

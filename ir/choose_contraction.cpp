@@ -599,6 +599,11 @@ std::string TiledGroup::outer_loops(const TileLoops& t) const {
     return fmt::format("{} {} {} {}", rows, column_loop_, t.r, t.v);
   if (rows_outside_) return fmt::format("{} {} {}", rows, t.v, t.r);
   if (columns_ > 0) return fmt::format("{} {}{} {} {}", batch_, column_loop_, rows, t.r, t.v);
+  // Results whose lanes lie apart have those of other axes in between: their lines are filled while
+  // they are in L1.
+  if (c_.scattered && !image_.stage && !each_packs_b_)
+    return rows_first_ ? rows + " " + t.r + " " + t.v + batch_
+                       : " " + t.v + rows + " " + t.r + batch_;
   if (rows_first_) return batch_ + rows + " " + t.r + images + " " + t.v;
   if (each_packs_b_) return batch_ + rows + " " + t.v + " " + t.r;
   return image + loops(batch_axes(*s_, c_)) + images + " " + t.v + rows + " " + t.r;

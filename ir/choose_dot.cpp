@@ -1,6 +1,7 @@
 // Rules for sums of products whose lanes are better laid along a summed axis, and for the storage
 // order of their operands.
 #include <algorithm>
+#include <cmath>
 
 #include "ir/choose_rules.h"
 #include "ir/choose_tiles.h"
@@ -126,13 +127,15 @@ bool has_few_vectors(const ScheduleWriter& w, const NodeRef& lane) {
 double dot_cycles(const ScheduleWriter& w, const Stage& s, const Contraction& c) {
   // What it takes to end a loop over vectors, the last of which is a part of one as a rule.
   constexpr double kEnd = 12, kWrittenOut = 2;
+  const double across = std::log2(static_cast<double>(w.lanes()));  // to add up the lanes of a sum
   const Value& v = s.values[0];
   const std::optional<DotTile> t = dot_tile(w, v);
   if (!t) return 0;
   const auto parts = [](int64_t n, int64_t size) { return (n + size - 1) / size; };
   const NodeRef& lane = c.reduced.back();
-  int64_t walks = depth_of(c) / extent(lane);
+  int64_t walks = depth_of(c) / extent(lane), results = 1;
   for (const NodeRef& d : v.dims) {
+    results *= extent(d);
     walks *= d.get() == t->rows.get()      ? parts(extent(d), t->mr)
              : d.get() == t->columns.get() ? parts(extent(d), t->mc)
                                            : extent(d);
@@ -140,7 +143,8 @@ double dot_cycles(const ScheduleWriter& w, const Stage& s, const Contraction& c)
   const auto vectors = static_cast<double>(parts(extent(lane), w.lanes()));
   const auto step = static_cast<double>(std::max(t->mr * t->mc, t->mr + t->mc)) / 2;
   const double end = has_few_vectors(w, lane) ? kWrittenOut : kEnd;
-  return static_cast<double>(walks) * (vectors * step + end);
+  return static_cast<double>(walks) * (vectors * step + end) +
+         static_cast<double>(results) * across;
 }
 
 // A contraction whose kept axes are too short for vectors, or scattered in both factors, while both

@@ -739,7 +739,8 @@ int64_t batch_of(const Stage& s, const Contraction& c) {
 Contraction with_full_vectors(const ScheduleWriter& w, const Stage& s, const Contraction& given,
                               const std::vector<Stage*>& after) {
   constexpr int64_t kFewRows = 8;
-  constexpr double kGain = 2, kWorth = 2e4, kStore = 2;  // cycles
+  constexpr double kGain = 2, kWorth = 2e4;
+  const double store = w.target().fast_gather ? 0.75 : 2;  // cycles of a lane
   const double dots = has_dots(w, s, given) ? dot_cycles(w, s, given) : 0;
   if (dots == 0 && 2 * extent(given.v) > w.lanes()) return given;
   const Value& v = s.values[0];
@@ -756,12 +757,14 @@ Contraction with_full_vectors(const ScheduleWriter& w, const Stage& s, const Con
   for (const NodeRef& d : v.dims) results *= static_cast<double>(extent(d));
   const auto cycles = [&](const Contraction& c) {
     return static_cast<double>(batch_of(s, c)) * model_tile(w, s, c, extent(c.r)).cycles +
-           (c.scattered ? kStore * results : 0);
+           (c.scattered ? store * results : 0);
   };
   Contraction best = given;
   double least = dots > 0 ? dots : cycles(given);
   if (least < kWorth) return given;
-  for (const NodeRef& d : v.dims) {
+  // Those whose neighbours lie nearer to each other in the result first.
+  for (auto it = v.dims.rbegin(); it != v.dims.rend(); ++it) {
+    const NodeRef& d = *it;
     const bool in0 = uses(factor(v, 0), d), in1 = uses(factor(v, 1), d);
     if (in0 == in1 || extent(d) < w.lanes()) continue;
     Contraction c = given;

@@ -315,24 +315,29 @@ Operand Emitter::load_vector(const Access& a, const NodeRef& lane, const LinearF
 std::optional<Operand> Emitter::gather_together(const Access& a, const NodeRef& lane) {
   if (!a.valid) return {};
   const std::optional<Together> lanes = lanes_together(a, lane);
-  if (!lanes || !lanes->valid) return {};
-  const auto span = std::max_element(lanes->elements.begin(), lanes->elements.end());
-  if (a.size <= *span) return {};
+  if (!lanes || !lanes->valid || lanes->lanes.size() == 1) return {};
+  const int64_t last = *std::max_element(lanes->elements.begin(), lanes->elements.end());
+  if (a.size <= last) return {};
   Access once = a;
   once.valid = lanes->valid;
   const Operand valid = emit(once.valid);
   int64_t offset = 0;
-  const Operand p = guarded_pointer(once, linear_form(lanes->lowest), *span + 1, valid, offset);
-  Operand r = constant(a.dtype, 0);
+  const Operand p = guarded_pointer(once, linear_form(lanes->lowest), last + 1, valid, offset);
+  const auto load_at = [&](int64_t element) {
+    return push({.code = Code::Load, .args = {p}, .imm = offset + element, .memory = a.memory},
+                std::max(p.level, a.level), a.dtype, 1);
+  };
+  const Operand zero = constant(a.dtype, 0);
+  if (last == 0)  // one element
+    return op(Op::Where, a.dtype, {widen(emit(a.valid), lanes_), load_at(0), zero});
+  Operand r = zero;
   r.lanes = lanes_;
   for (size_t i = 0; i < lanes->lanes.size(); i++) {
-    const int64_t at = offset + lanes->elements[i];
-    const Operand x = push({.code = Code::Load, .args = {p}, .imm = at, .memory = a.memory},
-                           std::max(p.level, a.level), a.dtype, 1);
+    const Operand x = load_at(lanes->elements[i]);
     r = push({.code = Code::Insert, .args = {r, x}, .imm = lanes->lanes[i]},
              std::max(r.level, x.level), a.dtype, lanes_);
   }
-  return op(Op::Where, a.dtype, {valid, r, constant(a.dtype, 0)});
+  return op(Op::Where, a.dtype, {valid, r, zero});
 }
 
 // One scalar load for each live lane. Of what its place and validity read from registers, each has

@@ -155,7 +155,7 @@ class Interpreter {
     const auto v = value(i.args[1]);
     for (size_t lane = 0; lane < v.size(); lane++) {
       if (masked_out(i, 2, lane)) continue;
-      std::memcpy(address(i.args[0], i.imm + static_cast<int64_t>(lane), "store"), &v[lane],
+      std::memcpy(address(i.args[0], i.imm + static_cast<int64_t>(lane) * i.step, "store"), &v[lane],
                   static_cast<size_t>(size_of(i.args[1].dtype)));
     }
   }

@@ -6,6 +6,7 @@
 #include "core/error.h"
 #include "ir/block_sums.h"
 #include "ir/choose_groups.h"
+#include "ir/extracted_stores.h"
 #include "ir/forward_stores.h"
 #include "ir/inserted_loads.h"
 #include "ir/join_copies.h"
@@ -93,6 +94,7 @@ Program lower(const Kernel& kernel, const Target& target) {
   // Without FMAs, products are added as other terms are.
   if (target.has_fma || !tiles) block_sums(program, !tiles);
   join_inserted_loads(program, target);
+  join_extracted_stores(program, target);
   return program;
 }
 

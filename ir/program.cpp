@@ -126,7 +126,8 @@ class Printer {
   void print(const Instruction& i) {
     switch (i.code) {
       case Code::Store:
-        line(fmt::format("store {}[{}] = {}{}{}", text(i.args[0]), i.imm, text(i.args[1]), mask_text(i, 2),
+        line(fmt::format("store {}[{}]{} = {}{}{}", text(i.args[0]), i.imm,
+                         i.step == 1 ? "" : fmt::format(" by {}", i.step), text(i.args[1]), mask_text(i, 2),
                          i.flag ? " streaming" : ""));
         return;
       case Code::Barrier: line("barrier"); return;
@@ -301,6 +302,8 @@ class Verifier {
         check(i.args.size() >= 2 && i.args[0].pointer && i.args[0].dtype == i.args[1].dtype, i,
               "a store goes to a pointer of its value's element type");
         check(i.mask < i.args[1].lanes || i.mask == 0, i, "a mask is shorter than the vector");
+        check(i.step == 1 || (i.args.size() == 2 && i.args[1].dtype != DType::Bool && !i.flag), i,
+              "a store with a step has no mask of its own, no bools, and goes through the cache");
         return;
       case Code::Prefetch:
         check(i.args.size() == 1 && i.args[0].pointer, i, "a prefetch is of a pointer");

@@ -36,7 +36,7 @@ enum class Code : uint8_t {
   Permute,      // lane q is lane (imm + q * step) / repeat of args[0], modulo their number
   Pointer,      // address of element args[0] of memory `memory`; `flag`: for Prefetch alone, so it may lie outside
   Load,         // element(s) at pointer args[0] + imm, `step` apart; masked by `mask` leading lanes, or by the Bool args[1]
-  Store,        // args[1] to args[0] + imm; masked likewise (Bool args[2]); `flag`: non-temporal
+  Store,        // args[1] to args[0] + imm, `step` apart; masked likewise (Bool args[2]); `flag`: non-temporal
   Prefetch,     // asks for the cache line at args[0] + imm; `flag`: for the cache of the second level alone
   TileDot,      // adds to the sums at args[0] the dots `op` of words at args[1] and args[2], as `tile` says
   LaneReduce,   // lanes of args[0] combined by `op` in a fixed tree
@@ -77,7 +77,7 @@ struct Instruction {
   int memory = -1;     // Pointer, Load, Store: argument slot, or Program::kScratch, kShared, kLocal
   int mask = 0;        // Load, Store: only the first `mask` lanes; 0: all
   bool flag = false;
-  int step = 1;        // Permute; Load; Store, before its frame is closed: elements from one lane's to the next's
+  int step = 1;        // Permute; Load; Store: elements from one lane's to the next's
   int repeat = 1;      // Permute: so many neighbouring lanes take the same element
   TileShape tile = {}; // TileDot; `flag`: the sums begin with what lies there, else with zeros
   Operand begin = {}, end = {};  // Loop; `imm`: iterations on an average, where these do not tell; 0: unknown

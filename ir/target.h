@@ -26,7 +26,7 @@ struct Target {
   bool has_tiles = false;               // registers of 16 rows of 64 bytes, and dots of bf16 and bytes on them (AMX)
   int64_t l1 = 32 << 10, l2 = 512 << 10, l3 = 32 << 20;  // bytes; l1 and l2 of one core
   int l1_ways = 8;                      // so many lines a whole number of l1 / l1_ways apart push each other out
-  bool fast_gather = false;             // elements that lie apart come faster in one gather than inserted one by one
+  bool fast_gather = false;             // elements that lie apart come faster in one gather than inserted one by one, and go faster in one scatter
   double split_load = 0;                // cycles that a vector from two cache lines takes longer, next to FMAs
   bool far_l3 = false;                  // a miss of L2 takes some 500 FMAs: panels are packed ahead, weight gradients chunked
   int short_rows = 2;                   // where L3 is far, so many rows of half a KiB and more, that are less than a page, come fastest together
