@@ -270,6 +270,7 @@ class TiledGroup {
     std::vector<NodeRef> of_panels, of_rows;
   };
   AroundPanels axes_around_panels() const;
+  std::vector<NodeRef> axes_between_lanes() const;
 
   bool is_alone() const { return sums_.size() == 1 && !c_.y && !g_.panel && !in_tiles_; }
   int64_t tile_columns() const { return tile_.nv * w_.lanes(); }
@@ -579,6 +580,25 @@ TiledGroup::Image TiledGroup::image_of_rows() {
   return {};
 }
 
+// Axes around the tile whose results lie between those of neighbouring lanes, and fill their lines
+// while they are in L1 if they turn innermost: of a large result, where the panels for all of them
+// stay in L2. None where an epilogue follows each tile.
+std::vector<NodeRef> TiledGroup::axes_between_lanes() const {
+  if (!c_.scattered || root_ != s_ || image_.stage || each_packs_b_ || fits_l2(w_, *s_)) return {};
+  const std::vector<NodeRef> around = batch_axes(*s_, c_);
+  std::vector<NodeRef> between;
+  int64_t panels = 1;
+  bool behind = false;
+  for (const NodeRef& d : s_->values[0].dims) {
+    behind |= d.get() == c_.v.get();
+    if (!behind || std::find(around.begin(), around.end(), d) == around.end()) continue;
+    between.push_back(d);
+    panels *= extent(d);
+  }
+  if (depth_ * tile_columns() * panels > w_.target().l2 / 2) between.clear();
+  return between;
+}
+
 // The loops outside of a tile. The innermost one keeps in L1 what the one around it walks.
 std::string TiledGroup::outer_loops(const TileLoops& t) const {
   const std::string images = t.y.empty() ? "" : " " + t.y,
@@ -599,11 +619,13 @@ std::string TiledGroup::outer_loops(const TileLoops& t) const {
     return fmt::format("{} {} {} {}", rows, column_loop_, t.r, t.v);
   if (rows_outside_) return fmt::format("{} {} {}", rows, t.v, t.r);
   if (columns_ > 0) return fmt::format("{} {}{} {} {}", batch_, column_loop_, rows, t.r, t.v);
-  // Results whose lanes lie apart have those of other axes in between: their lines are filled while
-  // they are in L1.
-  if (c_.scattered && !image_.stage && !each_packs_b_)
-    return rows_first_ ? rows + " " + t.r + " " + t.v + batch_
-                       : " " + t.v + rows + " " + t.r + batch_;
+  if (const std::vector<NodeRef> between = axes_between_lanes(); !between.empty()) {
+    std::vector<NodeRef> around = batch_axes(*s_, c_);
+    for (const NodeRef& d : between) std::erase(around, d);
+    const std::string tiles =
+        rows_first_ ? rows + " " + t.r + " " + t.v : " " + t.v + rows + " " + t.r;
+    return w_.loops(*s_, around) + tiles + w_.loops(*s_, between);
+  }
   if (rows_first_) return batch_ + rows + " " + t.r + images + " " + t.v;
   if (each_packs_b_) return batch_ + rows + " " + t.v + " " + t.r;
   return image + loops(batch_axes(*s_, c_)) + images + " " + t.v + rows + " " + t.r;

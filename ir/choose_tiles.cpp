@@ -730,6 +730,13 @@ int64_t batch_of(const Stage& s, const Contraction& c) {
   return n;
 }
 
+bool fits_l2(const ScheduleWriter& w, const Stage& s) {
+  const Value& v = s.values[0];
+  int64_t bytes = size_of(v.expr->dtype);
+  for (const NodeRef& d : v.dims) bytes *= extent(d);
+  return bytes <= w.target().l2;
+}
+
 // Where vectors along the last axis would be mostly empty: lanes along an axis that fills them, in
 // whichever factor it is and however its neighbours lie, since panels of that can be packed. Rows
 // are the longest axis of the other factor, of which single elements are read; if they are few too,
@@ -762,9 +769,11 @@ Contraction with_full_vectors(const ScheduleWriter& w, const Stage& s, const Con
   Contraction best = given;
   double least = dots > 0 ? dots : cycles(given);
   if (least < kWorth) return given;
-  // Those whose neighbours lie nearer to each other in the result first.
-  for (auto it = v.dims.rbegin(); it != v.dims.rend(); ++it) {
-    const NodeRef& d = *it;
+  std::vector<NodeRef> axes(v.dims.begin(), v.dims.end());
+  // Lines of a result that leaves L2 before all their elements have come are written again and
+  // again: the fewer, the nearer lanes lie.
+  if (!fits_l2(w, s)) std::reverse(axes.begin(), axes.end());
+  for (const NodeRef& d : axes) {
     const bool in0 = uses(factor(v, 0), d), in1 = uses(factor(v, 1), d);
     if (in0 == in1 || extent(d) < w.lanes()) continue;
     Contraction c = given;

@@ -46,6 +46,8 @@ bool is_summed_along_lanes(const ScheduleWriter& w, const Stage& s, const Contra
 bool has_dots(const ScheduleWriter& w, const Stage& s, const Contraction& c);
 /// The cycles that dot products of such a contraction take, by prediction; 0 if they have no tile.
 double dot_cycles(const ScheduleWriter& w, const Stage& s, const Contraction& c);
+/// Whether the second level of cache holds all that a stage makes.
+bool fits_l2(const ScheduleWriter& w, const Stage& s);
 /// `given`, or the contraction with its vectors along an axis that fills them, `scattered`, where
 /// that is predicted to take half the time. `after`: the stages of the tile that finish its sums,
 /// or none.

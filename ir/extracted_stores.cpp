@@ -30,7 +30,8 @@ class ExtractBlock {
       if (i.code != Code::Store || !is_single(i)) continue;
       const auto extract = made_.find(i.args[1].id);
       if (extract != made_.end())
-        stored_[{block_[extract->second].args[0].id, i.args[0].id}].push_back({extract->second, at});
+        stored_[{block_[extract->second].args[0].id, i.args[0].id}].push_back(
+            {extract->second, at});
     }
     for (const auto& [to, lanes] : stored_) scatter(lanes);
     rewrite(block_, std::move(written_), dropped_);

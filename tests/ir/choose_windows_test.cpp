@@ -99,12 +99,22 @@ TEST_SUITE("ir") {
     // Rows of whole vectors, or of many.
     CHECK(test::holds(how(64, 6, 8, 16), "dot products of 4 by 3 rows"));
     CHECK(test::holds(how(16, 6, 28, 16), "dot products of 4 by 3 rows"));
-    // The kernel's elements innermost, which lie between the lanes in the result.
-    const Tensor small = array({1, 256, 7, 7}), by = array({256, 256, 3, 3});
-    const Tensor made = conv2d(small, by, {}, 1, 1);
-    const std::string order =
-        test::chosen_schedule(grad(sum(made * array(made.shape())), by), named_target("x86-64-v3"));
-    CHECK(test::holds(order, "o m n j k i.i l.u l.v\n"));
+    // Of a result that leaves L2, the kernel's elements innermost, which lie between the lanes.
+    const auto order = [](int64_t channels, bool stepped, int threads) {
+      const Tensor x = array({1, channels, 7, 7}), w = array({channels, channels, 3, 3});
+      const Tensor y = conv2d(x, w, {}, 1, 1);
+      const Tensor by_w = grad(sum(y * array(y.shape())), w);
+      Target target = named_target("x86-64-v3");
+      target.threads = threads;
+      const std::string steps = test::chosen_schedule(stepped ? w - by_w : by_w, target);
+      CHECK(!test::holds(steps, "given up"));
+      return steps;
+    };
+    for (const int threads : {1, 3}) {
+      CHECK(test::holds(order(256, false, threads), "o m n j k i.i l.u l.v\n"));
+      CHECK(!test::holds(order(64, false, threads), "o m n j k"));  // it stays there
+      CHECK(!test::holds(order(256, true, threads), "o m n j k"));  // an epilogue follows each tile
+    }
     const Tensor x = array({4, 6, 10, 10}), w = array({16, 6, 3, 3});
     const Tensor y = conv2d(x, w, {}, 1, 1);
     for (const Target& target : kTargets) {

@@ -96,9 +96,9 @@ TEST_CASE("lanes stay apart where what lies between their stores sees which have
   // An element beside them, and one of them.
   for (const int64_t element : {1, 3}) {
     CHECK(joined([&](Program&, Instruction& i) {
-      i.imm = element;
-      i.args[1] = zero;
-    }) == (element == 1));
+            i.imm = element;
+            i.args[1] = zero;
+          }) == (element == 1));
   }
   CHECK(!joined([](Program& p, Instruction& i) {
     i = {.code = Code::Load, .dst = i.args[1], .args = {i.args[0]}, .memory = i.memory};
