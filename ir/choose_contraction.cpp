@@ -582,9 +582,10 @@ TiledGroup::Image TiledGroup::image_of_rows() {
 
 // Axes around the tile whose results lie between those of neighbouring lanes, and fill their lines
 // while they are in L1 if they turn innermost: of a large result, where the panels for all of them
-// stay in L2. None where an epilogue follows each tile.
+// stay in L2. None where an epilogue follows each tile, or threads share out blocks of rows.
 std::vector<NodeRef> TiledGroup::axes_between_lanes() const {
-  if (!c_.scattered || root_ != s_ || image_.stage || each_packs_b_ || fits_l2(w_, *s_)) return {};
+  if (!c_.scattered || root_ != s_ || image_.stage || each_packs_b_ || rows_ > 0) return {};
+  if (fits_l2(w_, *s_)) return {};
   const std::vector<NodeRef> around = batch_axes(*s_, c_);
   std::vector<NodeRef> between;
   int64_t panels = 1;
