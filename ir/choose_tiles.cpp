@@ -6,6 +6,7 @@
 
 #include "ir/dots.h"
 #include "ir/index.h"
+#include "ir/program_cost.h"
 
 namespace lazuli {
 
@@ -747,7 +748,7 @@ Contraction with_full_vectors(const ScheduleWriter& w, const Stage& s, const Con
                               const std::vector<Stage*>& after) {
   constexpr int64_t kFewRows = 8;
   constexpr double kGain = 2, kWorth = 2e4;
-  const double store = w.target().fast_gather ? 0.75 : 2;  // cycles of a lane
+  const double store = w.target().fast_gather ? kScatterCycles : 2;  // cycles of a lane
   const double dots = has_dots(w, s, given) ? dot_cycles(w, s, given) : 0;
   if (dots == 0 && 2 * extent(given.v) > w.lanes()) return given;
   const Value& v = s.values[0];

@@ -77,7 +77,7 @@ class Estimator {
         busy.loads += i.args.size() > 1 || i.mask > 0 ? 1 : 0.5;
         break;
       case Code::Store:
-        busy.stores += i.step == 1 ? 1 : 0.75 * i.args[1].lanes;  // measured: twelve cycles for 16
+        busy.stores += i.step == 1 ? 1 : kScatterCycles * i.args[1].lanes;
         break;
       case Code::Insert:
       case Code::Extract:

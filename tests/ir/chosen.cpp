@@ -84,4 +84,10 @@ bool holds(const std::string& text, const char* part) {
   return text.find(part) != std::string::npos;
 }
 
+size_t count_of(const std::string& text, const std::string& word) {
+  size_t n = 0;
+  for (size_t at = 0; (at = text.find(word, at)) != std::string::npos; at++) n++;
+  return n;
+}
+
 }  // namespace lazuli::test

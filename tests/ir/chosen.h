@@ -30,5 +30,7 @@ std::string checked_schedule(const Tensor& root, const Target& target);
 
 /// Whether a schedule has a step, or reasons have words.
 bool holds(const std::string& text, const char* part);
+/// How often a text has a word.
+size_t count_of(const std::string& text, const std::string& word);
 
 }  // namespace lazuli::test

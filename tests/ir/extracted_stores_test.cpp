@@ -13,6 +13,7 @@
 #include "ir/lower.h"
 #include "ir/schedule.h"
 #include "tests/ir/algorithms.h"
+#include "tests/ir/chosen.h"
 
 namespace lazuli {
 namespace {
@@ -40,12 +41,6 @@ Kernel turned(int64_t n, int64_t columns, int lanes, DType dtype = DType::F32) {
   return k;
 }
 
-size_t number_of(const std::string& text, const std::string& word) {
-  size_t n = 0;
-  for (size_t at = 0; (at = text.find(word, at)) != std::string::npos; at++) n++;
-  return n;
-}
-
 /// The program of turned(), whose values are checked.
 std::string program_of(const Kernel& k, const Target& target) {
   CHECK(test::difference(k, target) == "");
@@ -57,14 +52,17 @@ TEST_CASE("lanes that are stored a constant distance apart are one store where s
     for (const int64_t n : {16, 32, 35}) {
       INFO(columns, " ", n);
       const std::string text = program_of(turned(n, columns, 16), with_scatter());
-      CHECK(number_of(text, fmt::format("[0] by {} = ", columns)) == 1);
-      CHECK(number_of(text, "extract") == static_cast<size_t>(n % 16));  // of the last vector
-      CHECK(number_of(program_of(turned(n, columns, 16, DType::I32), with_scatter()), " by ") == 1);
+      CHECK(test::count_of(text, fmt::format("[0] by {} = ", columns)) == 1);
+      CHECK(test::count_of(text, "extract") == static_cast<size_t>(n % 16));  // of the last vector
+      CHECK(test::count_of(program_of(turned(n, columns, 16, DType::I32), with_scatter()),
+                           " by ") == 1);
       // Elsewhere, of fewer lanes, and of other sizes, each lane by itself.
-      CHECK(number_of(program_of(turned(n, columns, 16), Target()), " by ") == 0);
-      CHECK(number_of(program_of(turned(n, columns, 8), with_scatter()), " by ") == 0);
-      CHECK(number_of(program_of(turned(n, columns, 8, DType::F64), with_scatter()), " by ") == 0);
-      CHECK(number_of(program_of(turned(n, columns, 16, DType::I16), with_scatter()), " by ") == 0);
+      CHECK(test::count_of(program_of(turned(n, columns, 16), Target()), " by ") == 0);
+      CHECK(test::count_of(program_of(turned(n, columns, 8), with_scatter()), " by ") == 0);
+      CHECK(test::count_of(program_of(turned(n, columns, 8, DType::F64), with_scatter()), " by ") ==
+            0);
+      CHECK(test::count_of(program_of(turned(n, columns, 16, DType::I16), with_scatter()),
+                           " by ") == 0);
     }
   }
 }

@@ -13,17 +13,14 @@
 #include "ir/lower.h"
 #include "ir/schedule.h"
 #include "tests/ir/algorithms.h"
+#include "tests/ir/chosen.h"
 
 namespace lazuli {
 namespace {
 
-TEST_SUITE_BEGIN("ir");
+using test::count_of;
 
-size_t count_of(const std::string& text, const std::string& word) {
-  size_t n = 0;
-  for (size_t at = text.find(word); at != std::string::npos; at = text.find(word, at + 1)) n++;
-  return n;
-}
+TEST_SUITE_BEGIN("ir");
 
 /// The program of `out(row, i) = x[at(row, i)]` with i in vectors of so many lanes. Checks its
 /// values.

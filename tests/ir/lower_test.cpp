@@ -10,6 +10,7 @@
 #include "ir/index.h"
 #include "ir/schedule.h"
 #include "tests/ir/algorithms.h"
+#include "tests/ir/chosen.h"
 
 namespace lazuli {
 namespace {
@@ -485,10 +486,7 @@ TEST_SUITE("ir") {
         const std::string text = print_program(lower(trial, Target()));
         INFO(text);
         // A choice for each vector: the first, or the one of the last lanes, behind the loop.
-        int choices = 0;
-        for (size_t at = 0; (at = text.find(": i64 = where", at)) != std::string::npos; at++)
-          choices++;
-        CHECK((choices <= 2) == c.once);
+        CHECK((test::count_of(text, ": i64 = where") <= 2) == c.once);
       }
     }
   }
