@@ -248,6 +248,8 @@ class TiledGroup {
   bool each_may_make(const std::string& what, int64_t elements, int64_t unit, double vector_cycles);
   bool each_packs_b();
   bool schedule_parts_of_panels();
+  bool turns_rows() const;
+  int64_t terms_in_l1(int64_t sums) const;
   bool each_copies(int place);
   bool reads_all_rows() const;
   const Stage* copy_of(int place) const;
@@ -345,26 +347,54 @@ bool TiledGroup::schedule_by_terms() {
   return (sums_alone && schedule_long_panels(w_, s_, c_, tile_)) || schedule_parts_of_panels();
 }
 
-// Where a panel is too long for L2, and L3 is far, or it is read for many rows around the tile:
-// some terms of it at a time, with partial sums in the output.
+// Whether panels of b are made of rows that lie along the sums, turned around in squares.
+bool TiledGroup::turns_rows() const {
+  const NodeRef& b = factor_b(sums_.back());
+  const auto step = [&](const NodeRef& a) { return strides_along(w_.kernel(), b, a).largest; };
+  const NodeRef &outer = c_.reduced[0], &inner = c_.reduced.back();
+  return b->op == Op::Load && b->src.size() == 1 && step(inner) == 1 && step(c_.v) > 1 &&
+         step(outer) * extent(outer) == depth_of(c_);
+}
+
+// Terms of a panel whose rows come from a far L3 and are turned around: as many as stay in L1 while
+// they are stored and multiplied, if the partial sums stay there as well, while the next ones come
+// to L2. 0: not to be so, as of few terms, or where threads could not share out the panels.
+int64_t TiledGroup::terms_in_l1(int64_t sums) const {
+  constexpr int64_t kTerms = 128;
+  const Target& target = w_.target();
+  const int64_t each = depth_of(c_) / extent(c_.reduced[0]), lanes = w_.lanes(),
+                terms = std::max<int64_t>(kTerms / (each * lanes), 1) * lanes,
+                bytes = depth_ / extent(c_.reduced[0]) * terms * tile_columns();
+  const bool pays = target.far_l3 && !rows_first_ && !packs_a_ && turns_rows() &&
+                    depth_ * tile_columns() > target.l2 / 8 && sums <= target.l1 * 4 / 3 &&
+                    bytes <= target.l1 * 4 / 5 && share_evenly(target, packers_[0].column_tiles());
+  return pays ? terms : 0;
+}
+
+// Where a panel is turned around from far, or is too long for L2, and L3 is far, or it is read for
+// many rows around the tile: some terms of it at a time, with partial sums in the output.
 bool TiledGroup::schedule_parts_of_panels() {
   constexpr int64_t kFewTiles = 4;  // fewer use a panel too seldom
   const int64_t room = w_.target().l2 / 2, bytes = depth_ * tile_columns();
   const NodeRef& k = c_.reduced[0];
   const AroundPanels around = axes_around_panels();
-  int64_t sums = tile_columns() * size_of(s_->values[0].expr->dtype) * extent(c_.r);
-  for (const NodeRef& d : around.of_rows) sums *= extent(d);
+  int64_t all_rows = extent(c_.r);
+  for (const NodeRef& d : around.of_rows) all_rows *= extent(d);
   const Value& v = s_->values[0];
-  const bool far = w_.target().far_l3 && is_alone() && !rows_first_ &&
-                   is_loaded_as(factor(v, c_.a), v.expr->dtype) &&
-                   extent(c_.r) >= kFewTiles * tile_.mr;
-  const bool fits = batch_.empty() ? far && bytes > room
-                                   : panels_go_outside() && around.of_panels.empty() &&
-                                         bytes > room * 3 / 2 && sums <= w_.target().l2 / 4;
-  if (!fits) return false;
-  const int64_t parts = (bytes + room - 1) / room, terms = (extent(k) + parts - 1) / parts;
-  if (extent(k) < 8 * parts || accumulator(s_->values[0].expr->dtype) != s_->values[0].expr->dtype)
-    return false;
+  const int64_t sums = tile_columns() * size_of(v.expr->dtype) * all_rows;
+  const bool often = is_alone() && all_rows >= kFewTiles * tile_.mr;
+  int64_t terms = often && around.of_panels.empty() ? terms_in_l1(sums) : 0;
+  if (terms == 0) {
+    const bool far =
+        w_.target().far_l3 && often && !rows_first_ && is_loaded_as(factor(v, c_.a), v.expr->dtype);
+    const bool fits = batch_.empty() ? far && bytes > room
+                                     : panels_go_outside() && around.of_panels.empty() &&
+                                           bytes > room * 3 / 2 && sums <= w_.target().l2 / 4;
+    if (!fits) return false;
+    const int64_t parts = (bytes + room - 1) / room;
+    terms = (extent(k) + parts - 1) / parts;
+  }
+  if (terms < 8 || terms >= extent(k) || accumulator(v.expr->dtype) != v.expr->dtype) return false;
   each_copies(c_.a);
   const std::string ks = w_.loop(*s_, k), rows = w_.loops(*s_, around.of_rows);
   const TileLoops t = split_tile(w_, s_, c_, tile_);

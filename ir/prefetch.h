@@ -49,6 +49,8 @@ void prefetch_walked_rows(Program& program, const Target& target);
 /// wait for the products, and they for memory: the next panel is asked for, some rows of it with
 /// each tile, spread over its products. Behind the last panel of a loop that is the first of the
 /// loop around, where that lies next to it.
+/// So are rows that are turned around in squares where the last cache is far, some lines of all of
+/// them with each tile: 49 rows by 512 columns of 4,608 terms, 96 of 128 of them at a time.
 void prefetch_next_panels(Program& program, const Target& target);
 
 /// Where each iteration of a loop around the products reads a stretch of an argument, as a block of

@@ -55,10 +55,18 @@ std::optional<Copy> copy_of(const Program& program, const Target& target, const 
   return copy;
 }
 
-// What a loop over squares of rows reads, which are turned around in registers, if it lies
-// together: lines, one after the other.
-std::optional<Copy> squares_of(const Program& program, const Target& target,
-                               const Instruction& outer) {
+// Rows of an argument that a loop over squares of them turns around in registers.
+struct TurnedRows {
+  int memory;
+  DType dtype;
+  Operand first;              // element at which the first row begins
+  int64_t row, rows, length;  // elements between rows, how many rows, and how long they are
+
+  int64_t bytes() const { return rows * length * size_of(dtype); }
+};
+
+std::optional<TurnedRows> turned_rows_of(const Program& program, const Target& target,
+                                         const Instruction& outer) {
   const auto counts = [](const Instruction& i) {
     return count_of(i) && i.begin.bits == 0 && i.phis.empty();
   };
@@ -84,25 +92,29 @@ std::optional<Copy> squares_of(const Program& program, const Target& target,
     rows.insert(i.imm);
     lanes = i.dst.lanes;
   }
-  if (!pointer || !turns || rows.empty() || *rows.begin() != 0) return {};
-  const auto m = static_cast<size_t>(pointer->memory);
-  const DType dtype = pointer->dst.dtype;
+  if (!pointer || !turns || rows.size() < 2 || *rows.begin() != 0) return {};
   const auto count = static_cast<int64_t>(rows.size());
-  const int64_t length = lanes * *count_of(*inner), all = count * length * *count_of(outer);
+  const int64_t row = *std::next(rows.begin()), length = lanes * *count_of(*inner);
   int64_t next = 0;
-  for (const int64_t row : rows) {
-    if (row != next) return {};
-    next += length;
+  for (const int64_t r : rows) {
+    if (r != next) return {};
+    next += row;
   }
-  const int64_t line = kCacheLine / size_of(dtype), bytes = all * size_of(dtype);
-  const bool together = LoopSteps(*inner).of(pointer->args[0]) == lanes &&
-                        LoopSteps(outer).of(pointer->args[0]) == count * length;
+  const bool follow = row >= length && LoopSteps(*inner).of(pointer->args[0]) == lanes &&
+                      LoopSteps(outer).of(pointer->args[0]) == count * row;
   const std::optional<Operand> first = first_of(outer, pointer->args[0]);
-  if (!together || !first || bytes > target.l2 / 4 || all % line != 0 ||
-      program.arguments[m].bytes() <= target.l2) {
-    return {};
-  }
-  return Copy{pointer->memory, dtype, *first, line, all / line, {0}};
+  const auto m = static_cast<size_t>(pointer->memory);
+  if (!follow || !first || program.arguments[m].bytes() <= target.l2) return {};
+  const TurnedRows s{pointer->memory, pointer->dst.dtype, *first, row, count * *count_of(outer),
+                     length};
+  return s.bytes() <= target.l2 / 4 ? std::optional(s) : std::nullopt;
+}
+
+// Rows that lie together: lines, one after the other.
+std::optional<Copy> lines_of(const TurnedRows& s) {
+  const int64_t line = kCacheLine / size_of(s.dtype), all = s.rows * s.length;
+  if (s.row != s.length || all % line != 0) return {};
+  return Copy{s.memory, s.dtype, s.first, line, all / line, {0}};
 }
 
 // The loop of the products in one over tiles of rows: the longest that reads what is packed.
@@ -168,6 +180,75 @@ void prefetch_next(Program& program, Instruction& outer, size_t at, const Copy& 
   before.insert(outer.body, static_cast<size_t>(tiles - outer.body.begin()));
 }
 
+// The products of vectors in all iterations of a loop, also of loops inside it.
+int64_t products_inside(const Instruction& loop) {
+  int64_t n = products_in(loop);
+  for (const Instruction& i : loop.body) n += products_inside(i);
+  return n * count_of(loop).value_or(0);
+}
+
+// Asks for the rows that are turned around in the next iteration of `outer`, or, `after` the last
+// one, so many elements further, in the first of the loop around: for some lines of all rows in
+// each tile, row by row, spread over the sums of its products. Where nothing follows it asks again
+// and again for the beginning of the first row.
+void prefetch_next_rows(Program& program, Instruction& outer, size_t at, const TurnedRows& turned,
+                        int64_t next, std::optional<int64_t> after) {
+  Instruction* sums = nullptr;
+  const auto is_over_tiles = [&](Instruction& i) {
+    if (count_of(i).value_or(0) < 2) return false;
+    int64_t most = 0;
+    for (Instruction& j : i.body) {
+      const int64_t n = products_inside(j);
+      if (n > most) sums = &j;
+      most = std::max(most, n);
+    }
+    return most > 0;
+  };
+  const auto tiles = std::find_if(outer.body.begin() + static_cast<std::ptrdiff_t>(at) + 1,
+                                  outer.body.end(), is_over_tiles);
+  if (tiles == outer.body.end()) return;
+  const auto parts = [](int64_t all, int64_t count) { return (all + count - 1) / count; };
+  const auto number = ProgramWriter::number;
+  const int64_t line = kCacheLine / size_of(turned.dtype), steps = *count_of(*sums),
+                lines = parts(parts(turned.length, line), *count_of(*tiles));  // in each tile
+  // So many rows in 2^shift steps.
+  const int64_t together = parts(turned.rows, steps), turns = parts(turned.rows, together);
+  int shift = 0;
+  while ((steps >> (shift + 1)) >= turns) shift++;
+  const int64_t in_step = parts(lines, int64_t{1} << shift);
+  ProgramWriter before(program, outer.dst.level), tile(program, tiles->dst.level),
+      step(program, sums->dst.level);
+  const Operand more =
+      before.op(Op::Lt, {before.op(Op::Add, {outer.dst, number(1)}), outer.end}, DType::Bool);
+  const auto if_more = [&](int64_t n, int64_t otherwise) {
+    return before.op(Op::Where, {more, number(n), number(otherwise)});
+  };
+  const Operand row = after ? number(turned.row) : if_more(turned.row, 0),
+                panel = before.op(Op::Add, {turned.first, if_more(next, after.value_or(0))});
+  const Operand first =
+      tile.op(Op::Add, {tile.op(Op::Mul, {tiles->dst, number(lines * line)}), panel});
+  Operand turn = sums->dst;
+  if (shift > 0) turn = step.op(Op::Shr, {turn, number(shift)});
+  if ((steps - 1) >> shift >= turns) turn = step.op(Op::Min, {turn, number(turns - 1)});
+  if (together > 1) turn = step.op(Op::Mul, {turn, number(together)});
+  Operand element = step.op(Op::Add, {step.op(Op::Mul, {turn, row}), first});
+  if (shift > 0) {
+    const Operand part = step.op(Op::And, {sums->dst, number((int64_t{1} << shift) - 1)});
+    element = step.op(Op::Add, {element, step.op(Op::Mul, {part, number(in_step * line)})});
+  }
+  const Operand pointer = step.pointer(turned.memory, turned.dtype, element, true);
+  for (int64_t r = 0; r < together; r++) {
+    for (int64_t i = 0; i < in_step; i++) {
+      step.prefetch(turned.memory, pointer, r * turned.row + i * line, true);
+    }
+  }
+  step.insert(sums->body, 0);
+  const auto place = std::find_if(tiles->body.begin(), tiles->body.end(),
+                                  [&](const Instruction& i) { return &i == sums; });
+  tile.insert(tiles->body, static_cast<size_t>(place - tiles->body.begin()));
+  before.insert(outer.body, static_cast<size_t>(tiles - outer.body.begin()));
+}
+
 // `outside`: the loop whose body the block is, or null.
 void prefetch_panels_in(Program& program, const Target& target, std::vector<Instruction>& block,
                         const Instruction* outside) {
@@ -177,12 +258,22 @@ void prefetch_panels_in(Program& program, const Target& target, std::vector<Inst
     const LoopSteps around(i);
     for (size_t at = 0; at < i.body.size(); at++) {
       std::optional<Copy> copy = copy_of(program, target, i.body[at]);
-      if (!copy) copy = squares_of(program, target, i.body[at]);
-      if (!copy) continue;
-      const int64_t next = around.of(copy->first).value_or(0);
-      const bool goes_on =
-          outside && count_of(i) && LoopSteps(*outside).of(copy->first) == *count_of(i) * next;
-      if (next > 0) prefetch_next(program, i, at, *copy, next, goes_on);
+      const std::optional<TurnedRows> rows = turned_rows_of(program, target, i.body[at]);
+      if (!copy && rows) copy = lines_of(*rows);
+      if (!copy && !(rows && target.far_l3)) continue;
+      const Operand& first = copy ? copy->first : rows->first;
+      const int64_t next = around.of(first).value_or(0);
+      if (next <= 0) continue;
+      std::optional<int64_t> after;  // the last iteration: from the first of it
+      if (outside && count_of(i)) {
+        const std::optional<int64_t> step = LoopSteps(*outside).of(first);
+        if (step) after = *step - (*count_of(i) - 1) * next;
+      }
+      if (copy) {
+        prefetch_next(program, i, at, *copy, next, after == next);
+      } else {
+        prefetch_next_rows(program, i, at, *rows, next, after);
+      }
     }
   }
 }

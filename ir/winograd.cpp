@@ -176,7 +176,8 @@ bool has_winograd_form(const Convolution& c) {
 // lane, a part of which goes in vectors along the tiles of a row, with lanes wasted where those are
 // few, and longer where the tiles leave L2; and there are four more kernels to start. What does not
 // fit the last cache is written to memory, for which a line is read first, and read again. What is
-// said of kernels beside their products is measured on Zen 4.
+// said of kernels beside their products is measured on Zen 4. From a far L3 kernels come as slowly
+// as from memory, on Xeons of the fifth generation, since nothing is left to do meanwhile.
 double winograd_seconds(const Convolution& c, const Target& target) {
   constexpr double kProducts = 0.9, kBetweenSums = 8.3, kStarts = 20e-6;
   constexpr double kKernels = 10, kNearKernels = 7, kTiles = 11, kAlongRows = 4.2, kLeaving = 12;
@@ -207,6 +208,10 @@ double winograd_seconds(const Convolution& c, const Target& target) {
   const double both = target.fma_per_second * 2 / target.fma_units;
   double seconds = kStarts + products / target.fma_per_second + transforms / both;
   if (bytes > static_cast<double>(target.l3) / 2) seconds += 3 * bytes / target.bandwidth;
+  const double kernels = sizeof(float) * static_cast<double>(kKernel * kKernel) * in * out;
+  if (target.far_l3 && kernels > static_cast<double>(target.l2)) {
+    seconds += kernels / target.bandwidth;
+  }
   return seconds;
 }
 

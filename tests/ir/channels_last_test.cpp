@@ -125,6 +125,19 @@ TEST_CASE("of several threads, none reads all of an image that others have copie
   CHECK(test::holds(k.schedule, "scope pad each\n"));
 }
 
+TEST_CASE("kernels from a far L3 are packed for a few channels at a time, and asked for ahead") {
+  const Tensor x = exact_array({1, 100, 7, 7}), w = exact_array({96, 100, 3, 3});
+  for (const int threads : {1, 2}) {
+    CAPTURE(threads);
+    Target target = direct_target("x86-64-v4", threads);
+    target.l1 = 48 << 10;
+    target.l2 = 256 << 10;
+    target.far_l3 = true;
+    CHECK(test::holds(compare(relu(conv2d(x, w, {}, 1, 1)), target),
+                      "panels of b are packed, 16 of 100 along"));
+  }
+}
+
 TEST_CASE("panels that are too long for the cache are packed in parts") {
   const Tensor x = exact_array({1, 100, 7, 7}), w = exact_array({96, 100, 3, 3});
   for (const int threads : {1, 2, 3}) {
@@ -189,6 +202,13 @@ TEST_CASE("channels are last where that fills vectors, and not where it costs mo
   const NodeRef fast = conv2d(x, w, {}, 1, 1).node();
   CHECK(!make_plan({&fast, 1}, winograd).exact);  // Winograd's form is faster
   CHECK(has_channels_last(conv2d(x, w, {}, 2, 1), winograd));
+  // Large kernels come too slowly from a far L3 to be transformed.
+  const auto large = [] {
+    return conv2d(exact_array({1, 512, 7, 7}), exact_array({512, 512, 3, 3}), {}, 1, 1);
+  };
+  CHECK(!has_channels_last(large(), winograd));
+  winograd.far_l3 = true;
+  CHECK(has_channels_last(large(), winograd));
   const Tensor whole = exact_array({1, 64, 32, 32});  // rows of two vectors
   CHECK(!has_channels_last(conv2d(whole, w, {}, 1, 1)));
   CHECK(!has_channels_last(conv2d(x, exact_array({8, 64, 3, 3}), {}, 1, 1)));  // few channels

@@ -166,6 +166,35 @@ TEST_SUITE("ir") {
     CHECK(!in_parts(matmul(array({14, 333}), y), true));  // too few rows for a panel
   }
 
+  TEST_CASE("panels turned around from a far L3 are packed as many terms at a time as stay in L1") {
+    Target target = named_target("x86-64-v4");
+    target.l1 = 48 << 10;
+    target.l2 = 256 << 10;
+    target.far_l3 = true;
+    const auto how = [&](const Tensor& t) { return test::reasons({t}, target); };
+    const auto product = [](int64_t rows, int64_t columns, int64_t terms) {
+      return matmul(array({rows, terms}), array({columns, terms}).T());
+    };
+    const char* const in_l1 = "128 of 333 along k at a time";
+    CHECK(test::holds(how(product(30, 100, 333)), in_l1));
+    CHECK(test::holds(how(relu(product(30, 100, 333) + array({100}))), in_l1));
+    CHECK(!test::holds(how(product(14, 100, 333)), in_l1));   // too few rows for a panel
+    CHECK(!test::holds(how(product(300, 100, 333)), in_l1));  // their sums leave L1
+    CHECK(!test::holds(how(product(30, 100, 128)), "at a time"));
+    CHECK(!test::holds(how(matmul(array({30, 333}), array({333, 100}))), in_l1));  // as they lie
+    // Every second term: no squares of rows.
+    const Tensor second = reshape(unfold(array({100, 666}), 1, 1, 2), {100, 333});
+    CHECK(!test::holds(how(matmul(array({30, 333}), second.T())), in_l1));
+    target.threads = 3;  // two panels are too few to share out
+    CHECK(!test::holds(how(product(30, 100, 333)), in_l1));
+    target.threads = 1;
+    target.far_l3 = false;
+    CHECK(!test::holds(how(product(30, 100, 333)), in_l1));
+    target.far_l3 = true;
+    target.l1 = 24 << 10;  // of four vectors no 128 terms
+    CHECK(!test::holds(how(product(30, 100, 333)), in_l1));
+  }
+
   TEST_CASE("up to twelve rows of an operand that is read once take more terms a visit") {
     Target target = named_target("x86-64-v4");
     target.l2 = 64 << 10;

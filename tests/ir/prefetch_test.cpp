@@ -332,6 +332,21 @@ TEST_SUITE("ir") {
     }
   }
 
+  TEST_CASE("rows from a far L3 that are turned around are asked for while others are multiplied") {
+    const auto asked = [](int64_t rows, int64_t terms, bool far, int64_t l2 = 64 << 10) {
+      Target target = named_target("x86-64-v3");
+      target.l2 = l2;
+      target.far_l3 = far;
+      Kernel k = test::matmul(rows, 512, terms, false, true, false);
+      choose_schedule(k, target);
+      CHECK(test::difference(k, target) == "");
+      return prefetched(k, target)[1];
+    };
+    CHECK(asked(50, 1200, true) == 1);  // lines of 16 rows over 64 steps, and of the next columns
+    CHECK(asked(50, 1200, false) == 0);
+    CHECK(asked(50, 1200, true, 8 << 20) == 0);  // the whole argument is there
+  }
+
   TEST_CASE("behind the last panel of a product, the first of the next one is asked for") {
     Target target = named_target("x86-64-v3");
     target.l2 = 64 << 10;
