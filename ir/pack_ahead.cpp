@@ -287,7 +287,7 @@ bool pack_ahead_in(Program& program, const FirstElements& first, const Target& t
       const MemoryArgument& m = program.arguments[static_cast<size_t>(panel->memory)];
       const int64_t next = around.of(panel->from).value_or(0);
       // Two of them, and what they are multiplied with, share the cache.
-      const bool fits = !m.output && m.bytes() > target.l2 && next > 0 &&
+      const bool fits = !m.output && leaves_l2(m.bytes(), target) && next > 0 &&
                         panel->rows * panel->width * size_of(panel->dtype) <= target.l2 * 5 / 16;
       if (!fits || !Panels(program, first, i, at, *panel, next).rotate()) continue;
       found = true;

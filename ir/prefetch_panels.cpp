@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "ir/loop_steps.h"
+#include "ir/packed_panel.h"
 #include "ir/prefetch.h"
 #include "ir/program_writer.h"
 
@@ -33,7 +34,7 @@ std::optional<Copy> copy_of(const Program& program, const Target& target, const 
     if (i.code == Code::Op && i.dst.lanes > 1) return {};
     if (i.code != Code::Pointer || i.memory < 0) continue;
     const MemoryArgument& m = program.arguments[static_cast<size_t>(i.memory)];
-    if (pointer || m.output || m.bytes() <= target.l2) return {};
+    if (pointer || m.output || !leaves_l2(m.bytes(), target)) return {};
     pointer = &i;
     const auto phi = std::find_if(loop.phis.begin(), loop.phis.end(),
                                   [&](const Phi& p) { return p.dst.id == i.args[0].id; });
@@ -104,7 +105,7 @@ std::optional<TurnedRows> turned_rows_of(const Program& program, const Target& t
                       LoopSteps(outer).of(pointer->args[0]) == count * row;
   const std::optional<Operand> first = first_of(outer, pointer->args[0]);
   const auto m = static_cast<size_t>(pointer->memory);
-  if (!follow || !first || program.arguments[m].bytes() <= target.l2) return {};
+  if (!follow || !first || !leaves_l2(program.arguments[m].bytes(), target)) return {};
   const TurnedRows s{pointer->memory, pointer->dst.dtype, *first, row, count * *count_of(outer),
                      length};
   return s.bytes() <= target.l2 / 4 ? std::optional(s) : std::nullopt;

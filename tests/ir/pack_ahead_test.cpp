@@ -91,7 +91,11 @@ TEST_CASE("panels are packed before they are multiplied where that is as well") 
   near.far_l3 = false;
   CHECK(!ahead(50, false, near));
   CHECK(!ahead(50, false, far_target("x86-64-v3", 24 << 10)));   // two panels are too large
-  CHECK(!ahead(50, false, far_target("x86-64-v3", 256 << 10)));  // the whole argument is there
+  Target half = far_target("x86-64-v3", 512 << 10);
+  CHECK(ahead(50, false, half));  // the argument stays, but for what it is multiplied with
+  half.threads = 2;               // of which each has half
+  CHECK(!ahead(50, false, half));
+  CHECK(!ahead(50, false, far_target("x86-64-v3", 1 << 20)));    // the whole argument is there
   CHECK(!ahead(6, false, far));                                  // no tiles but one
   CHECK(!ahead(50, true, far));                                  // rows are turned as well
 }
