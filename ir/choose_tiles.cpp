@@ -372,15 +372,17 @@ bool Packer::packs_a() {
 }
 
 // A row that lies together is read nearly as fast where it lies: to exchange its elements with
-// those of other rows costs more than it saves in so many tiles of columns.
+// those of other rows costs more than it saves in so many tiles of columns; in any number of them
+// where L1 all but holds the rows of a tile and L3 is far, as measured on Xeons: 128 rows by 3,072
+// columns of 768 terms take 0.97 of the time.
 bool Packer::reads_rows_well(int64_t row_stride) const {
-  constexpr int64_t kManyTiles = 55;
   const bool together = a_.along_k.unit > 0 && a_.along_k.other == 0;
   // Rows at such a distance share sets of L1, and push each other out if they are more than these
   // have ways.
   const int64_t sets = sets_at(row_stride * factor_size(*s_));
-  const bool collide = (tile_.mr + sets - 1) / sets > w_.target().l1_ways - 2;
-  return together && !collide && column_tiles() < kManyTiles;
+  const bool collide = (tile_.mr + sets - 1) / sets > w_.target().l1_ways - 2,
+             stay = tile_.mr * depth_ * factor_size(*s_) <= w_.target().l1 * 4 / 3;
+  return together && !collide && (!has_many_columns() || (stay && w_.target().far_l3));
 }
 
 int64_t bytes_of_arrays(const Kernel& kernel, const NodeRef& expr) {

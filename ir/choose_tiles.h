@@ -120,6 +120,8 @@ class Packer {
 
   int64_t row_tiles() const { return extent(c_.r) / tile_.mr; }
   int64_t column_tiles() const;
+  /// So many tiles of them that rows of a are worth a copy for that alone, as a rule.
+  bool has_many_columns() const { return column_tiles() >= kManyTiles; }
   /// `rows_outside`: each tile of rows walks all of b, and not one panel after the others.
   bool packs_b(bool rows_outside);
   bool packs_a();
@@ -130,6 +132,7 @@ class Packer {
   void pack_a(const PackPlace& place);
 
  private:
+  static constexpr int64_t kManyTiles = 55;  // of columns
   /// Whether rows at this stride, in elements, are read well in the order in which they lie.
   bool reads_rows_well(int64_t row_stride) const;
   bool has_words() const;
