@@ -78,6 +78,27 @@ TEST_SUITE("ir") {
     CHECK(!packs(1024, 256, 64, false));
   }
 
+  TEST_CASE("rows that L1 holds are read as they lie for any number of panels, if L3 is far") {
+    Target target = named_target("x86-64-v4");
+    target.l1 = 48 << 10;
+    target.l2 = 160 << 10;
+    const auto how = [&](int64_t rows, int64_t columns, int64_t depth, bool far) {
+      target.far_l3 = far;
+      Kernel k = test::matmul(rows, columns, depth, false, false, false);
+      choose_schedule(k, target, {{"tile of C", "8x3"}});
+      return std::string(test::holds(k.schedule, "pack C 0 C.a\n") ? "packed" : "as they lie") +
+             (test::holds(k.schedule, "split C n n.b ") ? ", for blocks of columns" : "");
+    };
+    CHECK(how(300, 54 * 48, 100, false) == "as they lie, for blocks of columns");
+    CHECK(how(300, 55 * 48, 100, false) == "packed");
+    CHECK(how(300, 54 * 48, 100, true) == "as they lie, for blocks of columns");
+    CHECK(how(300, 55 * 48, 100, true) == "as they lie");
+    CHECK(how(500, 55 * 48, 100, true) == "as they lie, for blocks of columns");  // they leave L2
+    target.l1 = 4 << 10;
+    CHECK(how(300, 55 * 48, 100, true) == "as they lie");
+    CHECK(how(300, 55 * 48, 180, true) == "packed");  // a tile of them leaves L1
+  }
+
   TEST_CASE("short sums are written out where tiles are small, longer ones walked in steps") {
     const auto how = [](int64_t depth, const char* target, int64_t rows = 96) {
       Kernel k = test::matmul(rows, rows == 96 ? 256 : 32, depth, false, false, false);
