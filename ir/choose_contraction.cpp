@@ -426,10 +426,10 @@ int64_t TiledGroup::column_block() {
   const int64_t cache = from_l3 ? w_.target().l3 / 4 : w_.target().l2;
   const int64_t fitting = cache / 4 / depth_ / step * step;
   const auto possible = [&](int64_t n) { return n >= 2 * step && extent(c_.v) >= 2 * n; };
-  // Of many panels the next one is packed ahead, as long as the rows stay in L2.
+  // Of many panels the next one is packed ahead, as long as the rows stay in L2 beside them.
   const bool far =
-      w_.target().far_l3 &&
-      (from_l3 || (packers_[0].has_many_columns() && extent(c_.r) * depth_ <= w_.target().l2));
+      w_.target().far_l3 && (from_l3 || (packers_[0].has_many_columns() &&
+                                         extent(c_.r) * depth_ <= w_.target().l2 * 3 / 4));
   const bool pays = packs_b_ && !far && extent(c_.r) * depth_ > cache / 2 &&
                     (packs_a_ || tile_.mr * depth_ <= w_.target().l1 / 2);
   std::vector<int64_t> others{0};

@@ -190,8 +190,8 @@ int64_t products_inside(const Instruction& loop) {
 
 // Asks for the rows that are turned around in the next iteration of `outer`, or, `after` the last
 // one, so many elements further, in the first of the loop around: for some lines of all rows in
-// each tile, row by row, spread over the sums of its products. Where nothing follows it asks again
-// and again for the beginning of the first row.
+// each tile, row by row, spread over the sums of its products. Where nothing is known to follow it
+// asks again and again for the beginning of the first row.
 void prefetch_next_rows(Program& program, Instruction& outer, size_t at, const TurnedRows& turned,
                         int64_t next, std::optional<int64_t> after) {
   Instruction* sums = nullptr;
@@ -211,7 +211,8 @@ void prefetch_next_rows(Program& program, Instruction& outer, size_t at, const T
   const auto parts = [](int64_t all, int64_t count) { return (all + count - 1) / count; };
   const auto number = ProgramWriter::number;
   const int64_t line = kCacheLine / size_of(turned.dtype), steps = *count_of(*sums),
-                lines = parts(parts(turned.length, line), *count_of(*tiles));  // in each tile
+                all_lines = parts(turned.length, line),
+                lines = parts(all_lines, *count_of(*tiles));  // in each tile
   // So many rows in 2^shift steps.
   const int64_t together = parts(turned.rows, steps), turns = parts(turned.rows, together);
   int shift = 0;
@@ -226,8 +227,11 @@ void prefetch_next_rows(Program& program, Instruction& outer, size_t at, const T
   };
   const Operand row = after ? number(turned.row) : if_more(turned.row, 0),
                 panel = before.op(Op::Add, {turned.first, if_more(next, after.value_or(0))});
-  const Operand first =
-      tile.op(Op::Add, {tile.op(Op::Mul, {tiles->dst, number(lines * line)}), panel});
+  Operand in_row = tile.op(Op::Mul, {tiles->dst, number(lines * line)});
+  if (lines * *count_of(*tiles) > all_lines) {
+    in_row = tile.op(Op::Min, {in_row, number((all_lines - lines) * line)});
+  }
+  const Operand first = tile.op(Op::Add, {in_row, panel});
   Operand turn = sums->dst;
   if (shift > 0) turn = step.op(Op::Shr, {turn, number(shift)});
   if ((steps - 1) >> shift >= turns) turn = step.op(Op::Min, {turn, number(turns - 1)});

@@ -92,8 +92,8 @@ TEST_SUITE("ir") {
     CHECK(how(300, 54 * 48, 100, false) == "as they lie, for blocks of columns");
     CHECK(how(300, 55 * 48, 100, false) == "packed");
     CHECK(how(300, 54 * 48, 100, true) == "as they lie, for blocks of columns");
-    CHECK(how(300, 55 * 48, 100, true) == "as they lie");
-    CHECK(how(500, 55 * 48, 100, true) == "as they lie, for blocks of columns");  // they leave L2
+    CHECK(how(307, 55 * 48, 100, true) == "as they lie");
+    CHECK(how(308, 55 * 48, 100, true) == "as they lie, for blocks of columns");  // L2 with panels
     target.l1 = 4 << 10;
     CHECK(how(300, 55 * 48, 100, true) == "as they lie");
     CHECK(how(300, 55 * 48, 180, true) == "packed");  // a tile of them leaves L1
