@@ -209,7 +209,7 @@ double winograd_seconds(const Convolution& c, const Target& target) {
   double seconds = kStarts + products / target.fma_per_second + transforms / both;
   if (bytes > static_cast<double>(target.l3) / 2) seconds += 3 * bytes / target.bandwidth;
   const double kernels = sizeof(float) * static_cast<double>(kKernel * kKernel) * in * out;
-  if (target.far_l3 && kernels > static_cast<double>(target.l2)) {
+  if (target.far_l3 && !c.axes.by_kernel && kernels > static_cast<double>(target.l2)) {
     seconds += kernels / target.bandwidth;
   }
   return seconds;
