@@ -378,18 +378,19 @@ bool TiledGroup::schedule_parts_of_panels() {
   const int64_t room = w_.target().l2 / 2, bytes = depth_ * tile_columns();
   const NodeRef& k = c_.reduced[0];
   const AroundPanels around = axes_around_panels();
+  if (!around.of_panels.empty()) return false;
   int64_t all_rows = extent(c_.r);
   for (const NodeRef& d : around.of_rows) all_rows *= extent(d);
   const Value& v = s_->values[0];
   const int64_t sums = tile_columns() * size_of(v.expr->dtype) * all_rows;
   const bool often = is_alone() && all_rows >= kFewTiles * tile_.mr;
-  int64_t terms = often && around.of_panels.empty() ? terms_in_l1(sums) : 0;
+  int64_t terms = often ? terms_in_l1(sums) : 0;
   if (terms == 0) {
     const bool far =
         w_.target().far_l3 && often && !rows_first_ && is_loaded_as(factor(v, c_.a), v.expr->dtype);
-    const bool fits = batch_.empty() ? far && bytes > room
-                                     : panels_go_outside() && around.of_panels.empty() &&
-                                           bytes > room * 3 / 2 && sums <= w_.target().l2 / 4;
+    const bool fits =
+        batch_.empty() ? far && bytes > room
+                       : panels_go_outside() && bytes > room * 3 / 2 && sums <= w_.target().l2 / 4;
     if (!fits) return false;
     const int64_t parts = (bytes + room - 1) / room;
     terms = (extent(k) + parts - 1) / parts;

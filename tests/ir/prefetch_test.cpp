@@ -342,7 +342,7 @@ TEST_SUITE("ir") {
       CHECK(test::difference(k, target) == "");
       return prefetched(k, target)[1];
     };
-    CHECK(asked(50, 1200, true) == 1);  // lines of 16 rows over 64 steps, and of the next columns
+    CHECK(asked(50, 1200, true) == 1);  // a line of a row with each step
     CHECK(asked(50, 1200, false) == 0);
     CHECK(asked(50, 1200, true, 8 << 20) == 0);  // the whole argument is there
   }
