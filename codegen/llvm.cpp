@@ -47,8 +47,12 @@ std::string LlvmEmitter::module(const std::string& name, const std::vector<size_
     types += fmt::format("@tiles_{} = private unnamed_addr constant [64 x i8] [{}], align 64\n", i,
                          bytes);
   }
+  for (const auto& [value, name_of_value] : constants_) {
+    types += fmt::format("{} = private unnamed_addr constant {} {}\n", name_of_value,
+                         element_type(value.first), literal(value.second, value.first));
+  }
   return types + out_ + shared_functions_ + head + attributes() + "!0 = !{i32 1}\n" +
-         module_flags();
+         (constants_.empty() ? "" : "!2 = !{}\n") + module_flags();
 }
 
 std::string LlvmEmitter::attributes() const {
@@ -83,7 +87,7 @@ std::string LlvmEmitter::ref(const Operand& v) {
     case Operand::Kind::End:
       return "%end";
     case Operand::Kind::Constant:
-      return splat_text(literal(v.bits, v.dtype), v.dtype, v.lanes);
+      return held_ && v.lanes > 1 && is_float(v.dtype) && v.bits != 0 ? held(v) : splat_of(v);
     case Operand::Kind::Iota: {
       std::string s;
       for (int q = 0; q < v.lanes; q++) {
@@ -96,6 +100,32 @@ std::string LlvmEmitter::ref(const Operand& v) {
     default:
       internal_error("llvm: an operand that a CPU program cannot have");
   }
+}
+
+std::string LlvmEmitter::splat_of(const Operand& v) {
+  return splat_text(literal(v.bits, v.dtype), v.dtype, v.lanes);
+}
+
+std::string LlvmEmitter::held(const Operand& v) {
+  for (const auto& [name, other] : *held_) {
+    if (other.bits == v.bits && other.dtype == v.dtype && other.lanes == v.lanes) return name;
+  }
+  held_->emplace_back(temporary(), v);
+  return held_->back().first;
+}
+
+// From memory that does not change: LLVM keeps it in a register, and loads it again where it has
+// none, but not by itself in each loop that uses it.
+void LlvmEmitter::load_constant(const std::string& dst, const Operand& v) {
+  const std::string element(element_type(v.dtype)), type = type_of(v), value = temporary(),
+                                                    t = temporary();
+  const auto [it, fresh] =
+      constants_.try_emplace({v.dtype, v.bits}, fmt::format("@constant_{}", constants_.size()));
+  line("{} = load {}, ptr {}, align {}, !invariant.load !2", value, element, it->second,
+       size_of(v.dtype));
+  line("{} = insertelement {} poison, {} {}, i32 0", t, type, element, value);
+  line("{} = shufflevector {} {}, {} poison, {} zeroinitializer", dst, type, t, type,
+       vector_of("i32", v.lanes));
 }
 
 std::string LlvmEmitter::splat_text(const std::string& text, DType t, int lanes) {
@@ -153,7 +183,7 @@ void LlvmEmitter::lane_reduce(const Instruction& i) {
            high_mask);
     }
     const std::string r = half == 1 ? ref(i.dst) : temporary();
-    elementwise({r, i.op, t, t, half, {low, high}});
+    elementwise({r, i.op, t, t, half, {low, high}, i.flag});
     x = r;
   }
 }
@@ -180,7 +210,7 @@ void LlvmEmitter::instruction(const Instruction& i) {
       for (const Operand& a : i.args) e.args.push_back(ref(a));
       if (i.op == Op::Max || i.op == Op::Min) {
         if (is_nonzero_number(i.args[1])) std::swap(e.args[0], e.args[1]);
-        e.first_is_number = is_nonzero_number(i.args[0]) || is_nonzero_number(i.args[1]);
+        e.unordered = i.flag || is_nonzero_number(i.args[0]) || is_nonzero_number(i.args[1]);
       }
       return elementwise(e);
     }

@@ -78,10 +78,10 @@ void LlvmEmitter::put_fence(const std::string& dst, DType t, int lanes, const st
 // second where there is no order, and one test for NaN of the first, unless that is a number.
 void LlvmEmitter::float_extreme(const Elementwise& e) {
   const std::string type = type_of(e.in, e.lanes), bool_type = type_of(DType::Bool, e.lanes);
-  const std::string c = temporary(), m = e.first_is_number ? e.dst : temporary();
+  const std::string c = temporary(), m = e.unordered ? e.dst : temporary();
   line("{} = fcmp {} {} {}, {}", c, e.op == Op::Max ? "ogt" : "olt", type, e.args[0], e.args[1]);
   line("{} = select {} {}, {} {}, {} {}", m, bool_type, c, type, e.args[0], type, e.args[1]);
-  if (e.first_is_number) return;
+  if (e.unordered) return;
   const std::string n = temporary();
   line("{} = fcmp uno {} {}, {}", n, type, e.args[0], e.args[0]);
   line("{} = select {} {}, {} {}, {} {}", e.dst, bool_type, n, type, e.args[0], type, m);

@@ -61,6 +61,9 @@ class LlvmEmitter {
   std::string type_of(DType t, int lanes) { return vector_of(element_type(t), lanes); }
   std::string type_of(const Operand& v) { return v.pointer ? "ptr" : type_of(v.dtype, v.lanes); }
   std::string ref(const Operand& v);
+  static std::string splat_of(const Operand& v);
+  std::string held(const Operand& v);
+  void load_constant(const std::string& dst, const Operand& v);
   static std::string splat_text(const std::string& text, DType t, int lanes);
   static std::string constant(double v, DType t, int lanes);
   std::string typed(const Operand& v) { return type_of(v) + " " + ref(v); }
@@ -72,7 +75,8 @@ class LlvmEmitter {
     DType in, out;
     int lanes;
     std::vector<std::string> args;
-    bool first_is_number = false;  // of Max and Min: a constant, neither NaN nor 0 of either sign
+    // Of Max and Min: gives the second where there is no order, as where the first is a constant, neither NaN nor 0.
+    bool unordered = false;
   };
 
   void elementwise(const Elementwise& e);
@@ -146,6 +150,10 @@ class LlvmEmitter {
   std::string name_, out_, block_;
   fmt::memory_buffer line_;
   Inside* inside_ = nullptr;
+  // Constants of a loop that are values made before it, by name; null where constants are written as they are.
+  using Held = std::vector<std::pair<std::string, Operand>>;
+  Held* held_ = nullptr;
+  std::map<std::pair<DType, uint64_t>, std::string> constants_;  // in memory, by name
   std::map<std::string, size_t> loop_functions_;  // by text
   TileConfig function_config_{};
   std::vector<TileConfig> tile_configs_;

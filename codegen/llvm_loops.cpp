@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <set>
 
 #include "codegen/llvm_emitter.h"
 #include "core/scalar.h"
@@ -17,6 +18,24 @@ bool only_multiplies(const Instruction& loop) {
   });
   const bool from_zero = loop.begin.kind == Operand::Kind::Constant && loop.begin.bits == 0;
   return from_zero && is_innermost(loop) && products_in(loop) > 0 && !others;
+}
+
+// Whether an innermost loop carries vectors, stores vectors, and has many constants: the sums would
+// be spilled, and not these.
+bool sums_what_it_stores(const Instruction& loop) {
+  constexpr size_t kManyConstants = 8;
+  if (!is_innermost(loop)) return false;
+  std::set<uint64_t> constants;
+  bool stores = false;
+  for (const Instruction& i : loop.body) {
+    stores |= i.code == Code::Store && i.args[1].lanes > 1;
+    for (const Operand& a : i.args) {
+      if (a.kind == Operand::Kind::Constant && a.lanes > 1) constants.insert(a.bits);
+    }
+  }
+  return stores && constants.size() >= kManyConstants &&
+         std::any_of(loop.phis.begin(), loop.phis.end(),
+                     [](const Phi& p) { return p.dst.lanes > 1 && is_float(p.dst.dtype); });
 }
 
 }  // namespace
@@ -132,9 +151,13 @@ void LlvmEmitter::loop(const Instruction& i) {
   std::string outside = std::move(out_);
   out_.clear();
   block_ = head;
+  Held held;
+  if (sums_what_it_stores(i)) held_ = &held;
   body(i.body);
+  held_ = nullptr;
   std::string inside = std::move(out_);
   out_ = std::move(outside);
+  for (const auto& [name, v] : held) load_constant(name, v);
   // Products whose number nobody reads count down to the zero flag, two instructions fewer than a
   // comparison: such a loop takes most of what a core can issue. Where there are conversions among
   // them, LLVM's order spills registers then (tests/runtime/machine_code_test.cpp).

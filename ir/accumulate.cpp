@@ -171,7 +171,8 @@ void Nest::accumulate(const Value& v, const NodeRef& term, Cell& c, const Enviro
   if (product || dot) {
     c.current = emitter_.op_here(dot ? x->op : Op::Fma, {args[0], args[1], c.current});
   } else {
-    c.current = emitter_.op_here(combining_op(v.reduce, dtype), {c.current, args[0]});
+    c.current = emitter_.op_here(combining_op(v.reduce, dtype), {c.current, args[0]},
+                                 nan_elsewhere_.count(v.id) > 0);
   }
 }
 
@@ -232,11 +233,11 @@ void Nest::accumulate_place(const Stage* s, const Value& v, const NodeRef& term,
 namespace {
 
 // A fixed tree, of pairs.
-Operand combine(Emitter& emitter, Op op, std::vector<Operand> parts) {
+Operand combine(Emitter& emitter, Op op, std::vector<Operand> parts, bool unordered = false) {
   while (parts.size() > 1) {
     std::vector<Operand> next;
     for (size_t p = 0; p + 1 < parts.size(); p += 2)
-      next.push_back(emitter.op_here(op, {parts[p], parts[p + 1]}));
+      next.push_back(emitter.op_here(op, {parts[p], parts[p + 1]}, unordered));
     if (parts.size() % 2) next.push_back(parts.back());
     parts = std::move(next);
   }
@@ -253,6 +254,7 @@ void Nest::finish(const Value& v, const Value* place) {
     accumulators_.erase(place->id);
   }
   const Op op = combining_op(v.reduce, accumulator_of(v));
+  const bool unordered = nan_elsewhere_.count(v.id) > 0;
   std::vector<bool> done(g.entries.size());
   for (size_t i = 0; i < g.entries.size(); i++) {
     if (done[i]) continue;
@@ -267,8 +269,8 @@ void Nest::finish(const Value& v, const Value* place) {
       parts.push_back(g.entries[j].cell->current);
       if (place) places.push_back(at.entries[j].cell->current);
     }
-    Operand r = combine(emitter_, op, parts);
-    if (across && r.lanes > 1) r = emitter_.lane_reduce(op, r);
+    Operand r = combine(emitter_, op, parts, unordered);
+    if (across && r.lanes > 1) r = emitter_.lane_reduce(op, r, unordered);
     if (g.first && g.split) {
       const auto stored = [&](const Value& value, const Operand& part) {
         Operand nothing = Emitter::constant(part.dtype, identity_of(value, part.dtype));
@@ -277,7 +279,7 @@ void Nest::finish(const Value& v, const Value* place) {
       };
       parts.push_back(stored(v, r));
       if (place) places.push_back(stored(*place, places[0]));
-      r = emitter_.op_here(op, {parts.back(), r});
+      r = emitter_.op_here(op, {parts.back(), r}, unordered);
     }
     const Operand found = place ? place_among(parts, places, r, across) : Operand();
     if (r.dtype != v.expr->dtype) r = emitter_.convert(r, v.expr->dtype);

@@ -386,6 +386,20 @@ void schedule_tile(ScheduleWriter& w, const StageGroup& g, const RowContraction&
   unroll_sum(w, r.stage, r.c);
 }
 
+// Whether the loops of `s` end where an index says by which the root's rows are walked.
+bool ends_by_rows(const Stage& s, const StageGroup& g) {
+  return std::any_of(g.grid.begin(), g.grid.end(), [&](const NodeRef& a) {
+    return keeps_in_all(*g.root(), a) && uses(s.limit.begin()->second, a.get());
+  });
+}
+
+bool reads_contraction(const Kernel& kernel, const Stage& s) {
+  const Reads reads(kernel);
+  return std::any_of(kernel.stages.begin(), kernel.stages.end(), [&](const auto& c) {
+    return reads.reads(&s, c.get()) && contraction_of(*c, {}).is;
+  });
+}
+
 // An element-wise value of a block takes the place of one that it reads at the same point and that
 // nobody reads later.
 void keep_in_place(ScheduleWriter& w, const StageGroup& g, Stage* s, const std::string& loop) {
@@ -437,11 +451,11 @@ void keep_in_place(ScheduleWriter& w, const StageGroup& g, Stage* s, const std::
 // run over its rows.
 bool schedule_row_blocks(ScheduleWriter& w, StageGroup& g) {
   if (w.lanes() == 1 || g.members.size() < 2 || g.grid.empty()) return false;
-  // Loops that end at a mask are short: a loop of its own for a sum costs less than the registers
-  // that it takes, and the tile of a contraction can do what precedes it. Not so for chunks of
-  // rows, of which some are empty.
-  fuse_siblings(w, g, [](const Stage& a, const Stage& b) {
-    return reduces(b) && !a.limit.empty() && a.limit.begin()->second->lo >= 1;
+  // Where all rows of a mask lie inside one block, the tiles of a contraction end at the mask if
+  // what masks is their epilogue.
+  fuse_siblings(w, g, [&](const Stage& a, const Stage& b) {
+    return reduces(b) && !a.limit.empty() && !ends_by_rows(a, g) &&
+           reads_contraction(w.kernel(), a);
   });
   forward_values(w, g);
   Stage* root = g.root();
@@ -464,6 +478,10 @@ bool schedule_row_blocks(ScheduleWriter& w, StageGroup& g) {
   const NodeRef block = g.grid.back();
   // Inside a block the root's own axes are walked after the grid.
   const Chunks chunks = find_chunks(w, g, list);
+  for (RowContraction& r : list) {
+    // Computed for one chunk at a time.
+    if (chunks.holds(r.stage) && r.c.y.get() == chunks.axis.get()) r.c.y = {};
+  }
   const int64_t rows = choose_block(w, g, list, chunks, block);
   const std::string n = w.loop(*root, block), block_loop = rows > 1 ? n + ".b" : n;
   int64_t outside = 1;

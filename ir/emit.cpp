@@ -197,25 +197,27 @@ Operand Emitter::op(Op o, DType dtype, std::vector<Operand> args) {
   return push({.code = Code::Op, .op = o, .args = std::move(args)}, level, dtype, lanes);
 }
 
-Operand Emitter::op_here(Op o, std::vector<Operand> args) {
-  return op_in_frame(depth(), o, std::move(args));
+Operand Emitter::op_here(Op o, std::vector<Operand> args, bool unordered) {
+  return op_in_frame(depth(), o, std::move(args), unordered);
 }
 
-Operand Emitter::op_in_frame(int frame, Op o, std::vector<Operand> args) {
+Operand Emitter::op_in_frame(int frame, Op o, std::vector<Operand> args, bool unordered) {
   int lanes = 1;
   for (const Operand& a : args) lanes = std::max(lanes, a.lanes);
   for (Operand& a : args) a = widen(a, lanes);
   const DType dtype = info(o).rule == DTypeRule::Bool ? DType::Bool : args.back().dtype;
-  return push({.code = Code::Op, .op = o, .args = std::move(args)}, std::max(frame, level_of(args)),
-              dtype, lanes);
+  const int level = std::max(frame, level_of(args));
+  return push({.code = Code::Op, .op = o, .args = std::move(args), .flag = unordered}, level, dtype,
+              lanes);
 }
 
 Operand Emitter::convert(const Operand& v, DType dtype) {
   return op(Op::Cast, dtype, {v});
 }
 
-Operand Emitter::lane_reduce(Op o, const Operand& v) {
-  return push({.code = Code::LaneReduce, .op = o, .args = {v}}, depth(), v.dtype, 1);
+Operand Emitter::lane_reduce(Op o, const Operand& v, bool unordered) {
+  return push({.code = Code::LaneReduce, .op = o, .args = {v}, .flag = unordered}, depth(), v.dtype,
+              1);
 }
 
 Operand Emitter::only_live(const NodeRef& lane, const Operand& v, const Operand& other) {

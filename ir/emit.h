@@ -72,12 +72,13 @@ class Emitter {
   /// The same integer in 32 bits, which it fits.
   Operand emit_narrow(const NodeRef& n);
   Operand widen(Operand v, int lanes);
-  /// An operation here, in the frame now open, remembered nowhere.
-  Operand op_here(Op op, std::vector<Operand> args);
+  /// An operation here, in the frame now open, remembered nowhere. `unordered`, of a Max or Min:
+  /// may give either where one is NaN.
+  Operand op_here(Op op, std::vector<Operand> args, bool unordered = false);
   /// The same in an outer frame, or as far out as the arguments are known.
-  Operand op_in_frame(int frame, Op op, std::vector<Operand> args);
+  Operand op_in_frame(int frame, Op op, std::vector<Operand> args, bool unordered = false);
   Operand convert(const Operand& v, DType dtype);
-  Operand lane_reduce(Op op, const Operand& v);
+  Operand lane_reduce(Op op, const Operand& v, bool unordered = false);
   /// v in the live lanes of `lane`, `other` in the rest.
   Operand only_live(const NodeRef& lane, const Operand& v, const Operand& other);
   static Operand constant(DType dtype, uint64_t bits);

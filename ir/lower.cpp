@@ -11,6 +11,7 @@
 #include "ir/inserted_loads.h"
 #include "ir/join_copies.h"
 #include "ir/legalize.h"
+#include "ir/nan_elsewhere.h"
 #include "ir/nest.h"
 #include "ir/pack_ahead.h"
 #include "ir/pack_in_first_tile.h"
@@ -73,7 +74,7 @@ Program lower(const Kernel& kernel, const Target& target) {
   Kernel legal = clone(kernel);
   const int lanes = lanes_of_schedule(legal);
   legalize(legal, has_permute(target) && lanes <= target.lanes);  // more are several registers
-  Program program = Nest(legal, target, lanes).run();
+  Program program = Nest(legal, target, lanes, nan_elsewhere(kernel)).run();
   if (target.has_tiles) use_tiles(program);
   join_strided_loads(program, target);
   join_copies(program);

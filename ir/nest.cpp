@@ -10,11 +10,12 @@
 
 namespace lazuli {
 
-Nest::Nest(const Kernel& kernel, const Target& target, int lanes)
+Nest::Nest(const Kernel& kernel, const Target& target, int lanes, std::set<int> nan_elsewhere)
     : kernel_(kernel),
       target_(target),
       emitter_(kernel, program_, lanes, target.vector_registers),
-      reads_(kernel) {
+      reads_(kernel),
+      nan_elsewhere_(std::move(nan_elsewhere)) {
   program_.name = kernel.name;
   program_.lanes = lanes;
   for (const KernelArgument& a : kernel.arguments)

@@ -35,6 +35,7 @@
 
 #include <map>
 #include <memory>
+#include <set>
 
 #include "ir/emit.h"
 #include "ir/footprint.h"
@@ -46,7 +47,8 @@ namespace lazuli {
 
 class Nest {
  public:
-  Nest(const Kernel& kernel, const Target& target, int lanes);
+  /// `nan_elsewhere`: the extremes that ir/nan_elsewhere.h finds.
+  Nest(const Kernel& kernel, const Target& target, int lanes, std::set<int> nan_elsewhere);
   Program run();
 
  private:
@@ -134,6 +136,7 @@ class Nest {
   Program program_;
   Emitter emitter_;
   Reads reads_;
+  std::set<int> nan_elsewhere_;
   std::unordered_map<int, Accumulators> accumulators_;
   Phase* phase_ = nullptr;
   const Stage* root_ = nullptr;

@@ -99,7 +99,7 @@ class Printer {
 
   std::string right_side(const Instruction& i) const {
     switch (i.code) {
-      case Code::Op: return fmt::format("{} {}", name(i.op), args_text(i));
+      case Code::Op: return fmt::format("{} {}{}", name(i.op), args_text(i), i.flag ? " unordered" : "");
       case Code::Splat: return "splat " + args_text(i);
       case Code::Insert: return fmt::format("insert {} at {}", args_text(i), i.imm);
       case Code::Extract: return fmt::format("extract {} at {}", args_text(i), i.imm);
@@ -116,7 +116,8 @@ class Printer {
       case Code::Load:
         return fmt::format("load {}[{}]{}{}", text(i.args[0]), i.imm, i.step == 1 ? "" : fmt::format(" by {}", i.step),
                            mask_text(i, 1));
-      case Code::LaneReduce: return fmt::format("across {} {}", name(i.op), args_text(i));
+      case Code::LaneReduce:
+        return fmt::format("across {} {}{}", name(i.op), args_text(i), i.flag ? " unordered" : "");
       case Code::Any: return "any " + args_text(i);
       case Code::GroupReduce: return fmt::format("group {} {}", name(i.op), args_text(i));
       default: return "?";

@@ -76,7 +76,7 @@ struct Instruction {
   int64_t imm = 0;
   int memory = -1;     // Pointer, Load, Store: argument slot, or Program::kScratch, kShared, kLocal
   int mask = 0;        // Load, Store: only the first `mask` lanes; 0: all
-  bool flag = false;
+  bool flag = false;   // Op, LaneReduce of Max and Min: either, where one is NaN
   int step = 1;        // Permute; Load; Store: elements from one lane's to the next's
   int repeat = 1;      // Permute: so many neighbouring lanes take the same element
   TileShape tile = {}; // TileDot; `flag`: the sums begin with what lies there, else with zeros

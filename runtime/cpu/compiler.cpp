@@ -122,10 +122,9 @@ std::unique_ptr<OwnedReply> run(std::string_view text, const CompileOptions& opt
       .triple = options.triple.c_str(),
       .cpu = options.cpu.c_str(),
       .features = options.features.c_str(),
-      .recipe = options.full_pipeline     ? Recipe::kFull
-                : options.hoist_constants ? Recipe::kFastHoisting
-                : options.in_order        ? Recipe::kFastInOrder
-                                          : Recipe::kFast,
+      .recipe = options.full_pipeline ? Recipe::kFull
+                : options.in_order    ? Recipe::kFastInOrder
+                                      : Recipe::kFast,
       .output = output,
       .verify = options.verify,
   };
@@ -203,35 +202,6 @@ CompileOptions options_for(const Target& target) {
 
 namespace {
 
-// Whether some innermost loop carries vectors, stores vectors, and has many constants.
-bool sums_what_it_stores(const std::vector<Instruction>& block) {
-  constexpr size_t kManyConstants = 8;
-  bool found = false;
-  for (const Instruction& i : block) {
-    if (i.body.empty()) continue;
-    const auto holds = [&](const auto& test) {
-      return std::any_of(i.body.begin(), i.body.end(), test);
-    };
-    const bool inmost = !holds([](const Instruction& x) { return !x.body.empty(); });
-    if (i.code != Code::Loop || !inmost) {
-      found |= sums_what_it_stores(i.body);
-      continue;
-    }
-    std::set<uint64_t> constants;
-    for (const Instruction& x : i.body) {
-      for (const Operand& a : x.args) {
-        if (a.kind == Operand::Kind::Constant && a.lanes > 1) constants.insert(a.bits);
-      }
-    }
-    found |=
-        constants.size() >= kManyConstants &&
-        std::any_of(i.phis.begin(), i.phis.end(),
-                    [](const Phi& p) { return p.dst.lanes > 1 && is_float(p.dst.dtype); }) &&
-        holds([](const Instruction& x) { return x.code == Code::Store && x.args[1].lanes > 1; });
-  }
-  return found;
-}
-
 // Whether some innermost loop has long arithmetic on vectors, multiply-adds aside.
 bool has_long_arithmetic(const std::vector<Instruction>& block) {
   // From 16 to 64 the benchmarks run alike; without any bound long chains lose 5 %.
@@ -256,7 +226,6 @@ CompileOptions options_for(const Target& target, const Program& program) {
   CompileOptions options = options_for(target);
   options.in_order = target.vector_registers > 16;
   for (const Phase& p : program.phases) {
-    options.hoist_constants |= sums_what_it_stores(p.body) || sums_what_it_stores(p.tail);
     options.in_order &= !has_long_arithmetic(p.body) && !has_long_arithmetic(p.tail);
   }
   return options;

@@ -35,8 +35,6 @@ struct CompileOptions {
   /// Run LLVM's standard code generator instead of the short pass list that is tuned for explicit
   /// vector loops: some 1.7 times the compile time, for code that is not of that kind.
   bool full_pipeline = false;
-  /// In the short pass list: load constants before a loop, rather than in it.
-  bool hoist_constants = false;
   /// In the short pass list: leave instructions in the order of the text.
   bool in_order = false;
   bool verify = true;  ///< run LLVM's verifier on the text; 1 to 2 % of the time
@@ -44,11 +42,9 @@ struct CompileOptions {
 
 /// Code for a target.
 CompileOptions options_for(const Target& target);
-/// Code of `program`. Constants of a loop that adds up what it stores, such as exponentials, are
-/// hoisted: registers are short there, and the accumulators would be spilled in their place. Other
-/// loops are better off without. Where no innermost loop has long arithmetic, as in a product's
-/// tile, and registers are many, the order of the text is as fast as another and takes a tenth less
-/// time; with 16 registers tiles would spill.
+/// Code of `program`. Where no innermost loop has long arithmetic, as in a product's tile, and
+/// registers are many, the order of the text is as fast as another and takes a tenth less time;
+/// with 16 registers tiles would spill.
 CompileOptions options_for(const Target& target, const Program& program);
 
 /// A function of the host that kernels may call.

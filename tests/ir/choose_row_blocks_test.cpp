@@ -54,6 +54,35 @@ TEST_SUITE("ir") {
     }
   }
 
+  TEST_CASE("the scores of a chunk of keys are tiles of queries and keys") {
+    const Tensor q = test::array({1, 2, 2048, 16}), k = test::array({1, 2, 2048, 16});
+    for (const bool causal : {false, true}) {
+      const std::string s =
+          test::chosen_schedule(scaled_dot_product_attention(q, k, k, std::nullopt, 0.0, causal),
+                                named_target("x86-64-v4"));
+      CHECK(test::holds(s, "order sum i k l.o j.o m j.i l.u l.v\n"));
+      CHECK(!test::holds(s, "split sum k "));  // one chunk at a time
+    }
+  }
+
+  TEST_CASE(
+      "what masks is a tile's epilogue where all rows lie in one block, else part of the rows") {
+    const auto leaf = [] { return test::array({8, 12, 64, 16}); };
+    const Tensor q = leaf(), k = leaf(), v = leaf();
+    const Tensor o = scaled_dot_product_attention(q, k, v, std::nullopt, 0.0, true);
+    for (const char* name : {"x86-64-v3", "x86-64-v4"}) {
+      const Target target = named_target(name);
+      const std::string rows = test::chosen_schedule(o, target);
+      CHECK(test::holds(rows, "fuse where max\n"));
+      CHECK(test::holds(rows, "fuse exp sum_3\n"));
+      const Tensor dk = grad(sum(o), std::vector<Tensor>{k})[0];
+      const std::string columns = test::chosen_schedule(dk, target);
+      CHECK(!test::holds(columns, "fuse where max\n"));
+      CHECK(test::holds(columns, "at sum where "));
+      CHECK(test::holds(columns, "fuse exp sum_2\n"));
+    }
+  }
+
   TEST_CASE("few queries of many keys are as many at a time as leave each thread a block") {
     Target target = named_target("x86-64-v4");
     target.l2 = 2 << 20;

@@ -306,7 +306,6 @@ TEST_SUITE("runtime") {
           const auto expected = run_phase(row.text, input, {.cpu = cpu, .full_pipeline = true});
           const auto got = run_phase(row.text, input, {.cpu = cpu});
           CHECK(got == expected);
-          CHECK(run_phase(row.text, input, {.cpu = cpu, .hoist_constants = true}) == expected);
           CHECK(run_phase(row.text, input, {.cpu = cpu, .in_order = true}) == expected);
         }
       }

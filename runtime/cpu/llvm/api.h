@@ -9,7 +9,7 @@
 namespace lazuli::llvm_api {
 
 /// Raised whenever a struct below changes; the module and the library that opens it must agree.
-inline constexpr uint32_t kAbi = 3;
+inline constexpr uint32_t kAbi = 4;
 
 /// The name of the module's only exported symbol, of type Entry.
 inline constexpr const char* kEntryName = "lazuli_llvm_entry";
@@ -17,10 +17,9 @@ inline constexpr const char* kEntryName = "lazuli_llvm_entry";
 enum class Output : uint32_t { kNothing, kObject, kAssembly };
 
 /// How machine code is made: `kFast` is the short pass list for explicit vector loops (x86 only),
-/// `kFastHoisting` the same with constants loaded before loops, `kFastInOrder` the same without the
-/// machine scheduler, so that instructions stay in the order of the text, `kFull` the standard list
-/// of LLVM's code generator at its default level.
-enum class Recipe : uint32_t { kFast, kFastHoisting, kFastInOrder, kFull };
+/// `kFastInOrder` the same without the machine scheduler, so that instructions stay in the order of
+/// the text, `kFull` the standard list of LLVM's code generator at its default level.
+enum class Recipe : uint32_t { kFast, kFastInOrder, kFull };
 
 enum class Status : uint32_t {
   kOk,

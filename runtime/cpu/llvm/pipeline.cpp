@@ -40,11 +40,10 @@ constexpr const char* kBeforeSelection[] = {
 };
 
 // From selected instructions to allocation.
-constexpr const char* kFinishSelection[] = {"finalize-isel"};
-constexpr const char* kHoist[] = {"early-machinelicm"};
 constexpr const char* kBeforeAllocation[] = {
-    "machine-cse", "x86-flags-copy-lowering", "dead-mi-elimination",   "processimpdefs",
-    "livevars",    "phi-node-elimination",    "twoaddressinstruction", "register-coalescer",
+    "finalize-isel",        "machine-cse",           "x86-flags-copy-lowering",
+    "dead-mi-elimination",  "processimpdefs",        "livevars",
+    "phi-node-elimination", "twoaddressinstruction", "register-coalescer",
 };
 // A tenth of all the time. Long arithmetic needs it: layer norm backward is 15 % slower without.
 constexpr const char* kReorder[] = {"machine-scheduler"};
@@ -100,8 +99,6 @@ void add_fast(llvm::LLVMTargetMachine& machine, llvm::legacy::PassManager& passe
   PassList list(passes);
   list.add(kBeforeSelection);
   if (config->addInstSelector()) throw std::runtime_error(kNoFile);
-  list.add(kFinishSelection);
-  if (recipe == llvm_api::Recipe::kFastHoisting) list.add(kHoist);
   list.add(kBeforeAllocation);
   if (recipe != llvm_api::Recipe::kFastInOrder) list.add(kReorder);
   list.add(llvm::createGreedyRegisterAllocator());
