@@ -34,6 +34,12 @@ inline int64_t products_in(const Instruction& loop) {
   return std::count_if(loop.body.begin(), loop.body.end(), is_product);
 }
 
+/// Its loads, likewise.
+inline int64_t loads_in(const Instruction& loop) {
+  return std::count_if(loop.body.begin(), loop.body.end(),
+                       [](const Instruction& i) { return i.code == Code::Load; });
+}
+
 /// How far scalars and pointers move on from one iteration of a loop to the next.
 class LoopSteps {
  public:

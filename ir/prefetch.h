@@ -57,7 +57,8 @@ void prefetch_next_panels(Program& program, const Target& target);
 /// the terms of sums, in parts of which some are read again and again: the next one's stretch comes
 /// to L2 while the products of this one are made, spread over them, unless they ask for the
 /// argument already. Products of 192 by 2,048 by 48 whose factors lie in memory take 0.7 of the
-/// time on Zen 3.
+/// time on Zen 3. So does the next iteration's of a parallel loop, as the next head's keys and
+/// values: 64 products of 64 by 64 by 64 take 0.9 of the time on Sapphire Rapids.
 void prefetch_next_blocks(Program& program, const Target& target);
 
 /// Where each iteration of a long loop, as over the terms of a sum, reads other cache lines of an

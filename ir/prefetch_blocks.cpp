@@ -15,13 +15,25 @@ namespace {
 
 constexpr int64_t kLeastBytes = 4096;  // of a block, else the processor is there in time
 
-bool is_counted(const Instruction& i) {
-  return i.code == Code::Loop && count_of(i) && i.begin.bits == 0;
+bool is_from_zero(const Instruction& i) {
+  return i.code == Code::Loop && i.begin.kind == Operand::Kind::Constant && i.begin.bits == 0;
+}
+
+// Whether a loop has more than one iteration, or as many as a worker takes at once.
+bool has_several(const Instruction& i) {
+  return (is_from_zero(i) && count_of(i).value_or(1) > 1) ||
+         (i.code == Code::Loop && i.begin.kind == Operand::Kind::Begin);
+}
+
+// Each iteration of a loop whose number is not known asks for all: what is there costs next to
+// nothing.
+int64_t parts_along(const Instruction& loop) {
+  return count_of(loop).value_or(1);
 }
 
 int64_t iterations_of(const std::vector<Instruction*>& way) {
   int64_t n = 1;
-  for (const Instruction* l : way) n *= *count_of(*l);
+  for (const Instruction* l : way) n *= parts_along(*l);
   return n;
 }
 
@@ -30,14 +42,14 @@ std::vector<Instruction*> way_to_products(std::vector<Instruction>& block) {
   std::vector<Instruction*> best;
   int64_t most = 0;
   for (Instruction& i : block) {
-    if (!is_counted(i)) continue;
+    if (!is_from_zero(i) || (is_innermost(i) && !count_of(i))) continue;
     std::vector<Instruction*> way;
     int64_t products = products_in(i);
     if (products == 0 || !is_innermost(i)) {
       way = way_to_products(i.body);
       products = way.empty() ? 0 : products_in(*way.back()) * iterations_of(way);
     }
-    products *= *count_of(i);
+    products *= parts_along(i);
     if (products <= most) continue;
     most = products;
     best = std::move(way);
@@ -158,7 +170,8 @@ void ask(Program& program, Instruction& blocks, const std::vector<Instruction*>&
     Operand element = before.op(Op::Add, {s.first, ahead});
     int64_t each = part * times;
     for (size_t l = 0; l + 1 < way.size(); l++) {
-      each /= *count_of(*way[l]);
+      each /= parts_along(*way[l]);
+      if (!count_of(*way[l])) continue;
       const Operand done = inside[l].op(Op::Mul, {way[l]->dst, inside[l].number(each)});
       element = inside[l].op(Op::Add, {done, element});
     }
@@ -193,11 +206,15 @@ bool is_asked(const std::vector<Instruction>& block, int memory) {
   });
 }
 
-void prefetch_blocks_in(Program& program, const Target& target, std::vector<Instruction>& block) {
+// Returns the arguments that are asked for.
+std::set<int> prefetch_blocks_in(Program& program, const Target& target,
+                                 std::vector<Instruction>& block) {
+  std::set<int> all;
   for (Instruction& i : block) {
-    prefetch_blocks_in(program, target, i.body);
+    const std::set<int> inside = prefetch_blocks_in(program, target, i.body);
+    all.insert(inside.begin(), inside.end());
     // Partial sums go from block to block through memory.
-    if (!is_counted(i) || *count_of(i) < 2 || !i.phis.empty()) continue;
+    if (!has_several(i) || !i.phis.empty()) continue;
     const std::vector<Instruction*> way = way_to_products(i.body);
     if (way.size() < 2 || products_in(*way.back()) == 0) continue;
     std::vector<Stretch> stretches = Stretches(program, target, i).take();
@@ -207,16 +224,21 @@ void prefetch_blocks_in(Program& program, const Target& target, std::vector<Inst
       // Whole elements in each iteration should not come to much more than there are.
       const bool beyond = 2 * part_of(s, times) * times > 3 * s.size;
       return beyond || !is_known_before(i.body, way[0], s.first) ||
-             is_asked(way.back()->body, s.memory);
+             is_asked(way.back()->body, s.memory) || inside.count(s.memory) > 0;
     });
     for (const Stretch& s : stretches) {
       bytes += s.size * size_of(s.dtype);
       lines += (part_of(s, times) * size_of(s.dtype) + kCacheLine - 1) / kCacheLine;
     }
-    const bool fits = bytes <= target.l2 / 3,
-               pays = lines * kProductsPerLine <= products_in(*way.back());
-    if (!stretches.empty() && fits && pays) ask(program, i, way, stretches);
+    const int64_t products = products_in(*way.back());
+    // A tile whose loads bound it has no time to ask.
+    const bool fits = bytes <= target.l2 / 3, pays = lines * kProductsPerLine <= products,
+               bound = lines + loads_in(*way.back()) > products;
+    if (stretches.empty() || !fits || !pays || bound) continue;
+    ask(program, i, way, stretches);
+    for (const Stretch& s : stretches) all.insert(s.memory);
   }
+  return all;
 }
 
 }  // namespace

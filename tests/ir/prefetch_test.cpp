@@ -381,6 +381,24 @@ TEST_SUITE("ir") {
     CHECK(asked(400, 192 << 10) == std::vector<int>{0, 0, 0});  // one block
   }
 
+  TEST_CASE("what the next iteration of a parallel loop reads is asked for") {
+    Target target = named_target("x86-64-v4");
+    target.threads = 1;
+    const auto asked = [&](bool causal, int64_t l2) {
+      target.l2 = l2;
+      Kernel k = test::attention(8, 128, 64, causal);
+      choose_schedule(k, target);
+      CHECK(test::difference(k, target) == "");
+      return prefetched(k, target);
+    };
+    // Queries block by block, keys and values head by head.
+    CHECK(asked(false, 256 << 10) == std::vector<int>{2, 1, 1, 0});
+    // A causal mask ends the loops over keys: what is read of values is not known.
+    CHECK(asked(true, 256 << 10) == std::vector<int>{1, 1, 0, 0});
+    CHECK(asked(true, 512 << 10) == std::vector<int>{1, 1, 0, 0});
+    CHECK(asked(false, 2 << 20) == std::vector<int>{0, 0, 0, 0});  // all of it stays in cache
+  }
+
   TEST_CASE("terms that lie far apart are asked for") {
     bool second_level = false;
     const auto asked = [&](int64_t terms, int64_t l2, bool far, int64_t columns = 128) {
