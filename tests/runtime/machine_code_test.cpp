@@ -3,13 +3,19 @@
 
 #include <doctest/doctest.h>
 
+#include <optional>
 #include <set>
 #include <string>
+#include <vector>
 
 #include "codegen/llvm.h"
+#include "core/gradient.h"
+#include "core/lazy_buffer.h"
+#include "core/ops.h"
 #include "ir/choose.h"
 #include "ir/index.h"
 #include "ir/lower.h"
+#include "ir/plan.h"
 #include "runtime/cpu/compiler.h"
 #include "tests/ir/algorithms.h"
 namespace lazuli {
@@ -136,6 +142,32 @@ TEST_CASE("innermost loops that pack ahead leave the stack alone") {
         read_assembly(assembly(emit_llvm(program, target, "k"), options_for(target, program)));
     CHECK(code.inner_stack_accesses == 0);
     CHECK(code.inner_calls == 0);
+  }
+}
+
+// The constants of exponentials are held in registers for their own loop alone.
+TEST_CASE("loops of attention and its gradients leave the stack alone on AVX-512") {
+  Target target = named_target("x86-64-v4");
+  target.l2 = 2 << 20;
+  const auto leaf = [] {
+    const Tensor t = randn({8, 12, 256, 32});
+    t.node()->set_storage(make_storage(bytes_of(t.shape(), t.dtype())));
+    return t;
+  };
+  for (const bool causal : {false, true}) {
+    const Tensor q = leaf(), k = leaf(), v = leaf();
+    const Tensor o = scaled_dot_product_attention(q, k, v, std::nullopt, 0.0, causal);
+    std::vector<Tensor> results = grad(sum(o), std::vector<Tensor>{q, k, v});
+    results.push_back(o);
+    for (const Tensor& r : results) {
+      const std::vector<NodeRef> roots{r.node()};
+      for (const PlanStep& step : make_plan(roots, target).steps) {
+        if (!step.kernel) continue;
+        Kernel kernel = clone(*step.kernel);
+        choose_schedule(kernel, target);
+        CHECK(read_assembly(assembly_of(kernel, target)).inner_stack_accesses == 0);
+      }
+    }
   }
 }
 
