@@ -314,9 +314,10 @@ TEST_SUITE("ir") {
     CHECK(asked(50, false, 256 << 10) == 0);  // the whole argument is there
     CHECK(asked(6, false, 64 << 10) == 0);    // no tiles but one
     CHECK(asked(50, true, 64 << 10) == 1);    // turned around, of lines that lie together
-    CHECK(asked(50, true, 24 << 10) == 0);
+    CHECK(asked(50, true, 24 << 10) == 1);    // as what the next iteration reads
+    CHECK(asked(50, true, 8 << 10) == 0);
     CHECK(asked(6, true, 64 << 10) == 0);
-    CHECK(asked(50, true, 256 << 10) == 0);
+    CHECK(asked(50, true, 512 << 10) == 0);
     // Over all steps of a tile. Where L3 is far, panels that take half of L2 are packed ahead.
     for (const bool far : {false, true}) {
       Target target = named_target("x86-64-v3");
@@ -350,15 +351,15 @@ TEST_SUITE("ir") {
   TEST_CASE("behind the last panel of a product, the first of the next one is asked for") {
     Target target = named_target("x86-64-v3");
     target.l2 = 64 << 10;
-    const auto ends = [&](int64_t count_prefetched) {
-      Kernel k = batched(count_prefetched, 48, 64, 64);
+    const auto ends = [&](int64_t count, bool asks_a) {
+      Kernel k = batched(count, 48, 64, 64);
       const Program program = choose_schedule(k, target);
-      CHECK(prefetched(k, target)[1] == 1);
+      CHECK(prefetched(k, target) == std::vector<int>{asks_a ? 3 : 2, 1, 6});
       CHECK(test::difference(k, target) == "");
-      return print_program(program).find(": bool = lt ") != std::string::npos;
+      return test::count_of(print_program(program), ": bool = lt ");
     };
-    CHECK(!ends(64));
-    CHECK(ends(8));  // whose panels the threads share
+    CHECK(ends(64, true) == 1);  // of a, as the next iteration's
+    CHECK(ends(8, false) == 1);  // whose panels the threads share
   }
 
   TEST_CASE("the next block of terms is asked for while one is multiplied") {
