@@ -389,7 +389,9 @@ void schedule_tile(ScheduleWriter& w, const StageGroup& g, const RowContraction&
 // Whether the loops of `s` end where an index says by which the root's rows are walked.
 bool ends_by_rows(const Stage& s, const StageGroup& g) {
   return std::any_of(g.grid.begin(), g.grid.end(), [&](const NodeRef& a) {
-    return keeps_in_all(*g.root(), a) && uses(s.limit.begin()->second, a.get());
+    return keeps_in_all(*g.root(), a) &&
+           std::any_of(s.limit.begin(), s.limit.end(),
+                       [&](const auto& end) { return uses(end.second, a.get()); });
   });
 }
 

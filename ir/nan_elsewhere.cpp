@@ -75,24 +75,24 @@ class Rows {
            !contains(extreme_.dims, axis);
   }
 
-  static bool is_cut(const Stage& s, int axis) {
-    return s.is_triangular_along(axis) || s.bound.count(axis) > 0;
+  // Whether all of a stage is computed, or as much as of the extreme's.
+  bool is_whole(const Stage& s) const {
+    const bool all = s.limit.empty() && s.begin.empty() && s.bound.empty();
+    return all || (std::equal(s.axes.begin(), s.axes.end(), stage_.axes.begin(), stage_.axes.end(),
+                              NodeEqual()) &&
+                   s.limit == stage_.limit && s.begin == stage_.begin && s.bound == stage_.bound);
   }
 
-  // Whether `v`, a sum, has every element of the extreme's row among its terms.
+  static bool is_cut(const Stage& s, size_t axis) {
+    const int a = static_cast<int>(axis);
+    return s.is_triangular_along(a) || s.bound.count(a) > 0;
+  }
+
+  // Whether `v` sums over what the extreme is of.
   bool sums_all_elements(const Stage& s, const Value& v) const {
-    for (const NodeRef& a : stage_.axes) {
-      if (!is_summed(a.get())) continue;
-      const auto at = std::find_if(s.axes.begin(), s.axes.end(),
-                                   [&](const NodeRef& b) { return a.get() == b.get(); });
-      if (at == s.axes.end() || contains(v.dims, a.get())) return false;
-      const bool like_extreme = std::equal(s.axes.begin(), s.axes.end(), stage_.axes.begin(),
-                                           stage_.axes.end(), NodeEqual()) &&
-                                s.limit == stage_.limit && s.begin == stage_.begin &&
-                                s.bound == stage_.bound;
-      if (is_cut(s, static_cast<int>(at - s.axes.begin())) && !like_extreme) return false;
-    }
-    return true;
+    return std::all_of(stage_.axes.begin(), stage_.axes.end(), [&](const NodeRef& a) {
+      return !is_summed(a.get()) || (contains(s.axes, a.get()) && !contains(v.dims, a.get()));
+    });
   }
 
   // NaN in both cases is the same in both.
@@ -147,6 +147,10 @@ class Rows {
 
   Known reduced(const Stage& s, const Value& v) {
     Known k = expression(v.expr);
+    if (!is_whole(s)) {  // beyond, it may be read as 0
+      k.is_nan.reset();
+      k.at_nan = false;
+    }
     if (!v.reduces()) return k;
     const bool adds = v.reduce == Op::ReduceAdd && is_float(v.expr->dtype);
     if (!adds) k.is_nan.reset();
@@ -157,7 +161,7 @@ class Rows {
       if (contains(v.dims, axis) || !contains(extreme_.dims, axis)) continue;
       if (k.differs) k.differs->insert(axis);
       // The sum of some rows says nothing of others.
-      if (k.is_nan && is_cut(s, static_cast<int>(a))) k.is_nan.reset();
+      if (is_cut(s, a)) k.is_nan.reset();
       if (k.is_nan) k.is_nan->insert(axis);
     }
     return settled(std::move(k));
@@ -173,6 +177,7 @@ class Rows {
 }  // namespace
 
 std::set<int> nan_elsewhere(const Kernel& kernel) {
+  // Each by itself, and then all at once: that an extreme is NaN is never what shows a NaN.
   std::set<int> found;
   for (const auto& s : kernel.stages) {
     for (const Value& v : s->values) {

@@ -8,9 +8,9 @@
 
 namespace lazuli {
 
-/// Ids of the largest and smallest elements among a kernel's values that may be any of their terms
-/// where one of those is NaN: what the kernel stores is the same, but for the bits of a NaN. Such
-/// an extreme takes one instruction a term, not three.
+/// Ids of the largest and smallest elements among a kernel's values that need not be NaN where one
+/// of their terms is: what the kernel stores is the same, but for the bits of a NaN. Such an
+/// extreme takes one instruction a term, not three.
 std::set<int> nan_elsewhere(const Kernel& kernel);
 
 }  // namespace lazuli

@@ -8,10 +8,10 @@
 #include <algorithm>
 #include <cstring>
 #include <filesystem>
-#include <set>
 #include <utility>
 
 #include "core/error.h"
+#include "ir/loop_steps.h"
 #include "runtime/cpu/llvm/api.h"
 #include "runtime/places.h"
 
@@ -220,14 +220,30 @@ bool has_long_arithmetic(const std::vector<Instruction>& block) {
   return found;
 }
 
+// Whether the sums of some innermost loop of products take a third of the registers or more.
+bool has_tiles(const std::vector<Instruction>& block, int registers) {
+  return std::any_of(block.begin(), block.end(), [&](const Instruction& i) {
+    if (i.body.empty()) return false;
+    const auto sums = std::count_if(i.phis.begin(), i.phis.end(), [](const Phi& p) {
+      return p.dst.lanes > 1 && is_float(p.dst.dtype);
+    });
+    const bool tile = i.code == Code::Loop && is_innermost(i) && products_in(i) >= sums;
+    return (tile && 3 * sums >= registers) || has_tiles(i.body, registers);
+  });
+}
+
 }  // namespace
 
 CompileOptions options_for(const Target& target, const Program& program) {
   CompileOptions options = options_for(target);
-  options.in_order = target.vector_registers > 16;
+  bool arithmetic = false, tiles = false;
   for (const Phase& p : program.phases) {
-    options.in_order &= !has_long_arithmetic(p.body) && !has_long_arithmetic(p.tail);
+    for (const auto* block : {&p.body, &p.tail}) {
+      arithmetic |= has_long_arithmetic(*block);
+      tiles |= has_tiles(*block, target.vector_registers);
+    }
   }
+  options.in_order = target.vector_registers > 16 && (tiles || !arithmetic);
   return options;
 }
 
