@@ -117,15 +117,12 @@ std::string LlvmEmitter::held(const Operand& v) {
 // From memory that does not change: LLVM keeps it in a register, and loads it again where it has
 // none, but not by itself in each loop that uses it.
 void LlvmEmitter::load_constant(const std::string& dst, const Operand& v) {
-  const std::string element(element_type(v.dtype)), type = type_of(v), value = temporary(),
-                                                    t = temporary();
+  const std::string value = temporary();
   const auto [it, fresh] =
       constants_.try_emplace({v.dtype, v.bits}, fmt::format("@constant_{}", constants_.size()));
-  line("{} = load {}, ptr {}, align {}, !invariant.load !2", value, element, it->second,
-       size_of(v.dtype));
-  line("{} = insertelement {} poison, {} {}, i32 0", t, type, element, value);
-  line("{} = shufflevector {} {}, {} poison, {} zeroinitializer", dst, type, t, type,
-       vector_of("i32", v.lanes));
+  line("{} = load {}, ptr {}, align {}, !invariant.load !2", value, element_type(v.dtype),
+       it->second, size_of(v.dtype));
+  splat(dst, v, value);
 }
 
 std::string LlvmEmitter::splat_text(const std::string& text, DType t, int lanes) {
@@ -136,12 +133,12 @@ std::string LlvmEmitter::constant(double v, DType t, int lanes) {
   return splat_text(literal(to_bits(Scalar(v), t), t), t, lanes);
 }
 
-void LlvmEmitter::splat(const Instruction& i) {
-  const std::string type = type_of(i.dst), t = temporary();
-  line("{} = insertelement {} poison, {} {}, i32 0", t, type, element_type(i.dst.dtype),
-       ref(i.args[0]));
-  line("{} = shufflevector {} {}, {} poison, {} zeroinitializer", ref(i.dst), type, t, type,
-       vector_of("i32", i.dst.lanes));
+// An element in all lanes of a vector of the type of `v`.
+void LlvmEmitter::splat(const std::string& dst, const Operand& v, const std::string& element) {
+  const std::string type = type_of(v), t = temporary();
+  line("{} = insertelement {} poison, {} {}, i32 0", t, type, element_type(v.dtype), element);
+  line("{} = shufflevector {} {}, {} poison, {} zeroinitializer", dst, type, t, type,
+       vector_of("i32", v.lanes));
 }
 
 void LlvmEmitter::shuffle(const Instruction& i) {
@@ -215,7 +212,7 @@ void LlvmEmitter::instruction(const Instruction& i) {
       return elementwise(e);
     }
     case Code::Splat:
-      return splat(i);
+      return splat(ref(i.dst), i.dst, ref(i.args[0]));
     case Code::Insert:
       line("{} = insertelement {}, {}, i32 {}", ref(i.dst), typed(i.args[0]), typed(i.args[1]),
            i.imm);

@@ -75,7 +75,7 @@ void LlvmEmitter::put_fence(const std::string& dst, DType t, int lanes, const st
 }
 
 // NaN if either is NaN, from one compare-select that becomes max.ps or min.ps, which gives the
-// second where there is no order, and one test for NaN of the first, unless that is a number.
+// second where there is no order, and one test for NaN of the first, unless it is `unordered`.
 void LlvmEmitter::float_extreme(const Elementwise& e) {
   const std::string type = type_of(e.in, e.lanes), bool_type = type_of(DType::Bool, e.lanes);
   const std::string c = temporary(), m = e.unordered ? e.dst : temporary();

@@ -135,7 +135,7 @@ class LlvmEmitter {
   void branch(const Instruction& i);
 
   // ---- lanes of vectors
-  void splat(const Instruction& i);
+  void splat(const std::string& dst, const Operand& v, const std::string& element);
   void shuffle(const Instruction& i);
   void lane_reduce(const Instruction& i);
   void any(const Instruction& i);

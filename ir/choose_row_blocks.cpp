@@ -386,7 +386,7 @@ void schedule_tile(ScheduleWriter& w, const StageGroup& g, const RowContraction&
   unroll_sum(w, r.stage, r.c);
 }
 
-// Whether the loops of `s` end where an index says by which the root's rows are walked.
+// Whether loops of `s` end at a bound that depends on rows which the root keeps.
 bool ends_by_rows(const Stage& s, const StageGroup& g) {
   return std::any_of(g.grid.begin(), g.grid.end(), [&](const NodeRef& a) {
     return keeps_in_all(*g.root(), a) &&

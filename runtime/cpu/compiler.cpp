@@ -221,14 +221,14 @@ bool has_long_arithmetic(const std::vector<Instruction>& block) {
 }
 
 // Whether the sums of some innermost loop of products take a third of the registers or more.
-bool has_tiles(const std::vector<Instruction>& block, int registers) {
+bool has_register_tile(const std::vector<Instruction>& block, int registers) {
   return std::any_of(block.begin(), block.end(), [&](const Instruction& i) {
     if (i.body.empty()) return false;
     const auto sums = std::count_if(i.phis.begin(), i.phis.end(), [](const Phi& p) {
       return p.dst.lanes > 1 && is_float(p.dst.dtype);
     });
     const bool tile = i.code == Code::Loop && is_innermost(i) && products_in(i) >= sums;
-    return (tile && 3 * sums >= registers) || has_tiles(i.body, registers);
+    return (tile && 3 * sums >= registers) || has_register_tile(i.body, registers);
   });
 }
 
@@ -240,7 +240,7 @@ CompileOptions options_for(const Target& target, const Program& program) {
   for (const Phase& p : program.phases) {
     for (const auto* block : {&p.body, &p.tail}) {
       arithmetic |= has_long_arithmetic(*block);
-      tiles |= has_tiles(*block, target.vector_registers);
+      tiles |= has_register_tile(*block, target.vector_registers);
     }
   }
   options.in_order = target.vector_registers > 16 && (tiles || !arithmetic);
