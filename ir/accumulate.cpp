@@ -116,7 +116,10 @@ Cell& Nest::accumulator(const Stage* s, const Value& v, const NodeRef& term,
 
 void Nest::leaf(const Stage* s, Environment& e) {
   emitter_.clear_forwarded();
-  Substitution at, memo;
+  Substitution& at = leaf_axes_;
+  Substitution& memo = leaf_memo_;
+  at.clear();
+  memo.clear();
   for (size_t a = 0; a < s->axes.size(); a++) at[s->axes[a]] = e.current[a];
   for (const Value& v : s->values) {
     std::vector<NodeRef> index;

@@ -106,9 +106,9 @@ class ExtractBlock {
 
 void join_extracted_stores(Program& program, const Target& target) {
   if (!target.fast_gather) return;
-  for_each_block(program, [](const Uses& uses, std::vector<Instruction>& block) {
-    ExtractBlock(uses, block).run();
-  });
+  for_each_block_with(
+      Code::Extract, program,
+      [](const Uses& uses, std::vector<Instruction>& block) { ExtractBlock(uses, block).run(); });
 }
 
 }  // namespace lazuli

@@ -56,8 +56,8 @@ Partitioner::AtomSet Partitioner::grid_without(int k, const AtomSet& drop) {
 
 Partitioner::AtomSet Partitioner::atoms_of(const Labels& labels) {
   AtomSet out;
-  for (const Pieces& pieces : p_.atoms.resolve(labels)) {
-    for (const Piece& piece : pieces) {
+  for (const Pieces& pieces : labels) {
+    for (const Piece& piece : p_.atoms.resolve(pieces)) {
       if (piece.atom >= 0) out.insert(piece.atom);
     }
   }
@@ -74,7 +74,16 @@ int64_t Partitioner::iterations(const AtomSet& alive) {
 
 int64_t Partitioner::local_size(const Labels& labels, const AtomSet& alive) {
   int64_t r = 1;
-  for (const Pieces& pieces : p_.atoms.resolve(labels)) r *= local_size_of(pieces, alive);
+  for (const Pieces& pieces : labels) r *= local_size_of(p_.atoms.resolve(pieces), alive);
+  return r;
+}
+
+// The same of what node n keeps.
+int64_t Partitioner::kept_size(int n, const AtomSet& alive) {
+  int64_t r = 1;
+  for (size_t i = 0; i < p_[n].labels.size(); i++) {
+    if (!reduces_axis(node(n), i)) r *= local_size_of(p_.atoms.resolve(p_[n].labels[i]), alive);
+  }
   return r;
 }
 
@@ -87,7 +96,7 @@ int64_t Partitioner::footprint(int n, const AtomSet& alive) {
     const int user = p_[n].users[0];
     if (p_[user].array && !is_reduce(node(user).op)) return 0;
   }
-  const int64_t l = local_size(kept_labels(v, p_[n].labels), alive);
+  const int64_t l = kept_size(n, alive);
   return l > 1 ? l * size_of(v.dtype) : 0;
 }
 
@@ -100,10 +109,10 @@ int64_t Partitioner::footprint_without(int k, const AtomSet& drop) {
   return sum;
 }
 
-// Operations to evaluate n again from arrays and row scalars; large if a long reduction or a
-// costly operation is in the way.
+// Operations to evaluate n again from arrays and row scalars, or some number above kAgainCost if
+// they are more, or if a long reduction or a costly operation is in the way.
 int Partitioner::again(int n, const AtomSet& alive, int depth) {
-  constexpr int kTooMuch = 99;
+  constexpr int kTooMuch = kAgainCost + 1;
   const Op op = node(n).op;
   if (has(op, kCostly) || is_reduce(op) || depth > 8) return kTooMuch;
   const int k = kern_of(n);
@@ -121,9 +130,7 @@ int Partitioner::again(int n, const AtomSet& alive, int depth) {
       continue;
     }
     if (kern_of(x) != k || source.finish) continue;
-    if (local_size(kept_labels(node(x), source.labels), alive) > 1) {
-      cost += again(x, alive, depth + 1);
-    }
+    if (kept_size(x, alive) > 1) cost += again(x, alive, depth + 1);
     if (cost >= kTooMuch) return kTooMuch;
   }
   return cost;

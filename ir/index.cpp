@@ -142,7 +142,7 @@ void normalise(LinearForm& form) {
       if (n > 0 && form.terms[n - 1].first.get() == form.terms[i].first.get()) {
         form.terms[n - 1].second += form.terms[i].second;
       } else {
-        if (n != i) form.terms[n] = form.terms[i];
+        if (n != i) form.terms[n] = std::move(form.terms[i]);
         n++;
       }
       if (form.terms[n - 1].second == 0) n--;
@@ -359,7 +359,7 @@ NodeRef from_linear(LinearForm form) {
   Sources src;
   for (auto& [atom, k] : form.terms) {
     c.push_back(k);
-    src.push_back(atom);
+    src.push_back(std::move(atom));
   }
   return make({.op = Op::Lin,
                .dtype = DType::I64,
@@ -377,38 +377,40 @@ NodeRef substitute(const NodeRef& n, const Substitution& map) {
 NodeRef substitute(const NodeRef& root, const Substitution& map, Substitution& memo) {
   uint64_t oldest = UINT64_MAX;  // what is older holds nothing of the map
   for (const auto& [from, to] : map) oldest = std::min(oldest, from->serial);
-  const auto known = [&](const NodeRef& n) -> NodeRef {
-    if (n->serial < oldest) return n;
-    if (const auto it = map.find(n); it != map.end()) return it->second;
-    if (n->src.empty()) return n;
+  // By pointer: references to what is only looked at are not counted.
+  const auto known = [&](const NodeRef& n) -> const NodeRef* {
+    if (n->serial < oldest) return &n;
+    if (const auto it = map.find(n); it != map.end()) return &it->second;
+    if (n->src.empty()) return &n;
     const auto it = memo.find(n);
-    return it == memo.end() ? NodeRef() : it->second;
+    return it == memo.end() ? nullptr : &it->second;
   };
-  if (NodeRef r = known(root)) return r;
-  std::vector<NodeRef> stack{root};
+  if (const NodeRef* r = known(root)) return *r;
+  SmallVector<const NodeRef*, 16> stack{&root};
   while (!stack.empty()) {
-    const NodeRef n = stack.back();
+    const NodeRef& n = *stack.back();
     if (known(n)) {
       stack.pop_back();
       continue;
     }
-    Sources src;
-    bool ready = true, same = true;
+    const size_t depth = stack.size();
+    bool same = true;
     for (const NodeRef& s : n->src) {
-      NodeRef r = known(s);
-      if (!r) {
-        ready = false;
-        stack.push_back(s);
-        continue;
-      }
-      same &= r.get() == s.get();
-      src.push_back(std::move(r));
+      const NodeRef* const r = known(s);
+      if (!r) stack.push_back(&s);
+      same &= r && r->get() == s.get();
     }
-    if (!ready) continue;
-    memo[n] = same ? n : rebuild(n, std::move(src));
+    if (stack.size() > depth) continue;
     stack.pop_back();
+    if (same) {
+      memo.emplace(n, n);
+      continue;
+    }
+    Sources src;
+    for (const NodeRef& s : n->src) src.push_back(*known(s));
+    memo.emplace(n, rebuild(n, std::move(src)));
   }
-  return known(root);
+  return *known(root);
 }
 
 NodeRef scalar_op(Op op, DType dtype, Sources src, const Arg& arg) {

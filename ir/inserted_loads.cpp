@@ -252,9 +252,10 @@ class InsertBlock {
 }  // namespace
 
 void join_inserted_loads(Program& program, const Target& target) {
-  for_each_block(program, [&](const Uses& uses, std::vector<Instruction>& block) {
-    InsertBlock(program, target, uses, block).run();
-  });
+  for_each_block_with(Code::Insert, program,
+                      [&](const Uses& uses, std::vector<Instruction>& block) {
+                        InsertBlock(program, target, uses, block).run();
+                      });
 }
 
 }  // namespace lazuli

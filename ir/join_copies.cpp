@@ -7,7 +7,7 @@
 #include <utility>
 #include <vector>
 
-#include "ir/value_uses.h"
+#include "ir/rewrite.h"
 
 namespace lazuli {
 namespace {
@@ -109,21 +109,12 @@ class CopyBlock {
   std::unordered_set<size_t> joined_;
 };
 
-void join_copies_in(Program& program, const Uses& uses, std::vector<Instruction>& block) {
-  for (Instruction& i : block) join_copies_in(program, uses, i.body);
-  CopyBlock(program, uses, block).join();
-}
-
 }  // namespace
 
 void join_copies(Program& program) {
-  for (Phase& phase : program.phases) {
-    Uses uses;
-    count_uses(phase.body, uses);
-    count_uses(phase.tail, uses);
-    join_copies_in(program, uses, phase.body);
-    join_copies_in(program, uses, phase.tail);
-  }
+  for_each_block_with(Code::Store, program, [&](const Uses& uses, std::vector<Instruction>& block) {
+    CopyBlock(program, uses, block).join();
+  });
 }
 
 }  // namespace lazuli

@@ -160,7 +160,8 @@ void Nest::place_attached(const Stage* s, size_t position, const Environment& e)
     if (is_below(c.get(), s, position)) below.push_back(c.get());
   }
   if (below.empty()) return;
-  const Regions regions = footprints(reads_, below, s, {e.current, e.remaining});
+  const Region now{{e.current.begin(), e.current.end()}, {e.remaining.begin(), e.remaining.end()}};
+  const Regions regions = footprints(reads_, below, s, now);
   const auto here = [&](const Stage* c) {
     return c->at == s && c->at_loop == s->loops[position].name;
   };
@@ -285,9 +286,9 @@ void Nest::unrolled_loop(const Stage* s, size_t position, Environment& e) {
   const Loop& l = s->loops[position];
   const int64_t n = e.remaining[static_cast<size_t>(l.axis)];
   const auto iteration = [&](int64_t q, int64_t remaining) {
-    Environment inner = e;
-    if (l.kind == LoopKind::Ilp) inner.ilp.emplace_back(l.axis, q);
-    body(s, position, inner, index_const(q), remaining);
+    if (l.kind == LoopKind::Ilp) e.ilp.emplace_back(l.axis, q);
+    body(s, position, e, index_const(q), remaining);
+    if (l.kind == LoopKind::Ilp) e.ilp.pop_back();
   };
   if (const auto parts = e.parts.find(l.axis); parts != e.parts.end()) {
     for (int64_t q = 0; q < parts->second; q++) iteration(q, n);
@@ -350,7 +351,7 @@ void Nest::parallel_loops(const Stage* s, Environment& e) {
   while (count < s->loops.size() && s->loops[count].kind == LoopKind::Parallel) count++;
   std::vector<int64_t> full, tails;
   int64_t total = 1;
-  std::vector<int64_t> remaining = e.remaining;
+  SmallVector<int64_t, 8> remaining = e.remaining;
   for (size_t q = 0; q < count; q++) {
     const Loop& l = s->loops[q];
     const auto a = static_cast<size_t>(l.axis);

@@ -53,10 +53,10 @@ class Nest {
 
  private:
   struct Environment {
-    std::vector<NodeRef> current;
-    std::vector<int64_t> remaining;
+    SmallVector<NodeRef, 8> current;
+    SmallVector<int64_t, 8> remaining;
     std::vector<std::pair<int, int64_t>> ilp;  // axis and iteration of each ilp loop passed
-    std::vector<NodeRef> visited;              // iteration of each loop passed, by position
+    SmallVector<NodeRef, 8> visited;           // iteration of each loop passed, by position
     NodeRef lane;
     const Region* region = nullptr;
     std::map<int, int64_t> parts;  // of an axis, that are walked at once (L11)
@@ -138,6 +138,7 @@ class Nest {
   Reads reads_;
   std::set<int> nan_elsewhere_;
   std::unordered_map<int, Accumulators> accumulators_;
+  Substitution leaf_axes_, leaf_memo_;  // of the leaf at work: their memory is used again
   Phase* phase_ = nullptr;
   const Stage* root_ = nullptr;
   std::vector<NodeRef> parallel_variables_;

@@ -280,12 +280,13 @@ bool pack_ahead_in(Program& program, const FirstElements& first, const Target& t
     found |= pack_ahead_in(program, first, target, shared_out, i.body);
     const int64_t in_a_row = i.imm > 0 ? i.imm : shared_out;
     if (i.code != Code::Loop || count_of(i).value_or(in_a_row) < kFewestPanels) continue;
-    const LoopSteps around(i);
+    std::optional<LoopSteps> around;  // of the few loops that pack
     for (size_t at = 0; at < i.body.size(); at++) {
       const std::optional<PackedPanel> panel = packed_panel(i.body[at]);
       if (!panel) continue;
       const MemoryArgument& m = program.arguments[static_cast<size_t>(panel->memory)];
-      const int64_t next = around.of(panel->from).value_or(0);
+      if (!around) around.emplace(i);
+      const int64_t next = around->of(panel->from).value_or(0);
       // Two of them, and what they are multiplied with, share the cache.
       const bool fits = !m.output && leaves_l2(m.bytes(), target) && next > 0 &&
                         panel->rows * panel->width * size_of(panel->dtype) <= target.l2 * 5 / 16;

@@ -111,6 +111,7 @@ class Partitioner {
   /// Bytes that one iteration may keep.
   int64_t on_chip() const { return target_.l2 * 2 / 3; }
   int64_t local_size(const Labels& labels, const AtomSet& alive);
+  int64_t kept_size(int n, const AtomSet& alive);
   int64_t iterations(const AtomSet& alive);
   Numbers grid(const Kern& k);
   AtomSet grid_without(int k, const AtomSet& drop);

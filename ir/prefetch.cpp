@@ -169,6 +169,10 @@ void prefetch_loads_in(Program& program, const Target& target, std::vector<Instr
 
 // ---- rows found by an index
 
+bool lies_far(const MemoryArgument& m, const Target& target) {
+  return m.bytes() > target.l3;
+}
+
 // In the body of one loop: what a loop inside reads from where elements of another array say, which
 // the machine cannot foresee.
 class NextRow {
@@ -204,7 +208,7 @@ class NextRow {
       if (i.code != Code::Pointer || i.memory < 0) continue;
       const MemoryArgument& m = program_.arguments[static_cast<size_t>(i.memory)];
       const auto sum = own.find(i.args[0].id);
-      if (m.bytes() <= target_.l3 || sum == own.end() || sum->second->op != Op::Add ||
+      if (!lies_far(m, target_) || sum == own.end() || sum->second->op != Op::Add ||
           loaded_.count(sum->second->args[0].id) == 0 ||
           own.count(sum->second->args[1].id) > 0)  // not known where the body begins
         continue;
@@ -334,6 +338,9 @@ void prefetch_epilogues(Program& program, const Target& target) {
 }
 
 void prefetch_indexed_rows(Program& program, const Target& target) {
+  const bool far = std::any_of(program.arguments.begin(), program.arguments.end(),
+                               [&](const MemoryArgument& m) { return lies_far(m, target); });
+  if (!far) return;
   for (Phase& phase : program.phases) {
     visit_rows(program, target, phase.body);
     visit_rows(program, target, phase.tail);

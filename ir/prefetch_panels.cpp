@@ -260,14 +260,15 @@ void prefetch_panels_in(Program& program, const Target& target, std::vector<Inst
   for (Instruction& i : block) {
     prefetch_panels_in(program, target, i.body, i.code == Code::Loop ? &i : nullptr);
     if (i.code != Code::Loop) continue;
-    const LoopSteps around(i);
+    std::optional<LoopSteps> around;  // of the few loops that pack, before anything is added
     for (size_t at = 0; at < i.body.size(); at++) {
       std::optional<Copy> copy = copy_of(program, target, i.body[at]);
       const std::optional<TurnedRows> rows = turned_rows_of(program, target, i.body[at]);
       if (!copy && rows) copy = lines_of(*rows);
       if (!copy && !(rows && target.far_l3)) continue;
       const Operand& first = copy ? copy->first : rows->first;
-      const int64_t next = around.of(first).value_or(0);
+      if (!around) around.emplace(i);
+      const int64_t next = around->of(first).value_or(0);
       if (next <= 0) continue;
       std::optional<int64_t> after;  // the last iteration: from the first of it
       if (outside && count_of(i)) {

@@ -59,6 +59,10 @@ double waiting_cycles(const Instruction& loop, const Target& target) {
   return cycles;
 }
 
+bool is_far_input(const MemoryArgument& m, const Target& target) {
+  return !m.output && m.bytes() > target.l2;
+}
+
 // The rows that the loops inside one loop walk, each time it goes round.
 class WalkedRows {
  public:
@@ -115,8 +119,9 @@ class WalkedRows {
       if (i.code != Code::Load || i.memory < 0 || i.dst.lanes == 1) continue;
       const MemoryArgument& m = program_.arguments[static_cast<size_t>(i.memory)];
       const int64_t unit = size_of(i.args[0].dtype);
-      if (m.output || m.bytes() <= target_.l2 || seen.count(i.memory)) continue;
-      const int64_t row = outer_.of(i.args[0]).value_or(0);
+      if (!is_far_input(m, target_) || seen.count(i.memory)) continue;
+      if (!around_) around_.emplace(outer_);
+      const int64_t row = around_->of(i.args[0]).value_or(0);
       const int64_t step = along.of(i.args[0]).value_or(0), walked = step * count;
       if (row <= 0 || row * unit > target_.l2 / 2 || walked <= 0 || walked > row) continue;
       const bool several = walks_short_rows(loop, i.memory, walked, unit);
@@ -177,7 +182,8 @@ class WalkedRows {
 
   const Program& program_;
   const Target& target_;
-  const LoopSteps outer_;
+  const Instruction& outer_;
+  std::optional<LoopSteps> around_;          // of the outer loop
   std::map<int, std::vector<Pass>> passes_;  // by memory
   std::map<int, int64_t> bytes_;             // by memory, that the longest of the loops walks
 };
@@ -193,6 +199,9 @@ void prefetch_walked_rows_in(const Program& program, const Target& target,
 }  // namespace
 
 void prefetch_walked_rows(Program& program, const Target& target) {
+  const bool far = std::any_of(program.arguments.begin(), program.arguments.end(),
+                               [&](const MemoryArgument& m) { return is_far_input(m, target); });
+  if (!far) return;
   for (Phase& phase : program.phases) {
     prefetch_walked_rows_in(program, target, phase.body);
     prefetch_walked_rows_in(program, target, phase.tail);

@@ -1,8 +1,10 @@
 // Blocks of a program with some instructions in place of others.
 #pragma once
 
+#include <algorithm>
 #include <iterator>
 #include <map>
+#include <optional>
 #include <set>
 #include <utility>
 #include <vector>
@@ -33,21 +35,31 @@ inline void rewrite(std::vector<Instruction>& block,
 /// Calls f(block) for a block and those of the loops and branches inside, innermost first.
 template <typename F>
 void for_each_block(std::vector<Instruction>& block, const F& f) {
-  for (Instruction& i : block) for_each_block(i.body, f);
+  for (Instruction& i : block) {
+    if (!i.body.empty()) for_each_block(i.body, f);
+  }
   f(block);
 }
 
-/// Calls f(uses, block) for all blocks of a program, where `uses` is how often its phase uses
-/// values.
+/// Calls f(uses, block) for all blocks of a program that hold an instruction `code`, where `uses`
+/// is how often the phase uses values, as far as no call before has changed that.
 template <typename F>
-void for_each_block(Program& program, const F& f) {
+void for_each_block_with(Code code, Program& program, const F& f) {
   for (Phase& phase : program.phases) {
-    Uses uses;
-    count_uses(phase.body, uses);
-    count_uses(phase.tail, uses);
-    for (auto* const body : {&phase.body, &phase.tail}) {
-      for_each_block(*body, [&](std::vector<Instruction>& block) { f(uses, block); });
-    }
+    std::optional<Uses> uses;  // few phases hold such an instruction
+    const auto visit = [&](std::vector<Instruction>& block) {
+      const bool holds = std::any_of(block.begin(), block.end(),
+                                     [&](const Instruction& i) { return i.code == code; });
+      if (!holds) return;
+      if (!uses) {
+        uses.emplace();
+        count_uses(phase.body, *uses);
+        count_uses(phase.tail, *uses);
+      }
+      f(*uses, block);
+    };
+    for_each_block(phase.body, visit);
+    for_each_block(phase.tail, visit);
   }
 }
 

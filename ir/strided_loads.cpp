@@ -264,9 +264,10 @@ class LoadBlock {
 }  // namespace
 
 void join_strided_loads(Program& program, const Target& target) {
-  for_each_block(program, [&](const Uses& uses, std::vector<Instruction>& block) {
-    LoadBlock(program, target, uses, block).join();
-  });
+  for_each_block_with(Code::Insert, program,
+                      [&](const Uses& uses, std::vector<Instruction>& block) {
+                        LoadBlock(program, target, uses, block).join();
+                      });
 }
 
 }  // namespace lazuli

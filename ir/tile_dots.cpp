@@ -310,6 +310,7 @@ bool has_vector_dots(const Program& program) {
 }
 
 void use_tiles(Program& program) {
+  if (!has_vector_dots(program)) return;
   for (Phase& phase : program.phases) {
     for (auto* body : {&phase.body, &phase.tail}) {
       Uses uses;
