@@ -110,8 +110,8 @@ NodeRef division_node(Op op, const NodeRef& a, int64_t d) {
 // mod d as y mod d where x is y mod (g*d).
 bool join_division(LinearForm& form) {
   for (size_t m = 0; m < form.terms.size(); m++) {
+    if (form.terms[m].first->op != Op::FMod) continue;
     const auto [mod, c] = form.terms[m];
-    if (mod->op != Op::FMod) continue;
     const int64_t d = mod->integer();
     NodeRef x = mod->src[0];
     for (size_t q = 0; q < form.terms.size(); q++) {
@@ -268,7 +268,7 @@ std::pair<LinearForm, LinearForm> divide_terms(const LinearForm& x, int64_t d) {
       rest.terms.push_back({atom, c});
     }
   }
-  return {multiples, rest};
+  return {std::move(multiples), std::move(rest)};
 }
 
 }  // namespace
@@ -277,18 +277,18 @@ std::pair<NodeRef, NodeRef> index_divmod(const NodeRef& a, int64_t d) {
   ensure(d > 0, "an index is divided by a number that is not positive");
   if (d == 1) return {a, index_const(0)};
   const LinearForm x = linear_form(a);
-  const auto [quotient, rest] = divide_terms(x, d);
-  const NodeRef q = from_linear(quotient);
+  auto [quotient, rest] = divide_terms(x, d);
+  const NodeRef q = from_linear(std::move(quotient));
   NodeRef r = from_linear(rest);
   if (r->lo >= 0 && r->hi < d) return {q, r};
   // r = g*A + B with g | d and 0 <= B < g: divide A by d/g.
   for (const auto& term : rest.terms) {
     const int64_t g = std::abs(term.second);
     if (g <= 1 || d % g != 0) continue;
-    const auto [upper, lower] = divide_terms(rest, g);
-    const NodeRef b = from_linear(lower);
+    auto [upper, lower] = divide_terms(rest, g);
+    const NodeRef b = from_linear(std::move(lower));
     if (b->lo < 0 || b->hi >= g) continue;
-    const auto [q2, r2] = index_divmod(from_linear(upper), d / g);
+    const auto [q2, r2] = index_divmod(from_linear(std::move(upper)), d / g);
     return {index_add(q, q2), index_add(b, r2, g)};
   }
   // Numerators are kept non-negative where the interval allows, so that truncation is the floor.
