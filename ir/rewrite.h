@@ -42,7 +42,7 @@ void for_each_block(std::vector<Instruction>& block, const F& f) {
 }
 
 /// Calls f(uses, block) for all blocks of a program that hold an instruction `code`, where `uses`
-/// is how often the phase uses values, as far as no call before has changed that.
+/// is how often the phase used values before the first call.
 template <typename F>
 void for_each_block_with(Code code, Program& program, const F& f) {
   for (Phase& phase : program.phases) {
