@@ -114,12 +114,26 @@ Cell& Nest::accumulator(const Stage* s, const Value& v, const NodeRef& term,
   return *g.entries.back().cell;
 }
 
+namespace {
+
+// To clear a large table takes longer than to make a small one.
+void clear_table(Substitution& map) {
+  constexpr size_t kLarge = 1024;
+  if (map.bucket_count() > kLarge) {
+    map = {};
+  } else {
+    map.clear();
+  }
+}
+
+}  // namespace
+
 void Nest::leaf(const Stage* s, Environment& e) {
   emitter_.clear_forwarded();
   Substitution& at = leaf_axes_;
   Substitution& memo = leaf_memo_;
-  at.clear();
-  memo.clear();
+  clear_table(at);
+  clear_table(memo);
   for (size_t a = 0; a < s->axes.size(); a++) at[s->axes[a]] = e.current[a];
   for (const Value& v : s->values) {
     std::vector<NodeRef> index;
