@@ -205,11 +205,7 @@ Plan make_plan(std::span<const NodeRef> all_roots, const Target& target,
                std::span<const NodeRef> donors,
                const std::function<void(const std::shared_ptr<Kernel>&)>& made) {
   const std::vector<NodeRef> roots = with_updates(all_roots, donors);
-  std::vector<NodeRef> simple = simplify(roots);
-  const std::vector<NodeRef> split = split_softmax(simple);
-  if (!std::equal(split.begin(), split.end(), simple.begin(), NodeEqual()))
-    simple = simplify(split);
-  ConvolutionGraph graph = choose_convolutions(simple, target);
+  ConvolutionGraph graph = choose_convolutions(simplify(split_softmax(simplify(roots))), target);
   if (graph.changed) {
     // The notes go along to learn what their nodes become.
     std::vector<NodeRef> all = graph.roots;
