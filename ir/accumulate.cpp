@@ -120,7 +120,7 @@ namespace {
 void clear_table(Substitution& map) {
   constexpr size_t kLarge = 1024;
   if (map.bucket_count() > kLarge) {
-    map = {};
+    map = Substitution();
   } else {
     map.clear();
   }
@@ -132,8 +132,6 @@ void Nest::leaf(const Stage* s, Environment& e) {
   emitter_.clear_forwarded();
   Substitution& at = leaf_axes_;
   Substitution& memo = leaf_memo_;
-  clear_table(at);
-  clear_table(memo);
   for (size_t a = 0; a < s->axes.size(); a++) at[s->axes[a]] = e.current[a];
   for (const Value& v : s->values) {
     std::vector<NodeRef> index;
@@ -164,6 +162,8 @@ void Nest::leaf(const Stage* s, Environment& e) {
       accumulate(v, x, cell, e);
     }
   }
+  clear_table(at);
+  clear_table(memo);
 }
 
 void Nest::accumulate(const Value& v, const NodeRef& term, Cell& c, const Environment& e) {

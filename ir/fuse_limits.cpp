@@ -72,13 +72,14 @@ int64_t Partitioner::iterations(const AtomSet& alive) {
 
 // ---- memory of one iteration
 
+// Elements that one iteration holds of an array with these labels.
 int64_t Partitioner::local_size(const Labels& labels, const AtomSet& alive) {
   int64_t r = 1;
   for (const Pieces& pieces : labels) r *= local_size_of(p_.atoms.resolve(pieces), alive);
   return r;
 }
 
-// The same of what node n keeps.
+// Elements that one iteration holds of node n: those of its axes that it does not sum.
 int64_t Partitioner::kept_size(int n, const AtomSet& alive) {
   int64_t r = 1;
   for (size_t i = 0; i < p_[n].labels.size(); i++) {

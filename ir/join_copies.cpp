@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "ir/rewrite.h"
+#include "ir/value_uses.h"
 
 namespace lazuli {
 namespace {

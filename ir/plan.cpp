@@ -205,7 +205,12 @@ Plan make_plan(std::span<const NodeRef> all_roots, const Target& target,
                std::span<const NodeRef> donors,
                const std::function<void(const std::shared_ptr<Kernel>&)>& made) {
   const std::vector<NodeRef> roots = with_updates(all_roots, donors);
-  ConvolutionGraph graph = choose_convolutions(simplify(split_softmax(simplify(roots))), target);
+  bool settled = false;
+  std::vector<NodeRef> simple = simplify(roots, nullptr, &settled);
+  std::vector<NodeRef> split = split_softmax(simple);
+  const bool same = std::equal(simple.begin(), simple.end(), split.begin(), NodeEqual());
+  if (!settled || !same) split = simplify(split);
+  ConvolutionGraph graph = choose_convolutions(split, target);
   if (graph.changed) {
     // The notes go along to learn what their nodes become.
     std::vector<NodeRef> all = graph.roots;

@@ -32,7 +32,8 @@ inline void rewrite(std::vector<Instruction>& block,
   block = std::move(out);
 }
 
-/// Calls f(block) for a block and those of the loops and branches inside, innermost first.
+/// Calls f(block) for a block and those of the loops and branches inside that are not empty,
+/// innermost first.
 template <typename F>
 void for_each_block(std::vector<Instruction>& block, const F& f) {
   for (Instruction& i : block) {

@@ -228,10 +228,11 @@ NodeRef Simplifier::operator()(NodeRef n) {
   // far enough.
   constexpr int kDeepest = 48;
   if (depth_ >= kDeepest) {
-    refused_ = true;
+    refused_ = cut_short_ = true;
     return n;
   }
   depth_++;
+  calls_++;
   constexpr int kMostSteps = 10'000;  // of one node
   for (int steps = 0; !settled(n); steps++) {
     ensure(steps < kMostSteps, "simplify: rules undo each other");
@@ -250,7 +251,7 @@ namespace {
 
 std::vector<NodeRef> simplify_once(std::span<const NodeRef> roots, const Topology& graph,
                                    Simplifier& simplifier) {
-  simplifier.forget_uses();
+  simplifier.begin_pass();
   PassVector<int> uses(graph.size());
   for (size_t i = 0; i < graph.size(); i++) {
     for (int s : graph.sources(i)) uses[static_cast<size_t>(s)]++;
@@ -281,20 +282,27 @@ std::vector<NodeRef> simplify_once(std::span<const NodeRef> roots, const Topolog
 }  // namespace
 
 // A rule that waits for a node to have one reader may find it so only after others have been
-// applied.
-std::vector<NodeRef> simplify(std::span<const NodeRef> roots, std::vector<std::string>* trace) {
+// applied; and what moves towards the leaves of a deep graph gets there in as many passes as are
+// affordable.
+std::vector<NodeRef> simplify(std::span<const NodeRef> roots, std::vector<std::string>* trace,
+                              bool* settled) {
   constexpr int kMostPasses = 4;
+  constexpr int64_t kMostWork = 1'000'000;  // nodes and calls of the simplifier: some 0.5 s
   Simplifier simplifier(trace);
   std::vector<NodeRef> now(roots.begin(), roots.end());
-  for (int pass = 0; pass < kMostPasses; pass++) {
+  int64_t work = 0;
+  bool done = false;
+  for (int pass = 0; !done; pass++) {
     const Topology graph(now, true);
-    const auto settled = [&](const NodeRef& n) { return simplifier.settled(n); };
-    if (pass > 0 && std::all_of(graph.nodes.begin(), graph.nodes.end(), settled)) break;
+    done = pass > 0 && std::all_of(graph.nodes.begin(), graph.nodes.end(),
+                                   [&](const NodeRef& n) { return simplifier.settled(n); });
+    if (done || (pass >= kMostPasses && !(simplifier.cut_short() && work < kMostWork))) break;
     std::vector<NodeRef> next = simplify_once(now, graph, simplifier);
-    const bool same = std::equal(now.begin(), now.end(), next.begin(), NodeEqual());
+    done = std::equal(now.begin(), now.end(), next.begin(), NodeEqual());
     now = std::move(next);
-    if (same) break;
+    work += static_cast<int64_t>(graph.size()) + simplifier.calls();
   }
+  if (settled) *settled = done;
   return now;
 }
 

@@ -31,7 +31,16 @@ class Simplifier {
   /// May a rule that makes `n` superfluous for one of its readers assume that no other needs it?
   bool read_once(const NodeRef& n) const;
   void count_uses(const NodeRef& n, int uses) { uses_[n] += uses; }
-  void forget_uses() { uses_ = NodeNumbers(0); }
+  /// Forgets the uses of nodes, and what the last pass has done.
+  void begin_pass() {
+    uses_ = NodeNumbers(0);
+    calls_ = 0;
+    cut_short_ = false;
+  }
+  /// How often this pass has called the simplifier, for nodes of the graph or new ones.
+  int64_t calls() const { return calls_; }
+  /// Has a rule that moves an op towards the leaves stopped on the way, to go on in another pass?
+  bool cut_short() const { return cut_short_; }
   /// Did no rule fit `n`, whatever else may read its sources?
   bool settled(const NodeRef& n) const {
     return is_leaf(n->op) || n->realised() || settled_.get(n) != 0;
@@ -42,6 +51,8 @@ class Simplifier {
   mutable bool refused_ = false;  // a rule that might fit in another pass
   std::vector<std::string>* trace_;
   int depth_ = 0;
+  int64_t calls_ = 0;
+  bool cut_short_ = false;
 };
 
 /// Is `n` such an op and not realised: rules must not look below a realised node.

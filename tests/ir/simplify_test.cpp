@@ -351,6 +351,35 @@ TEST_CASE("what is simple stays as it is") {
   }
 }
 
+// Rows 8 to 16 of what `ops` sines make of an array of 64.
+NodeRef rows_of_sines(int ops) {
+  NodeRef n = special({64, 2});
+  for (int i = 0; i < ops; i++) n = ew(Op::Sin, {n});
+  return shrink_axis(n, 0, 8, 16);
+}
+
+TEST_CASE("a slice reaches the leaves of a deep graph") {
+  for (const int ops : {47, 48, 49, 200, 1000}) {
+    CAPTURE(ops);
+    const NodeRef root = rows_of_sines(ops);
+    bool settled = false;
+    const NodeRef simple = simplify({&root, 1}, nullptr, &settled)[0];
+    CHECK(settled);
+    const std::vector<NodeRef> nodes = topological({&simple, 1});
+    CHECK(std::count_if(nodes.begin(), nodes.end(), [](const NodeRef& n) {
+            return n->op == Op::Sin && n->shape == Shape{8, 2};
+          }) == ops);
+    CHECK(simplify({&simple, 1})[0].get() == simple.get());
+  }
+}
+
+TEST_CASE("a graph too large for more passes is said not to be settled") {
+  const NodeRef root = rows_of_sines(60'000);
+  bool settled = true;
+  simplify({&root, 1}, nullptr, &settled);
+  CHECK(!settled);
+}
+
 TEST_CASE("a checkpoint keeps the cone over it apart from the original") {
   const NodeRef x = special({4, 6});
   const NodeRef again = make({.op = Op::Checkpoint,
