@@ -377,7 +377,8 @@ NodeRef substitute(const NodeRef& n, const Substitution& map) {
 NodeRef substitute(const NodeRef& root, const Substitution& map, Substitution& memo) {
   uint64_t oldest = UINT64_MAX;  // what is older holds nothing of the map
   for (const auto& [from, to] : map) oldest = std::min(oldest, from->serial);
-  // By pointer, which is good until memo grows: references to what is only looked at are not counted.
+  // By pointer, which is good until memo grows: references to what is only looked at are not
+  // counted.
   const auto known = [&](const NodeRef& n) -> const NodeRef* {
     if (n->serial < oldest) return &n;
     if (const auto it = map.find(n); it != map.end()) return &it->second;

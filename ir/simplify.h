@@ -11,8 +11,8 @@
 namespace lazuli {
 
 /// The simplified roots, in the same order, with shapes and dtypes unchanged. Realised nodes are
-/// leaves. `trace`, if given, receives one line for each rule applied. Linear in the nodes, but that
-/// graphs of few thousands are gone through until what moves towards the leaves has got there.
+/// leaves. `trace`, if given, receives one line for each rule applied. Linear in the nodes, but
+/// that graphs of few thousands are gone through until what moves towards the leaves has got there.
 /// `settled`, if given, learns whether to simplify the result would leave it as it is.
 std::vector<NodeRef> simplify(std::span<const NodeRef> roots,
                               std::vector<std::string>* trace = nullptr, bool* settled = nullptr);
