@@ -6,6 +6,7 @@
 #include "core/error.h"
 #include "ir/block_sums.h"
 #include "ir/choose_groups.h"
+#include "ir/divide_by_sums.h"
 #include "ir/extracted_stores.h"
 #include "ir/forward_stores.h"
 #include "ir/inserted_loads.h"
@@ -73,6 +74,7 @@ Program lower(const Kernel& kernel, const Target& target) {
   verify_schedule(kernel);
   Kernel legal = clone(kernel);
   const int lanes = lanes_of_schedule(legal);
+  if (target.has_fma) divide_by_sums(legal);
   legalize(legal, has_permute(target) && lanes <= target.lanes);  // more are several registers
   Program program = Nest(legal, target, lanes, nan_elsewhere(kernel)).run();
   if (target.has_tiles) use_tiles(program);

@@ -1,0 +1,115 @@
+#include "ir/divide_by_sums.h"
+
+#include <algorithm>
+
+#include "core/scalar.h"
+#include "ir/index.h"
+
+namespace lazuli {
+namespace {
+
+bool same_axes(const std::vector<NodeRef>& a, const std::vector<NodeRef>& b) {
+  return std::equal(a.begin(), a.end(), b.begin(), b.end(), NodeEqual());
+}
+
+// Do two stages compute the same elements?
+bool same_domain(const Stage& a, const Stage& b) {
+  const auto same = [](const std::map<int, NodeRef>& x, const std::map<int, NodeRef>& y) {
+    return std::equal(x.begin(), x.end(), y.begin(), y.end(), [](const auto& p, const auto& q) {
+      return p.first == q.first && p.second.get() == q.second.get();
+    });
+  };
+  return same_axes(a.axes, b.axes) && same(a.limit, b.limit) && same(a.begin, b.begin) &&
+         same(a.bound, b.bound);
+}
+
+class Divisions {
+ public:
+  explicit Divisions(Kernel& kernel) : kernel_(kernel) {}
+
+  void run() {
+    for (const auto& s : kernel_.stages) {
+      for (Value& v : s->values) {
+        Substitution quotients;
+        visit(v.expr, [&](const NodeRef& n) {
+          if (is_share(n) && is_invariant(*s, *value_of(n->src[1]))) quotients[n] = quotient(n);
+        });
+        if (!quotients.empty()) v.expr = substitute(v.expr, quotients);
+      }
+    }
+  }
+
+ private:
+  const Value* value_of(const NodeRef& read) const {
+    return kernel_.find_value(static_cast<int>(read->integer())).second;
+  }
+  const Stage* stage_of(const NodeRef& read) const {
+    return kernel_.find_value(static_cast<int>(read->integer())).first;
+  }
+
+  // Is it a read of a value at the reader's own axes?
+  bool reads_in_place(const NodeRef& n) const {
+    if (n->op != Op::Read) return false;
+    const std::vector<NodeRef>& dims = value_of(n)->dims;
+    return std::equal(n->src.begin(), n->src.end(), dims.begin(), dims.end(), NodeEqual());
+  }
+
+  // The expression behind reads of values that reduce nothing.
+  NodeRef behind(NodeRef n) const {
+    while (reads_in_place(n) && !value_of(n)->reduces()) n = value_of(n)->expr;
+    return n;
+  }
+
+  // exp(x - m), where m is the greatest x over what `sum` is summed over?
+  bool is_exponential(const NodeRef& n, const Stage& summed, const Value& sum) const {
+    if (n->op != Op::Exp || n->src[0]->op != Op::Sub) return false;
+    const NodeRef &x = n->src[0]->src[0], &greatest = n->src[0]->src[1];
+    if (!reads_in_place(greatest)) return false;
+    const Value& m = *value_of(greatest);
+    const Stage& s = *stage_of(greatest);
+    return m.reduce == Op::ReduceMax && behind(m.expr).get() == behind(x).get() &&
+           same_axes(m.dims, sum.dims) && same_domain(s, summed);
+  }
+
+  bool is_share(const NodeRef& n) const {
+    if (n->op != Op::Div || size_of(n->dtype) < 4 || !reads_in_place(n->src[1])) return false;
+    const Value& sum = *value_of(n->src[1]);
+    if (sum.reduce != Op::ReduceAdd) return false;
+    const NodeRef e = behind(n->src[0]);
+    return e.get() == behind(sum.expr).get() && is_exponential(e, *stage_of(n->src[1]), sum);
+  }
+
+  // Do at least four instances of what the innermost loops of `s` compute share one of `sum`?
+  static bool is_invariant(const Stage& s, const Value& sum) {
+    constexpr int64_t kEnough = 4;
+    int64_t instances = 1;
+    for (size_t l = s.loops.size(); l-- > 0;) {
+      const Loop& loop = s.loops[l];
+      const bool its_own = contains(sum.dims, s.axes[static_cast<size_t>(loop.axis)].get());
+      if (loop.kind == LoopKind::Vector || (its_own && loop.is_unrolled())) continue;
+      if (its_own) break;
+      instances *= loop.extent;
+    }
+    return instances >= kEnough;
+  }
+
+  static NodeRef quotient(const NodeRef& n) {
+    const NodeRef &x = n->src[0], &sum = n->src[1];
+    const NodeRef one = scalar_const(Scalar(1), n->dtype);
+    const NodeRef high = scalar_op(Op::Div, n->dtype, {one, sum});
+    const NodeRef minus = scalar_op(Op::Neg, n->dtype, {sum});
+    const NodeRef rest = scalar_op(Op::Fma, n->dtype, {minus, high, one});
+    const NodeRef low = scalar_op(Op::Mul, n->dtype, {rest, high});
+    return scalar_op(Op::Fma, n->dtype, {x, high, scalar_op(Op::Mul, n->dtype, {x, low})});
+  }
+
+  Kernel& kernel_;
+};
+
+}  // namespace
+
+void divide_by_sums(Kernel& kernel) {
+  Divisions(kernel).run();
+}
+
+}  // namespace lazuli
