@@ -139,50 +139,68 @@ void LlvmEmitter::dot(const Elementwise& e) {
   line("{} = add {} {}, {}", e.dst, sum, e.args[2], products);
 }
 
-// The table is a vector, which the operand permutes: twice the table for sixteen lanes, and for fewer
-// than eight, of which a number alone is one, the first lanes of what eight find.
-void LlvmEmitter::eighth_root(const Elementwise& e) {
-  const int table = std::max(e.lanes, static_cast<int>(kEighthRoots.size()));
-  ensure(table <= target_.lanes, "llvm: more lanes than a permutation has");
-  const std::string type = type_of(e.in, e.lanes), wide = vector_of("i32", table);
-  std::string k = e.args[0], roots, places, first_places;
-  for (int q = 0; q < table; q++) {
-    const char* comma = q > 0 ? ", " : "";
-    roots +=
-        fmt::format("{}i32 {}", comma, kEighthRoots[static_cast<size_t>(q) % kEighthRoots.size()]);
-    places += fmt::format("{}i32 {}", comma, std::min(q, e.lanes - 1));
-  }
-  for (int q = 0; q < e.lanes; q++) first_places += fmt::format("{}i32 {}", q > 0 ? ", " : "", q);
-  const auto shuffle = [&](const std::string& dst, const std::string& x, int from, int to,
-                           const std::string& lanes) {
-    line("{0} = shufflevector {1} {2}, {1} poison, <{3} x i32> <{4}>", dst, vector_of("i32", from),
-         x, to, lanes);
+// An operation on `n` lanes at least, written by `apply(dst, x)`, of which the first are wanted.
+template <typename F>
+void LlvmEmitter::in_lanes(const Elementwise& e, int n, const F& apply) {
+  ensure(n <= target_.lanes, "llvm: more lanes than a register has");
+  if (e.lanes >= n) return apply(e.dst, e.args[0]);
+  const std::string type = type_of(e.in, e.lanes), wide = type_of(e.in, n);
+  const auto shuffle = [&](const std::string& dst, const std::string& x, int from, int to) {
+    std::string places;
+    for (int q = 0; q < to; q++) {
+      places += fmt::format("{}i32 {}", q > 0 ? ", " : "", std::min(q, e.lanes - 1));
+    }
+    line("{0} = shufflevector {1} {2}, {1} poison, <{3} x i32> <{4}>", dst, type_of(e.in, from), x,
+         to, places);
   };
+  const std::string all = temporary(), found = temporary();
   if (e.lanes == 1) {
-    const std::string one = temporary();
-    line("{} = insertelement {} poison, {} {}, i32 0", one, wide, type, k);
-    k = one;
-  } else if (e.lanes < table) {
-    const std::string all = temporary();
-    shuffle(all, k, e.lanes, table, places);
-    k = all;
+    line("{} = insertelement {} poison, {} {}, i32 0", all, wide, type, e.args[0]);
+  } else {
+    shuffle(all, e.args[0], e.lanes, n);
   }
-  const std::string found = e.lanes == table ? e.dst : temporary();
-  const std::string_view fn =
-      table == 16 ? "@llvm.x86.avx512.permvar.si.512" : "@llvm.x86.avx2.permd";
-  declare(fmt::format("{0} {1}({0}, {0})", wide, fn));
-  line("{0} = call {1} {2}({1} <{3}>, {1} {4})", found, wide, fn, roots, k);
+  apply(found, all);
   if (e.lanes == 1) {
     line("{} = extractelement {} {}, i32 0", e.dst, wide, found);
-  } else if (e.lanes < table) {
-    shuffle(e.dst, found, table, e.lanes, first_places);
+  } else {
+    shuffle(e.dst, found, n, e.lanes);
   }
+}
+
+// The table is a vector, which the operand permutes: twice the table for sixteen lanes.
+void LlvmEmitter::eighth_root(const Elementwise& e) {
+  const int n = std::max(e.lanes, static_cast<int>(kEighthRoots.size()));
+  in_lanes(e, n, [&](const std::string& dst, const std::string& k) {
+    const std::string type = vector_of("i32", n);
+    std::string roots;
+    for (int q = 0; q < n; q++) {
+      const uint32_t root = kEighthRoots[static_cast<size_t>(q) % kEighthRoots.size()];
+      roots += fmt::format("{}i32 {}", q > 0 ? ", " : "", root);
+    }
+    const std::string_view fn =
+        n == 16 ? "@llvm.x86.avx512.permvar.si.512" : "@llvm.x86.avx2.permd";
+    declare(fmt::format("{0} {1}({0}, {0})", type, fn));
+    line("{0} = call {1} {2}({1} <{3}>, {1} {4})", dst, type, fn, roots, k);
+  });
+}
+
+void LlvmEmitter::recip_estimate(const Elementwise& e) {
+  constexpr int kLeast = 4;
+  const int n = std::max(e.lanes, kLeast);
+  in_lanes(e, n, [&](const std::string& dst, const std::string& x) {
+    const std::string type = type_of(e.in, n);
+    const std::string fn = fmt::format("@llvm.x86.avx512.rcp14.ps.{}", 32 * n);
+    const std::string_view mask = n == 16 ? "i16" : "i8";
+    declare(fmt::format("{0} {1}({0}, {0}, {2})", type, fn, mask));
+    line("{0} = call {1} {2}({1} {3}, {1} zeroinitializer, {4} -1)", dst, type, fn, x, mask);
+  });
 }
 
 void LlvmEmitter::elementwise(const Elementwise& e) {
   if (e.op == Op::Cast) return cast(e);
   if (is_dot(e.op)) return dot(e);
   if (e.op == Op::EighthRoot) return eighth_root(e);
+  if (e.op == Op::RecipEstimate) return recip_estimate(e);
   if (e.op == Op::Bitcast) {
     line("{} = bitcast {} {} to {}", e.dst, type_of(e.in, e.lanes), e.args[0],
          type_of(e.out, e.lanes));

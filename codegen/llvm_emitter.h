@@ -85,7 +85,10 @@ class LlvmEmitter {
   void float_extreme(const Elementwise& e);
   void special(const Elementwise& e);
   void dot(const Elementwise& e);
+  template <typename F>
+  void in_lanes(const Elementwise& e, int n, const F& apply);
   void eighth_root(const Elementwise& e);
+  void recip_estimate(const Elementwise& e);
   void convert(const std::string& dst, std::string_view how, DType from, DType to, int lanes,
                const std::string& x);
   void cast(const Elementwise& e);

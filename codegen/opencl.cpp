@@ -169,6 +169,7 @@ class Emitter {
     std::string_view text = row ? is_float(in) ? row->floats : row->integers : "";
     if (in == DType::Bool) return apply_bool(op, lanes, a);
     if (op == OpKind::EighthRoot) return eighth_root(lanes, a[0]);
+    if (op == OpKind::RecipEstimate) return "1.0f / " + a[0];
     if (text.empty() && op == OpKind::Abs) return fmt::format("({0} < 0 ? -{0} : {0})", a[0]);
     if (text.empty() || in == DType::F16 || in == DType::BF16) {
       internal_error(fmt::format("opencl: op {} on {} has no spelling", name(op), name(in)));

@@ -341,6 +341,7 @@ uint64_t evaluate(Op op, DType dtype, std::span<const uint64_t> bits, DType src)
   if (op == Op::Bitcast) return bits[0];
   if (op == Op::Where) return bits[0] != 0 ? bits[1] : bits[2];
   if (op == Op::EighthRoot) return kEighthRoots[bits[0] % kEighthRoots.size()];
+  if (op == Op::RecipEstimate) return recip_estimate(static_cast<uint32_t>(bits[0]));
   if (has(op, kComparison)) {
     if (is_float(src)) {
       return compare(op, float_from(bits[0], src), float_from(bits[1], src),
@@ -395,6 +396,12 @@ bool sorts_before(uint64_t a, uint64_t b, DType dtype) {
     return std::isnan(y.as_double()) || x.as_double() < y.as_double();
   }
   return dtype == DType::U64 ? a < b : x.as_int() < y.as_int();
+}
+
+uint32_t recip_estimate(uint32_t bits) {
+  constexpr uint32_t kLost = (1u << 9) - 1;
+  const float exact = 1 / std::bit_cast<float>(bits);
+  return std::isnan(exact) ? std::bit_cast<uint32_t>(exact) : std::bit_cast<uint32_t>(exact) & ~kLost;
 }
 
 }  // namespace lazuli

@@ -54,6 +54,7 @@ enum class Op : uint8_t {
   DotI16,   // two i16 in each, summed in i32
   DotBF16,  // two bf16 in each, summed in f32; a machine's instruction takes denormals for zero
   EighthRoot,  // kernel level, elementwise: kEighthRoots at the low three bits of a u32
+  RecipEstimate,  // likewise: a number of f32 within 2^-14 of 1/x, relative; x and 1/x are normal numbers
   Count_
 };
 inline constexpr int kOpCount = static_cast<int>(Op::Count_);
@@ -191,6 +192,7 @@ inline constexpr std::array<OpInfo, kOpCount> kOps{{
     {Op::DotI16, "dot.i16", 3, kEw | kKernelOnly, DTypeRule::Given},
     {Op::DotBF16, "dot.bf16", 3, kEw | kKernelOnly, DTypeRule::Given},
     {Op::EighthRoot, "eighth_root", 1, kEw | kKernelOnly, DTypeRule::First},
+    {Op::RecipEstimate, "recip_estimate", 1, kEw | kKernelOnly, DTypeRule::First},
 }};
 // clang-format on
 

@@ -71,7 +71,7 @@ NodeRef sign(const NodeRef& x) {
 
 class Legalizer {
  public:
-  explicit Legalizer(bool permutes) : permutes_(permutes) {}
+  explicit Legalizer(const MathOps& ops) : ops_(ops) {}
 
   NodeRef run(const NodeRef& root) {
     visit(root, [&](const NodeRef& n) {
@@ -156,7 +156,7 @@ class Legalizer {
 
   NodeRef plain(Op op, DType dtype, Sources src, const Arg& arg = {}) {
     if (src.back()->dtype == DType::Bool) return logic(op, dtype, std::move(src));
-    if (is_math(op)) return expand_math(op, dtype, src, arg, permutes_);
+    if (is_math(op)) return expand_math(op, dtype, src, arg, ops_);
     const bool floats = is_float(src.back()->dtype);
     switch (op) {
       case Op::Abs:
@@ -220,15 +220,15 @@ class Legalizer {
     return map.empty() ? n : substitute(n, map);
   }
 
-  bool permutes_;
+  MathOps ops_;
   Substitution legal_, wide_, exact_;
 };
 
 }  // namespace
 
-void legalize(Kernel& kernel, bool permutes) {
+void legalize(Kernel& kernel, const MathOps& ops) {
   for (const auto& s : kernel.stages) {
-    for (Value& v : s->values) v.expr = Legalizer(permutes).run(v.expr);
+    for (Value& v : s->values) v.expr = Legalizer(ops).run(v.expr);
   }
 }
 

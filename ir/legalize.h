@@ -5,10 +5,11 @@
 
 #include "core/node.h"
 #include "ir/kernel.h"
+#include "ir/math.h"
 
 namespace lazuli {
 
-/// Legalizes every value of the kernel; with `permutes`, elementary functions may permute vectors.
-void legalize(Kernel& kernel, bool permutes);
+/// Legalizes every value of the kernel; elementary functions may use `ops`.
+void legalize(Kernel& kernel, const MathOps& ops);
 
 }  // namespace lazuli

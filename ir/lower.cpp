@@ -75,7 +75,8 @@ Program lower(const Kernel& kernel, const Target& target) {
   Kernel legal = clone(kernel);
   const int lanes = lanes_of_schedule(legal);
   if (target.has_fma) divide_by_sums(legal);
-  legalize(legal, has_permute(target) && lanes <= target.lanes);  // more are several registers
+  const bool in_one = lanes <= target.lanes;  // more are several registers
+  legalize(legal, {has_permute(target) && in_one, has_recip_estimate(target) && in_one});
   Program program = Nest(legal, target, lanes, nan_elsewhere(kernel)).run();
   if (target.has_tiles) use_tiles(program);
   join_strided_loads(program, target);

@@ -89,6 +89,7 @@ struct Expr {
   friend Expr abs(const Expr& a) { return op(Op::Abs, a); }
   friend Expr round(const Expr& a) { return op(Op::Round, a); }
   friend Expr eighth_root(const Expr& a) { return op(Op::EighthRoot, a); }
+  friend Expr recip_estimate(const Expr& a) { return op(Op::RecipEstimate, a); }
   friend Expr long_rem(const Expr& a, const Expr& b) { return op(Op::Rem, a, b); }
   friend Expr where(const Expr<bool>& c, const Expr& a, const Expr& b) {
     return op(Op::Where, c, a, b);
@@ -133,7 +134,8 @@ struct Expansion {
 };
 
 #define LAZULI_UNARY(f) unary<math::f<Expr, float>, math::f<Expr, double>>
-#define LAZULI_BY_ROOTS(f) unary<math::f<Expr, float, true>, math::f<Expr, double>>
+// With what MathOps has for f.
+#define LAZULI_SHORTER(f) unary<math::f<Expr, float, true>, math::f<Expr, double>>
 #define LAZULI_BINARY(f) binary<math::f<Expr, float>, math::f<Expr, double>>
 constexpr std::array kRows{
     Expansion{Op::Exp, LAZULI_UNARY(exp), 2, 2},
@@ -189,26 +191,29 @@ bool is_math(Op op) {
   return find_expansion(op) != nullptr;
 }
 
-NodeRef expand_math(Op op, DType dtype, const Sources& src, const Arg& arg, bool permutes) {
+NodeRef expand_math(Op op, DType dtype, const Sources& src, const Arg& arg, const MathOps& ops) {
+  Builder build = expansion_of(op).build;
   if (op == Op::Exp) {
-    Builder build = LAZULI_UNARY(exp), by_roots = LAZULI_BY_ROOTS(exp);
-    if (arg == Arg(kNotPositive)) {
-      build = LAZULI_UNARY(exp_not_positive);
-      by_roots = LAZULI_BY_ROOTS(exp_not_positive);
+    const bool negative = arg == Arg(kNotPositive);
+    if (negative) build = LAZULI_UNARY(exp_not_positive);
+    if (ops.permutes) build = negative ? LAZULI_SHORTER(exp_not_positive) : LAZULI_SHORTER(exp);
+  } else if (op == Op::Sigmoid) {
+    const bool normal = arg == Arg(kNormalResult);
+    if (normal) build = LAZULI_UNARY(sigmoid_with_normal_result);
+    if (ops.estimates) {
+      build = normal ? LAZULI_SHORTER(sigmoid_with_normal_result) : LAZULI_SHORTER(sigmoid);
     }
-    return expand(permutes ? by_roots : build, dtype, src);
+  } else if (op == Op::Tanh && ops.estimates) {
+    build = LAZULI_SHORTER(tanh);
   }
-  if (op == Op::Sigmoid && arg == Arg(kNormalResult)) {
-    return expand(LAZULI_UNARY(sigmoid_with_normal_result), dtype, src);
-  }
-  return expand(expansion_of(op).build, dtype, src);
+  return expand(build, dtype, src);
 }
 
 NodeRef expand_rem(DType dtype, const Sources& src) {
   return expand(LAZULI_BINARY(rem), dtype, src);
 }
 
-#undef LAZULI_BY_ROOTS
+#undef LAZULI_SHORTER
 #undef LAZULI_UNARY
 #undef LAZULI_BINARY
 

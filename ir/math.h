@@ -1,11 +1,17 @@
 // Elementary functions as arithmetic: exp, sin, erf and the rest become branch-free sequences of
 // basic operations, so that they vectorise like any other expression and fuse with what surrounds
-// them. They are the same on every target, but for exponentials in f32 where vectors are permuted.
+// them. They are the same on every target, but in f32 for what MathOps names.
 #pragma once
 
 #include "core/node.h"
 
 namespace lazuli {
+
+/// What a target has beyond the basic operations, for the functions that are shorter by it.
+struct MathOps {
+  bool permutes = false;   // EighthRoot: exponentials
+  bool estimates = false;  // RecipEstimate: quotients in tanh and sigmoid
+};
 
 /// Whether `op` is expanded by expand_math.
 bool is_math(Op op);
@@ -13,10 +19,10 @@ bool is_math(Op op);
 /// `op` of kernel-level float nodes of dtype `dtype` as a graph of basic operations: + - * / fma
 /// sqrt abs round, compare, where, cast, bitcast, and integer operations. Nothing is flushed to
 /// zero, NaN, infinities and signed zeros are as in C's Annex F, and angles of any size are reduced
-/// exactly. f16 and bf16 go through f32. `arg` is that of the node; with `permutes`, EighthRoot is
-/// a basic operation too. The algorithms: ir/math_functions.h.
+/// exactly. f16 and bf16 go through f32. `arg` is that of the node; `ops` are basic operations too.
+/// The algorithms: ir/math_functions.h.
 NodeRef expand_math(Op op, DType dtype, const Sources& src, const Arg& arg = {},
-                    bool permutes = false);
+                    const MathOps& ops = {});
 
 /// The same for Rem of floats, which is exact; quotients of many digits are left to a Rem that runs
 /// where a lane needs it.

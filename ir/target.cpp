@@ -37,6 +37,10 @@ bool has_permute(const Target& target) {
   return target.lanes >= static_cast<int>(kEighthRoots.size());  // AVX2 and AVX-512
 }
 
+bool has_recip_estimate(const Target& target) {
+  return target.lanes == 16 && target.triple.starts_with("x86_64");  // AVX-512
+}
+
 Target named_target(const std::string& name) {
   std::string known;
   for (const NamedTarget& t : kTargets) {

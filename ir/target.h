@@ -44,6 +44,9 @@ bool has_dot(const Target& target, Op op, int lanes);
 /// Whether a vector of words is permuted by another in one instruction, as a small table is read.
 bool has_permute(const Target& target);
 
+/// Whether a vector's reciprocals are estimated within 2^-14 in one instruction.
+bool has_recip_estimate(const Target& target);
+
 /// The fixed target of goldens: the same text on every machine. Known: x86-64-v2, x86-64-v3, x86-64-v4, aarch64 ("generic").
 Target named_target(const std::string& name);
 

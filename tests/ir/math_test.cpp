@@ -38,7 +38,7 @@ struct MathFunction {
   double (*f64)(double);
   double (*exact_f32)(double);
   long double (*exact_f64)(long double);
-  bool permutes = false;
+  MathOps ops = {};
 };
 
 #define LAZULI_FUNCTION(op, f)                                                             \
@@ -75,7 +75,16 @@ const std::vector<MathFunction> kFunctions{
     // By roots of two.
     MathFunction{Op::Exp, [](float x) { return math::exp<math::Number, float, true>(F(x)).v; },
                  [](double x) { return math::exp(D(x)).v; }, [](double x) { return std::exp(x); },
-                 [](long double x) { return std::exp(x); }, true},
+                 [](long double x) { return std::exp(x); }, {.permutes = true}},
+    // By estimates of reciprocals.
+    MathFunction{Op::Tanh, [](float x) { return math::tanh<math::Number, float, true>(F(x)).v; },
+                 [](double x) { return math::tanh(D(x)).v; }, [](double x) { return std::tanh(x); },
+                 [](long double x) { return std::tanh(x); }, {.estimates = true}},
+    MathFunction{
+        Op::Sigmoid, [](float x) { return math::sigmoid<math::Number, float, true>(F(x)).v; },
+        [](double x) { return math::sigmoid(D(x)).v; },
+        [](double x) { return 1 / (1 + std::exp(-x)); },
+        [](long double x) { return 1 / (1 + std::exp(-x)); }, {.estimates = true}},
 };
 #undef LAZULI_FUNCTION
 
@@ -142,11 +151,11 @@ T from_word(uint64_t bits) {
 // An expanded function, evaluated node by node with the documented meaning of each op.
 class MathGraph {
  public:
-  MathGraph(Op op, DType dtype, const Arg& arg = {}, bool permutes = false)
+  MathGraph(Op op, DType dtype, const Arg& arg = {}, const MathOps& ops = {})
       : arity_(info(op).arity) {
     Sources inputs;
     for (int i = 0; i < arity_; i++) inputs.push_back(load(i, dtype, index_const(0)));
-    const NodeRef root = expand_math(op, dtype, inputs, arg, permutes);
+    const NodeRef root = expand_math(op, dtype, inputs, arg, ops);
     std::unordered_map<const Node*, size_t> place;
     for (const NodeRef& n : inputs) {
       place[n.get()] = values_.size();
@@ -278,12 +287,56 @@ bool same_bits(T a, T b) {
   return to_word(a) == to_word(b) || (std::isnan(a) && std::isnan(b));
 }
 
+// A sigmoid of which no result is denormal against any other, with or without estimates.
+template <bool kEstimate>
+void check_normal_sigmoid() {
+  const MathOps ops{.estimates = kEstimate};
+  MathGraph f32(Op::Sigmoid, DType::F32, kNormalResult, ops);
+  MathGraph f64(Op::Sigmoid, DType::F64, kNormalResult, ops);
+  CHECK(f32.size() < MathGraph(Op::Sigmoid, DType::F32, {}, ops).size());
+  int differ = 0;
+  const auto try_f32 = [&](float x) {
+    const float want = math::sigmoid<math::Number, float, kEstimate>(F(x)).v;
+    const float got = math::sigmoid_with_normal_result<math::Number, float, kEstimate>(F(x)).v;
+    differ += to_word(got) != to_word(want) || to_word(f32(x)) != to_word(want);
+  };
+  const auto try_f64 = [&](double x) {
+    const double want = math::sigmoid(D(x)).v;
+    differ += to_word(math::sigmoid_with_normal_result(D(x)).v) != to_word(want) ||
+              to_word(f64(x)) != to_word(want);
+  };
+  for (float x = -87.3f; x < 20; x += 0.0103f) try_f32(x);
+  for (double x = -700; x < 40; x += 0.0713) try_f64(x);
+  for (const float x : special_values<float>()) {
+    if (x >= -87.3f) try_f32(x);
+  }
+  for (const double x : special_values<double>()) {
+    if (x >= -700) try_f64(x);
+  }
+  CHECK(differ == 0);
+  CHECK(std::isnan(f32(std::numeric_limits<float>::quiet_NaN())));
+  CHECK(std::isnan(f64(std::numeric_limits<double>::quiet_NaN())));
+}
+
+// The program of `op` of 32 numbers.
+std::string program_of(Op op, DType dtype, const Target& target, const char* schedule) {
+  Kernel kernel;
+  kernel.add_argument("x", dtype, 32, false);
+  kernel.add_argument("y", dtype, 32, true);
+  const NodeRef i = axis("i", 32);
+  Stage* rows = kernel.add_stage("rows", {i});
+  kernel.add_value(rows, "y", scalar_op(op, dtype, {load(0, dtype, i)}), {i}, Op::Count_, 1);
+  apply_schedule(kernel, schedule);
+  return print_program(lower(kernel, target));
+}
+
 // An exponential of what is not positive against any other, with or without roots of two.
 template <bool kRoots>
 void check_not_positive() {
-  MathGraph f32(Op::Exp, DType::F32, kNotPositive, kRoots),
-      f64(Op::Exp, DType::F64, kNotPositive, kRoots);
-  CHECK(f32.size() < MathGraph(Op::Exp, DType::F32, {}, kRoots).size());
+  const MathOps ops{.permutes = kRoots};
+  MathGraph f32(Op::Exp, DType::F32, kNotPositive, ops),
+      f64(Op::Exp, DType::F64, kNotPositive, ops);
+  CHECK(f32.size() < MathGraph(Op::Exp, DType::F32, {}, ops).size());
   int differ = 0;
   const auto try_f32 = [&](float x) {
     const float want = math::exp<math::Number, float, kRoots>(F(x)).v;
@@ -433,7 +486,7 @@ TEST_SUITE("ir") {
   TEST_CASE("the node graphs of the functions give the same bits as the numbers") {
     for (const MathFunction& f : kFunctions) {
       INFO(std::string(name(f.op)));
-      MathGraph f32(f.op, DType::F32, {}, f.permutes), f64(f.op, DType::F64, {}, f.permutes);
+      MathGraph f32(f.op, DType::F32, {}, f.ops), f64(f.op, DType::F64, {}, f.ops);
       const auto same = [](auto a, auto b) {
         return to_word(a) == to_word(b) || (std::isnan(a) && std::isnan(b));
       };
@@ -465,46 +518,37 @@ TEST_SUITE("ir") {
   }
 
   TEST_CASE("a sigmoid of which no result is denormal has the bits of any other, for less") {
-    MathGraph f32(Op::Sigmoid, DType::F32, kNormalResult);
-    MathGraph f64(Op::Sigmoid, DType::F64, kNormalResult);
-    CHECK(f32.size() < MathGraph(Op::Sigmoid, DType::F32).size());
-    int differ = 0;
-    const auto try_f32 = [&](float x) {
-      const float want = math::sigmoid(F(x)).v;
-      differ += to_word(math::sigmoid_with_normal_result(F(x)).v) != to_word(want) ||
-                to_word(f32(x)) != to_word(want);
+    check_normal_sigmoid<false>();
+    check_normal_sigmoid<true>();
+  }
+
+  TEST_CASE("reciprocals are estimated where vectors have 16 lanes, for tanh and sigmoid in f32") {
+    const auto estimates = [](const Target& target, Op op, DType dtype, const char* schedule) {
+      return program_of(op, dtype, target, schedule).find("recip_estimate") != std::string::npos;
     };
-    const auto try_f64 = [&](double x) {
-      const double want = math::sigmoid(D(x)).v;
-      differ += to_word(math::sigmoid_with_normal_result(D(x)).v) != to_word(want) ||
-                to_word(f64(x)) != to_word(want);
-    };
-    for (float x = -87.3f; x < 20; x += 0.0103f) try_f32(x);
-    for (double x = -700; x < 40; x += 0.0713) try_f64(x);
-    for (const float x : special_values<float>()) {
-      if (x >= -87.3f) try_f32(x);
+    const char* vectors = "split rows i o l 8; vector rows l";
+    for (const char* level : {"x86-64-v2", "x86-64-v3", "x86-64-v4", "aarch64"}) {
+      CAPTURE(level);
+      const Target target = named_target(level);
+      const bool has = std::string(level) == "x86-64-v4";
+      for (const Op op : {Op::Tanh, Op::Sigmoid}) {
+        CHECK(estimates(target, op, DType::F32, "") == has);
+        CHECK(estimates(target, op, DType::F32, vectors) == has);
+        CHECK_FALSE(estimates(target, op, DType::F64, vectors));
+        // Of more lanes than a register has.
+        CHECK_FALSE(estimates(target, op, DType::F32, "split rows i o l 32; vector rows l"));
+      }
     }
-    for (const double x : special_values<double>()) {
-      if (x >= -700) try_f64(x);
-    }
-    CHECK(differ == 0);
-    CHECK(std::isnan(f32(std::numeric_limits<float>::quiet_NaN())));
-    CHECK(std::isnan(f64(std::numeric_limits<double>::quiet_NaN())));
   }
 
   TEST_CASE("roots of two are for vectors that are permuted, and make exponentials shorter") {
-    CHECK(MathGraph(Op::Exp, DType::F32, {}, true).size() < MathGraph(Op::Exp, DType::F32).size());
-    CHECK(MathGraph(Op::Exp, DType::F64, {}, true).size() == MathGraph(Op::Exp, DType::F64).size());
+    const MathOps roots{.permutes = true};
+    CHECK(MathGraph(Op::Exp, DType::F32, {}, roots).size() < MathGraph(Op::Exp, DType::F32).size());
+    CHECK(MathGraph(Op::Exp, DType::F64, {}, roots).size() ==
+          MathGraph(Op::Exp, DType::F64).size());
     const auto has_roots = [](const Target& target, const char* schedule) {
-      Kernel kernel;
-      kernel.add_argument("x", DType::F32, 32, false);
-      kernel.add_argument("y", DType::F32, 32, true);
-      const NodeRef i = axis("i", 32);
-      Stage* rows = kernel.add_stage("rows", {i});
-      kernel.add_value(rows, "y", scalar_op(Op::Exp, DType::F32, {load(0, DType::F32, i)}), {i},
-                       Op::Count_, 1);
-      apply_schedule(kernel, schedule);
-      return print_program(lower(kernel, target)).find("eighth_root") != std::string::npos;
+      const std::string program = program_of(Op::Exp, DType::F32, target, schedule);
+      return program.find("eighth_root") != std::string::npos;
     };
     for (const char* level : {"x86-64-v2", "x86-64-v3", "x86-64-v4", "aarch64"}) {
       CAPTURE(level);
@@ -525,7 +569,7 @@ TEST_SUITE("ir") {
       };
       for (const MathFunction& f : kFunctions) {
         INFO(std::string(name(f.op)), " ", std::string(name(dtype)));
-        MathGraph graph(f.op, dtype, {}, f.permutes);
+        MathGraph graph(f.op, dtype, {}, f.ops);
         int differ = 0;
         for (uint64_t bits = 0; bits < 65536; bits += 37) {
           const float want = f.f32(widen(bits));
