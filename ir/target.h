@@ -31,7 +31,7 @@ struct Target {
   bool far_l3 = false;                  // a miss of L2 takes some 500 FMAs: panels are packed ahead, weight gradients chunked
   int short_rows = 2;                   // where L3 is far, so many rows of half a KiB and more, that are less than a page, come fastest together
   bool l2_prefetch = false;             // near L3, and prefetches for L2 bring more from memory than all else: they run ahead of rows, which are then read one at a time
-  bool rows_beside_stores = false;      // stores past the caches hold no load up, and L2 has more misses under way than L1: the next rows are asked for beside them, and into L2
+  bool rows_beside_stores = false;      // stores past the caches hold no load up, and L2 has more misses under way than L1, and sees streams in prefetches: the next rows are asked for beside them, in one pass, and into L2
   int threads = 1;                      // that share a kernel: decides how work is cut for them, never how a sum is added up
   double fma_per_second = 50e9;         // vector lanes times FMAs per second of one core, for predicted times
   double bandwidth = 20e9;              // bytes per second of one core from memory

@@ -7,9 +7,12 @@
 #include <utility>
 #include <vector>
 
+#include "core/ops_creation.h"
+#include "core/ops_softmax.h"
 #include "ir/choose.h"
 #include "ir/index.h"
 #include "ir/lower.h"
+#include "ir/plan.h"
 #include "ir/schedule.h"
 #include "tests/ir/algorithms.h"
 #include "tests/ir/chosen.h"
@@ -548,7 +551,34 @@ TEST_SUITE("ir") {
     CHECK(!test::holds(text(20000, 1024), "] l2\n"));
     const std::string kept = text(1024, 2816);
     CHECK(!test::holds(kept, "streaming"));
-    CHECK(asked(kept) == std::pair(1, 1));
+    CHECK(asked(kept) == std::pair(0, 2));  // by one pass, since they go to L2
+    CHECK(asked(text(2048, 1024)) == std::pair(1, 1));
+  }
+
+  TEST_CASE("where L2 sees streams in prefetches, the pass of the exponentials asks for all") {
+    Target target = named_target("x86-64-v4");
+    const auto asked = [&](int64_t rows, int64_t columns) {
+      const NodeRef root = softmax(zeros({rows, columns}).realize(), -1).node();
+      Kernel k = clone(*make_plan({&root, 1}, target).steps[0].kernel);
+      choose_schedule(k, target);
+      const std::string all = print_program(lower(k, target));
+      std::vector<int> passes;  // lines that each asks for
+      for (size_t at = all.find(" for %"); at != std::string::npos;) {
+        const size_t next = all.find(" for %", at + 1);
+        const std::string pass = all.substr(at, next - at);
+        passes.push_back(0);
+        for (size_t p = 0; (p = pass.find("prefetch", p)) != std::string::npos; p++) passes.back()++;
+        at = next;
+      }
+      return passes;
+    };
+    target.far_l3 = true;
+    const std::vector<int> shared = asked(256, 4096);  // rows, and the passes inside
+    target.rows_beside_stores = true;
+    const std::vector<int> at_once = asked(256, 4096), in_l1 = asked(2048, 1024);
+    CHECK(shared == std::vector<int>{0, 1, 3, 0});
+    CHECK(at_once == std::vector<int>{0, 0, 4, 0});
+    CHECK(in_l1 == std::vector<int>{0, 0, 4, 0});
   }
 
   TEST_CASE("parts of several rows from a far cache are asked for beside long computations alone") {
