@@ -401,7 +401,8 @@ bool sorts_before(uint64_t a, uint64_t b, DType dtype) {
 uint32_t recip_estimate(uint32_t bits) {
   constexpr uint32_t kLost = (1u << 9) - 1;
   const float exact = 1 / std::bit_cast<float>(bits);
-  return std::isnan(exact) ? std::bit_cast<uint32_t>(exact) : std::bit_cast<uint32_t>(exact) & ~kLost;
+  return std::isnan(exact) ? std::bit_cast<uint32_t>(exact)
+                           : std::bit_cast<uint32_t>(exact) & ~kLost;
 }
 
 }  // namespace lazuli

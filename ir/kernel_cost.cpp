@@ -1,6 +1,7 @@
 #include "ir/kernel_cost.h"
 
 #include <algorithm>
+#include <set>
 #include <vector>
 
 #include "core/node_map.h"
@@ -118,12 +119,49 @@ double count_flops_behind_masks_too(const Kernel& kernel) {
   return sum;
 }
 
+std::vector<double> elements_read(const Kernel& kernel) {
+  std::vector<double> found(kernel.arguments.size());
+  std::set<const Node*> seen;
+  for (const auto& s : kernel.stages) {
+    for (const Value& v : s->values) {
+      visit(v.expr, [&](const NodeRef& n) {
+        if (n->op != Op::Load || !seen.insert(n.get()).second) return;
+        const auto argument = static_cast<size_t>(n->integer());
+        bool looked_up = false;
+        double points = 1;
+        visit(n->src[0], [&](const NodeRef& x) {
+          looked_up |= x->op == Op::Load || x->op == Op::Read;
+          if (contains(s->axes, x.get())) points *= static_cast<double>(x->hi + 1);
+        });
+        const auto all = static_cast<double>(kernel.arguments[argument].size);
+        found[argument] = std::min(found[argument] + (looked_up ? points : all), all);
+      });
+    }
+  }
+  return found;
+}
+
 double count_bytes(const Kernel& kernel) {
+  const std::vector<double> read = elements_read(kernel);
   double bytes = 0;
-  for (const KernelArgument& a : kernel.arguments) {
-    bytes += static_cast<double>(a.size) * size_of(a.dtype);
+  for (size_t i = 0; i < kernel.arguments.size(); i++) {
+    const KernelArgument& a = kernel.arguments[i];
+    bytes += (a.output ? static_cast<double>(a.size) : read[i]) * size_of(a.dtype);
   }
   return bytes;
+}
+
+double bytes_read(const Plan& plan, int slot) {
+  const PlanSlot& s = plan.slots[static_cast<size_t>(slot)];
+  const double all = static_cast<double>(bytes_of(s.shape, s.dtype));
+  double found = 0;
+  for (const PlanStep& step : plan.steps) {
+    const auto at = std::find(step.arguments.begin(), step.arguments.end(), slot);
+    if (at == step.arguments.end()) continue;
+    const auto i = static_cast<size_t>(at - step.arguments.begin());
+    found += step.kernel ? elements_read(*step.kernel)[i] * size_of(s.dtype) : all;
+  }
+  return std::min(found, all);
 }
 
 }  // namespace lazuli

@@ -212,8 +212,9 @@ LAZULI_MATH V<S> exp2(V<S> x) {
   return scale<V, S>(field, expm1_core(r));
 }
 
-/// a / b for b and 1 / b far from the ends of the range. By an estimate within e of 1 / b, a quotient
-/// within e of a / b is within e^2 after one correction, before it is rounded: 0.57 ULP for 2^-14.
+/// a / b for b and 1 / b far from the ends of the range. By an estimate within e of 1 / b, a
+/// quotient within e of a / b is within e^2 after one correction, before it is rounded: 0.57 ULP
+/// for 2^-14.
 LAZULI_MATH_OF_QUOTIENT V<S> quotient(V<S> a, V<S> b) {
   if constexpr (kEstimate && sizeof(S) == 4) {
     const V<S> r = recip_estimate(b), q = a * r;

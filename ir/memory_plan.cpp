@@ -9,6 +9,7 @@
 #include <set>
 
 #include "core/error.h"
+#include "ir/kernel_cost.h"
 
 namespace lazuli {
 namespace {
@@ -464,9 +465,10 @@ std::string draw_arena(const Plan& plan, const MemoryPlan& memory) {
 }  // namespace
 
 std::string print_memory(const Plan& plan, const MemoryPlan& memory) {
-  int64_t inputs = 0;
-  for (const PlanSlot& s : plan.slots) {
-    if (s.role == PlanSlot::Role::Input) inputs += static_cast<int64_t>(bytes_of(s.shape, s.dtype));
+  double inputs = 0;
+  for (size_t s = 0; s < plan.slots.size(); s++) {
+    if (plan.slots[s].role == PlanSlot::Role::Input)
+      inputs += bytes_read(plan, static_cast<int>(s));
   }
   std::string out = fmt::format("memory: {} read, {} for results, {} for temporaries",
                                 bytes_text(static_cast<uint64_t>(inputs)),

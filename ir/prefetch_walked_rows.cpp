@@ -153,9 +153,8 @@ class WalkedRows {
   }
 
   static Pass& longest_waiting(std::vector<Pass>& passes) {
-    return *std::max_element(passes.begin(), passes.end(), [](const Pass& a, const Pass& b) {
-      return a.waiting <= b.waiting;
-    });
+    return *std::max_element(passes.begin(), passes.end(),
+                             [](const Pass& a, const Pass& b) { return a.waiting <= b.waiting; });
   }
 
   // Each line is asked for by the pass that leaves memory idle longest. But all are by one where L2

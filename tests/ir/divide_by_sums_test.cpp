@@ -52,12 +52,12 @@ TEST_CASE("what is no share of its own sum is divided as it stands") {
   const Tensor x = test::array({8, 104}), y = test::array({8, 104});
   const Tensor m = amax(x, {1}, true), e = exp(x - m);
   CHECK(vector_divisions({e / sum(e, {1}, true)}) == 0);
-  CHECK(vector_divisions({exp(x) / sum(exp(x), {1}, true)}) > 0);              // may be 0 or infinite
-  CHECK(vector_divisions({e / sum(exp(y - m), {1}, true)}) > 0);               // of others
-  CHECK(vector_divisions({y / sum(e, {1}, true)}) > 0);                        // may be infinite
-  CHECK(vector_divisions({e / sum(e, {0}, true)}) > 0);                        // of columns
+  CHECK(vector_divisions({exp(x) / sum(exp(x), {1}, true)}) > 0);  // may be 0 or infinite
+  CHECK(vector_divisions({e / sum(exp(y - m), {1}, true)}) > 0);   // of others
+  CHECK(vector_divisions({y / sum(e, {1}, true)}) > 0);            // may be infinite
+  CHECK(vector_divisions({e / sum(e, {0}, true)}) > 0);            // of columns
   const Tensor k = exp(x - amax(x, {0}, true));
-  CHECK(vector_divisions({k / sum(k, {1}, true)}) > 0);                        // none need be 1
+  CHECK(vector_divisions({k / sum(k, {1}, true)}) > 0);  // none need be 1
   CHECK(vector_divisions({exp(x - amax(y, {1}, true)) / sum(e, {1}, true)}) > 0);
   // Fewer than four vectors share a sum.
   CHECK(vector_divisions({softmax(test::array({64, 16}), -1)}) > 0);

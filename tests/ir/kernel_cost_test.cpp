@@ -31,6 +31,27 @@ TEST_SUITE("ir") {
     CHECK(flops_of(sum(exp(a), {1})) == 2 * 8 * 16);
   }
 
+  TEST_CASE("of a table are counted the rows that are looked up, and of other inputs all") {
+    const auto read = [](const Tensor& t) {
+      const NodeRef root = t.node();
+      const Plan plan = make_plan({&root, 1}, named_target("x86-64-v3"));
+      double bytes = 0, inputs = 0;
+      for (const PlanStep& step : plan.steps) bytes += count_bytes(*step.kernel);
+      for (size_t s = 0; s < plan.slots.size(); s++) {
+        if (plan.slots[s].role == PlanSlot::Role::Input)
+          inputs += bytes_read(plan, static_cast<int>(s));
+      }
+      CHECK(bytes == inputs + static_cast<double>(t.nbytes()));
+      return inputs;
+    };
+    const Tensor table = array({500, 12}), few = array({8}, DType::I64),
+                 many = array({700}, DType::I64);
+    CHECK(read(index_select(table, 0, few)) == 8 * 12 * 4 + 8 * 8);
+    CHECK(read(index_select(table, 0, many)) == 500 * 12 * 4 + 700 * 8);
+    CHECK(read(index_select(table, 0, few) + narrow(table, 0, 0, 8)) == 500 * 12 * 4 + 8 * 8);
+    CHECK(read(array({30, 40}) + array({40})) == 30 * 40 * 4 + 40 * 4);
+  }
+
   TEST_CASE("operations behind a mask that ends loops are not counted") {
     const auto attention = [](bool causal) {
       const Tensor q = array({2, 64, 16}), k = array({2, 64, 16}), v = array({2, 64, 16});

@@ -41,7 +41,8 @@ struct Number {
   friend Number round(Number a) { return std::nearbyint(a.v); }
   friend Number eighth_root(Number a) { return kEighthRoots[a.v % kEighthRoots.size()]; }
   friend Number recip_estimate(Number a) {
-    return std::bit_cast<float>(lazuli::recip_estimate(std::bit_cast<uint32_t>(static_cast<float>(a.v))));
+    return std::bit_cast<float>(
+        lazuli::recip_estimate(std::bit_cast<uint32_t>(static_cast<float>(a.v))));
   }
   friend Number long_rem(Number a, Number b) { return std::fmod(a.v, b.v); }
   friend Number where(Number<bool> c, Number a, Number b) { return c.v ? a : b; }

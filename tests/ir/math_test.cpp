@@ -73,18 +73,25 @@ const std::vector<MathFunction> kFunctions{
                  [](double x) { return 1 / (1 + std::exp(-x)); },
                  [](long double x) { return 1 / (1 + std::exp(-x)); }},
     // By roots of two.
-    MathFunction{Op::Exp, [](float x) { return math::exp<math::Number, float, true>(F(x)).v; },
-                 [](double x) { return math::exp(D(x)).v; }, [](double x) { return std::exp(x); },
-                 [](long double x) { return std::exp(x); }, {.permutes = true}},
+    MathFunction{Op::Exp,
+                 [](float x) { return math::exp<math::Number, float, true>(F(x)).v; },
+                 [](double x) { return math::exp(D(x)).v; },
+                 [](double x) { return std::exp(x); },
+                 [](long double x) { return std::exp(x); },
+                 {.permutes = true}},
     // By estimates of reciprocals.
-    MathFunction{Op::Tanh, [](float x) { return math::tanh<math::Number, float, true>(F(x)).v; },
-                 [](double x) { return math::tanh(D(x)).v; }, [](double x) { return std::tanh(x); },
-                 [](long double x) { return std::tanh(x); }, {.estimates = true}},
-    MathFunction{
-        Op::Sigmoid, [](float x) { return math::sigmoid<math::Number, float, true>(F(x)).v; },
-        [](double x) { return math::sigmoid(D(x)).v; },
-        [](double x) { return 1 / (1 + std::exp(-x)); },
-        [](long double x) { return 1 / (1 + std::exp(-x)); }, {.estimates = true}},
+    MathFunction{Op::Tanh,
+                 [](float x) { return math::tanh<math::Number, float, true>(F(x)).v; },
+                 [](double x) { return math::tanh(D(x)).v; },
+                 [](double x) { return std::tanh(x); },
+                 [](long double x) { return std::tanh(x); },
+                 {.estimates = true}},
+    MathFunction{Op::Sigmoid,
+                 [](float x) { return math::sigmoid<math::Number, float, true>(F(x)).v; },
+                 [](double x) { return math::sigmoid(D(x)).v; },
+                 [](double x) { return 1 / (1 + std::exp(-x)); },
+                 [](long double x) { return 1 / (1 + std::exp(-x)); },
+                 {.estimates = true}},
 };
 #undef LAZULI_FUNCTION
 

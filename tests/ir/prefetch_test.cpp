@@ -567,7 +567,8 @@ TEST_SUITE("ir") {
         const size_t next = all.find(" for %", at + 1);
         const std::string pass = all.substr(at, next - at);
         passes.push_back(0);
-        for (size_t p = 0; (p = pass.find("prefetch", p)) != std::string::npos; p++) passes.back()++;
+        for (size_t p = 0; (p = pass.find("prefetch", p)) != std::string::npos; p++)
+          passes.back()++;
         at = next;
       }
       return passes;

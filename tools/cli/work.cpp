@@ -66,7 +66,9 @@ double Replay::share_within_masks() const {
 
 double Replay::bytes() const {
   double total = 0;
-  for (const auto& storage : inputs_) total += static_cast<double>(storage->bytes());
+  for (size_t i = 0; i < input_of_slot_.size(); ++i) {
+    if (input_of_slot_[i] >= 0) total += bytes_read(plan(), static_cast<int>(i));
+  }
   for (const auto& storage : outputs_) total += static_cast<double>(storage->bytes());
   return total;
 }

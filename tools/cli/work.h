@@ -39,7 +39,7 @@ class Replay {
   int launches() const { return static_cast<int>(plan().steps.size()); }
   /// How much of what its kernels would compute without masks lies within them (ir/limits.h).
   double share_within_masks() const;
-  /// Bytes of all inputs and results, each counted once.
+  /// Bytes of all that is read of inputs, and of results, each counted once.
   double bytes() const;
   /// The storage of the input slot that holds `node`, or null.
   Ref<Storage> input(const NodeRef& node) const;
