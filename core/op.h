@@ -54,7 +54,7 @@ enum class Op : uint8_t {
   DotI16,   // two i16 in each, summed in i32
   DotBF16,  // two bf16 in each, summed in f32; a machine's instruction takes denormals for zero
   EighthRoot,  // kernel level, elementwise: kEighthRoots at the low three bits of a u32
-  RecipEstimate,  // likewise: a number of f32 within 2^-14 of 1/x, relative; x and 1/x are normal numbers
+  RecipEstimate,  // likewise: a number of f32 within 2^-14 of 1/x, relative, if both are normal numbers; NaN of NaN
   Count_
 };
 inline constexpr int kOpCount = static_cast<int>(Op::Count_);

@@ -32,7 +32,7 @@ class Divisions {
       for (Value& v : s->values) {
         Substitution quotients;
         visit(v.expr, [&](const NodeRef& n) {
-          if (is_share(n) && is_invariant(*s, *value_of(n->src[1]))) quotients[n] = quotient(n);
+          if (is_share(n) && is_shared(*s, *value_of(n->src[1]))) quotients[n] = quotient(n);
         });
         if (!quotients.empty()) v.expr = substitute(v.expr, quotients);
       }
@@ -79,18 +79,14 @@ class Divisions {
     return e.get() == behind(sum.expr).get() && is_exponential(e, *stage_of(n->src[1]), sum);
   }
 
-  // Do at least four instances of what the innermost loops of `s` compute share one of `sum`?
-  static bool is_invariant(const Stage& s, const Value& sum) {
-    constexpr int64_t kEnough = 4;
-    int64_t instances = 1;
-    for (size_t l = s.loops.size(); l-- > 0;) {
-      const Loop& loop = s.loops[l];
-      const bool its_own = contains(sum.dims, s.axes[static_cast<size_t>(loop.axis)].get());
-      if (loop.kind == LoopKind::Vector || (its_own && loop.is_unrolled())) continue;
-      if (its_own) break;
-      instances *= loop.extent;
+  // Do enough elements share one of `sum`? By shape alone: no schedule changes what is rounded.
+  static bool is_shared(const Stage& s, const Value& sum) {
+    constexpr int64_t kEnough = 64;
+    int64_t elements = 1;
+    for (const NodeRef& a : s.axes) {
+      if (!contains(sum.dims, a.get())) elements *= a->hi + 1;
     }
-    return instances >= kEnough;
+    return elements >= kEnough;
   }
 
   static NodeRef quotient(const NodeRef& n) {

@@ -397,11 +397,12 @@ TEST_SUITE("ir") {
   }
 
   TEST_CASE("sigmoid stays within its stated ULPs where both of its terms are rounded") {
-    for (const float x : {-16.636244f, -1.1006836f, -3.434164f}) {
+    for (const float x : {-16.636244f, -16.642534f, -1.1006836f, -3.434164f, -0.00172591f}) {
       const double exact = 1 / (1 + std::exp(-double{x}));
       CHECK(error_in_ulp(math::sigmoid(F(x)).v, exact) <= 2);
+      CHECK(error_in_ulp(math::sigmoid<math::Number, float, true>(F(x)).v, exact) <= 2);
     }
-    for (const double x : {-36.7421448377518, -1.1159055667968238}) {
+    for (const double x : {-36.7421448377518, -36.738669763536784, -1.1159055667968238}) {
       const long double exact = 1 / (1 + std::exp(-static_cast<long double>(x)));
       CHECK(error_in_ulp(math::sigmoid(D(x)).v, exact) <= 2);
     }

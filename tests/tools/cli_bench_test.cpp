@@ -50,6 +50,16 @@ TEST_CASE("every listed workload builds") {
   }
 }
 
+TEST_CASE("the list is of all groups, or of those that are asked for") {
+  const Outcome r = lazuli_command({"bench", "--list", "--group", "steps"});
+  CHECK(r.status == 0);
+  CHECK(r.out.starts_with("--group steps\ntiny_adam "));
+  CHECK(r.out.find("--group ", 1) == std::string::npos);
+  const Outcome unknown = lazuli_command({"bench", "--list", "--group", "step"});
+  CHECK(unknown.status == 2);
+  CHECK(unknown.err == lazuli_command({"bench", "--group", "step"}).err);
+}
+
 #if LAZULI_LLVM
 TEST_CASE("every workload has the same bits on 1, 2, 3 and 7 threads") {
   const auto bytes = [](const Tensor& t) {

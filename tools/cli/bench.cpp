@@ -181,9 +181,15 @@ std::vector<std::string> members(const std::string& group) {
   return names;
 }
 
-void print_list() {
+/// Of all groups, or of those that are asked for.
+void print_list(const std::vector<std::string>& groups) {
+  std::vector<std::string> names;
+  for (const std::string& g : groups) {
+    for (std::string& name : members(g)) names.push_back(std::move(name));
+  }
   std::string_view group;
   for_each_row([&](std::string_view of, std::string_view name, std::string_view what) {
+    if (!groups.empty() && std::find(names.begin(), names.end(), name) == names.end()) return;
     if (of != group) fmt::print("--group {}\n", group = of);
     fmt::print("{:28} {}\n", name, what);
   });
@@ -193,7 +199,7 @@ void print_list() {
 
 int bench(const BenchOptions& options, const Common& common) {
   if (options.list) {
-    print_list();
+    print_list(options.groups);
     return kDone;
   }
   std::vector<std::string> what;
