@@ -34,8 +34,8 @@ uint64_t reduce_identity(Op reduce, DType dtype);
 /// equal.
 bool sorts_before(uint64_t a, uint64_t b, DType dtype);
 
-/// What RecipEstimate gives for the bits of an f32 where no instruction does: fourteen binary digits
-/// of the reciprocal, which is as much as 2^-14 too small.
+/// What RecipEstimate gives for the bits of an f32 where no instruction does: fourteen binary
+/// digits of the reciprocal, which is as much as 2^-14 too small.
 uint32_t recip_estimate(uint32_t bits);
 
 }  // namespace lazuli

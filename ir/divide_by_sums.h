@@ -7,8 +7,8 @@ namespace lazuli {
 
 /// Where exponentials of differences to the greatest of a row are divided by the row's own sum of
 /// them, which some dozens share: the quotients become two operations each, x * low + x * high, of
-/// which high + low = 1 / sum; loops within which the sum stays as it is need its parts once. In f32
-/// they are the nearest numbers, as quotients are, but for about one in 2^23, and those below
+/// which high + low = 1 / sum; loops within which the sum stays as it is need its parts once. In
+/// f32 they are the nearest numbers, as quotients are, but for about one in 2^23, and those below
 /// 2^-100 (in f64 2^-968), which may be the next. A division of a vector takes as long as 8 to 20
 /// products.
 /// From N. Brisebarre, J.-M. Muller, S. K. Raina, "Accelerating correctly rounded floating-point
