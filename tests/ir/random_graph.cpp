@@ -104,6 +104,8 @@ class Maker {
   NodeRef match(const Shape& s, DType t) {
     for (int tries = 0; tries < 6; tries++) {
       NodeRef n = pick();
+      // Rounding would decide which integer it becomes.
+      if (smooth_ && is_float(n->dtype) && is_int(t)) continue;
       if (n->shape == s) return cast(n, t);
       Shape one(s.size(), 1);
       if (n->rank() <= static_cast<int64_t>(s.size())) {
