@@ -89,6 +89,10 @@ TEST_CASE("kernels over rows keep denormals, infinities and NaN as the reference
                                      "exp(x:f32[{}] - amax(x, 1, true))",
                                      "exp(-0.5 * x:f32[{}] * x)",
                                      "exp(-abs(x:f32[{}]))",
+                                     "tanh(x:f32[{}])",
+                                     "sigmoid(x:f32[{}])",
+                                     "silu(x:f32[{}])",
+                                     "gelu(x:f32[{}], approximate=tanh)",
                                      "sort(x:f32[{}], 1)",
                                      "norm(x:f32[{}], inf, 1)",
                                      "sum(x:f32[{}] * 1e-10, 1)"};
