@@ -8,21 +8,6 @@
 namespace lazuli {
 namespace {
 
-bool same_axes(const std::vector<NodeRef>& a, const std::vector<NodeRef>& b) {
-  return std::equal(a.begin(), a.end(), b.begin(), b.end(), NodeEqual());
-}
-
-// Do two stages compute the same elements?
-bool same_domain(const Stage& a, const Stage& b) {
-  const auto same = [](const std::map<int, NodeRef>& x, const std::map<int, NodeRef>& y) {
-    return std::equal(x.begin(), x.end(), y.begin(), y.end(), [](const auto& p, const auto& q) {
-      return p.first == q.first && p.second.get() == q.second.get();
-    });
-  };
-  return same_axes(a.axes, b.axes) && same(a.limit, b.limit) && same(a.begin, b.begin) &&
-         same(a.bound, b.bound);
-}
-
 class Divisions {
  public:
   explicit Divisions(Kernel& kernel) : kernel_(kernel) {}
@@ -32,7 +17,7 @@ class Divisions {
       for (Value& v : s->values) {
         Substitution quotients;
         visit(v.expr, [&](const NodeRef& n) {
-          if (is_share(n) && is_shared(*s, *value_of(n->src[1]))) quotients[n] = quotient(n);
+          if (is_share(n) && divides_many(*s, *value_of(n->src[1]))) quotients[n] = quotient(n);
         });
         if (!quotients.empty()) v.expr = substitute(v.expr, quotients);
       }
@@ -48,7 +33,7 @@ class Divisions {
   }
 
   // Is it a read of a value at the reader's own axes?
-  bool reads_in_place(const NodeRef& n) const {
+  bool is_in_place(const NodeRef& n) const {
     if (n->op != Op::Read) return false;
     const std::vector<NodeRef>& dims = value_of(n)->dims;
     return std::equal(n->src.begin(), n->src.end(), dims.begin(), dims.end(), NodeEqual());
@@ -56,7 +41,7 @@ class Divisions {
 
   // The expression behind reads of values that reduce nothing.
   NodeRef behind(NodeRef n) const {
-    while (reads_in_place(n) && !value_of(n)->reduces()) n = value_of(n)->expr;
+    while (is_in_place(n) && !value_of(n)->reduces()) n = value_of(n)->expr;
     return n;
   }
 
@@ -64,15 +49,15 @@ class Divisions {
   bool is_exponential(const NodeRef& n, const Stage& summed, const Value& sum) const {
     if (n->op != Op::Exp || n->src[0]->op != Op::Sub) return false;
     const NodeRef &x = n->src[0]->src[0], &greatest = n->src[0]->src[1];
-    if (!reads_in_place(greatest)) return false;
+    if (!is_in_place(greatest)) return false;
     const Value& m = *value_of(greatest);
     const Stage& s = *stage_of(greatest);
     return m.reduce == Op::ReduceMax && behind(m.expr).get() == behind(x).get() &&
-           same_axes(m.dims, sum.dims) && same_domain(s, summed);
+           m.dims == sum.dims && same_domain(s, summed);
   }
 
   bool is_share(const NodeRef& n) const {
-    if (n->op != Op::Div || size_of(n->dtype) < 4 || !reads_in_place(n->src[1])) return false;
+    if (n->op != Op::Div || size_of(n->dtype) < 4 || !is_in_place(n->src[1])) return false;
     const Value& sum = *value_of(n->src[1]);
     if (sum.reduce != Op::ReduceAdd) return false;
     const NodeRef e = behind(n->src[0]);
@@ -80,7 +65,7 @@ class Divisions {
   }
 
   // Do enough elements share one of `sum`? By shape alone: no schedule changes what is rounded.
-  static bool is_shared(const Stage& s, const Value& sum) {
+  static bool divides_many(const Stage& s, const Value& sum) {
     constexpr int64_t kEnough = 64;
     int64_t elements = 1;
     for (const NodeRef& a : s.axes) {

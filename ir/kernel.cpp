@@ -120,6 +120,10 @@ bool is_extreme(const Value& v) {
   return (v.reduce == Op::ReduceMax || v.reduce == Op::ReduceMin) && v.place_of < 0;
 }
 
+bool same_domain(const Stage& a, const Stage& b) {
+  return a.axes == b.axes && a.limit == b.limit && a.begin == b.begin && a.bound == b.bound;
+}
+
 const Value* place_of(const Stage& stage, const Value& v) {
   const auto it = std::find_if(stage.values.begin(), stage.values.end(),
                                [&](const Value& p) { return p.place_of == v.id; });

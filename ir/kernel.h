@@ -118,6 +118,9 @@ struct Stage {
   bool is_triangular_along(int axis) const { return limit.count(axis) + begin.count(axis) > 0; }
 };
 
+/// Whether two stages compute the same points: equal axes, and loops that begin and end alike.
+bool same_domain(const Stage& a, const Stage& b);
+
 /// The value of `stage` that is the place of `v`; null: none is.
 const Value* place_of(const Stage& stage, const Value& v);
 

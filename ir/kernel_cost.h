@@ -1,4 +1,4 @@
-// What the mathematics of a kernel takes, whatever its schedule.
+// What the mathematics of a kernel takes, whatever its schedule, and what a plan reads.
 #pragma once
 
 #include <vector>

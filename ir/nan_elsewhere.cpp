@@ -78,9 +78,7 @@ class Rows {
   // Whether all of a stage is computed, or as much as of the extreme's.
   bool is_whole(const Stage& s) const {
     const bool all = s.limit.empty() && s.begin.empty() && s.bound.empty();
-    return all || (std::equal(s.axes.begin(), s.axes.end(), stage_.axes.begin(), stage_.axes.end(),
-                              NodeEqual()) &&
-                   s.limit == stage_.limit && s.begin == stage_.begin && s.bound == stage_.bound);
+    return all || same_domain(s, stage_);
   }
 
   static bool is_cut(const Stage& s, size_t axis) {

@@ -208,8 +208,7 @@ Plan make_plan(std::span<const NodeRef> all_roots, const Target& target,
   bool settled = false;
   std::vector<NodeRef> simple = simplify(roots, nullptr, &settled);
   std::vector<NodeRef> split = split_softmax(simple);
-  const bool same = std::equal(simple.begin(), simple.end(), split.begin(), NodeEqual());
-  if (!settled || !same) split = simplify(split);
+  if (!settled || split != simple) split = simplify(split);
   ConvolutionGraph graph = choose_convolutions(split, target);
   if (graph.changed) {
     // The notes go along to learn what their nodes become.

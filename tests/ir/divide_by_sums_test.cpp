@@ -9,7 +9,6 @@
 #include <vector>
 
 #include "core/ops.h"
-#include "core/ops_attention.h"
 #include "ir/choose.h"
 #include "ir/lower.h"
 #include "ir/plan.h"
@@ -20,18 +19,17 @@ namespace lazuli {
 namespace {
 
 // Divisions of vectors in the programs of what `tensors` are computed by.
-int vector_divisions(const std::vector<Tensor>& tensors, const char* level = "x86-64-v3") {
+size_t vector_divisions(const std::vector<Tensor>& tensors, const char* level = "x86-64-v3") {
   std::vector<NodeRef> roots;
   for (const Tensor& t : tensors) roots.push_back(t.node());
   const Target target = named_target(level);
   const std::string vector = "x" + std::to_string(target.lanes) + " = div ";
-  int found = 0;
+  size_t found = 0;
   for (const PlanStep& step : make_plan(roots, target).steps) {
     if (!step.kernel) continue;
     Kernel kernel = clone(*step.kernel);
     choose_schedule(kernel, target);
-    const std::string program = print_program(lower(kernel, target));
-    for (size_t at = 0; (at = program.find(vector, at)) != std::string::npos; at++) found++;
+    found += test::count_of(print_program(lower(kernel, target)), vector);
   }
   return found;
 }

@@ -531,28 +531,24 @@ TEST_SUITE("ir") {
     // Of four passes: lines asked for in those before, and in the last, which alone stores.
     const auto asked = [](const std::string& all) {
       const size_t last = all.rfind("  for ");
-      const auto count = [](const std::string& part) {
-        int n = 0;
-        for (size_t at = 0; (at = part.find("prefetch", at)) != std::string::npos; at++) n++;
-        return n;
-      };
-      return std::pair(count(all.substr(0, last)), count(all.substr(last)));
+      return std::pair(test::count_of(all.substr(0, last), "prefetch"),
+                       test::count_of(all.substr(last), "prefetch"));
     };
     const std::string apart = text(4096, 4096);
     CHECK(test::holds(apart, "streaming"));
-    CHECK(asked(apart) == std::pair(2, 0));
+    CHECK(asked(apart) == std::pair(size_t{2}, size_t{0}));
     CHECK(!test::holds(apart, "] l2\n"));
     target.rows_beside_stores = true;
     const std::string beside = text(4096, 4096);
-    CHECK(asked(beside) == std::pair(0, 2));
+    CHECK(asked(beside) == std::pair(size_t{0}, size_t{2}));
     CHECK(test::holds(beside, "] l2\n"));  // two rows and more leave L1
     // Rows that fit it, and results that stay in cache.
-    CHECK(asked(text(20000, 1024)) == std::pair(0, 2));
+    CHECK(asked(text(20000, 1024)) == std::pair(size_t{0}, size_t{2}));
     CHECK(!test::holds(text(20000, 1024), "] l2\n"));
     const std::string kept = text(1024, 2816);
     CHECK(!test::holds(kept, "streaming"));
-    CHECK(asked(kept) == std::pair(0, 2));  // by one pass, since they go to L2
-    CHECK(asked(text(2048, 1024)) == std::pair(1, 1));
+    CHECK(asked(kept) == std::pair(size_t{0}, size_t{2}));  // by one pass, since they go to L2
+    CHECK(asked(text(2048, 1024)) == std::pair(size_t{1}, size_t{1}));
   }
 
   TEST_CASE("where L2 sees streams in prefetches, the pass of the exponentials asks for all") {
@@ -562,24 +558,21 @@ TEST_SUITE("ir") {
       Kernel k = clone(*make_plan({&root, 1}, target).steps[0].kernel);
       choose_schedule(k, target);
       const std::string all = print_program(lower(k, target));
-      std::vector<int> passes;  // lines that each asks for
+      std::vector<size_t> passes;  // lines that each asks for
       for (size_t at = all.find(" for %"); at != std::string::npos;) {
         const size_t next = all.find(" for %", at + 1);
-        const std::string pass = all.substr(at, next - at);
-        passes.push_back(0);
-        for (size_t p = 0; (p = pass.find("prefetch", p)) != std::string::npos; p++)
-          passes.back()++;
+        passes.push_back(test::count_of(all.substr(at, next - at), "prefetch"));
         at = next;
       }
       return passes;
     };
     target.far_l3 = true;
-    const std::vector<int> shared = asked(256, 4096);  // rows, and the passes inside
+    const std::vector<size_t> shared = asked(256, 4096);  // rows, and the passes inside
     target.rows_beside_stores = true;
-    const std::vector<int> at_once = asked(256, 4096), in_l1 = asked(2048, 1024);
-    CHECK(shared == std::vector<int>{0, 1, 3, 0});
-    CHECK(at_once == std::vector<int>{0, 0, 4, 0});
-    CHECK(in_l1 == std::vector<int>{0, 0, 4, 0});
+    const std::vector<size_t> at_once = asked(256, 4096), in_l1 = asked(2048, 1024);
+    CHECK(shared == std::vector<size_t>{0, 1, 3, 0});
+    CHECK(at_once == std::vector<size_t>{0, 0, 4, 0});
+    CHECK(in_l1 == std::vector<size_t>{0, 0, 4, 0});
   }
 
   TEST_CASE("parts of several rows from a far cache are asked for beside long computations alone") {
